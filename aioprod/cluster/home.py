@@ -37,9 +37,9 @@ class Home:
             :meth:`check`. It may do no I/O: sockets and the selector are the parent's.
     """
 
-    def __init__(self, client: str) -> None:
+    def __init__(self, client: str, on_fork: Callable[[], object] = lambda: None) -> None:
         self.client = client
-        self.on_fork: Callable[[], object] = lambda: None
+        self.on_fork = on_fork
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = ""
         self._process = 0
@@ -154,7 +154,7 @@ class Home:
             text = f"unclosed {self.client}{lost}; use 'async with', or await close()"
             if lost:
                 log.error(text)
-            warnings.warn(text, ResourceWarning, stacklevel=3, source=source)
+            warnings.warn(text, ResourceWarning, stacklevel=4, source=source)
 
     def _release(
         self, loop: asyncio.AbstractEventLoop, release: Callable[[], Coroutine[Any, Any, None]]

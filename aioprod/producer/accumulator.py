@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from aioprod.cluster.snapshot import ClusterSnapshot, TopicInfo
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import ConfigError, KafkaError
-from aioprod.producer.batch import BatchState, ProducerBatch
+from aioprod.producer.batch import BatchEvents, BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
+from aioprod.producer.compressor import Compressor
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import StickyPartition
-from aioprod.producer.schedule import NEVER, Schedule
+from aioprod.producer.schedule import Schedule
 from aioprod.producer.sequences import ProducerState
+from aioprod.producer.wakeup import NEVER
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
@@ -52,9 +54,16 @@ class RecordAccumulator:
     Args:
         config: sizes and times.
         pool: the budget of memory.
-        producer: the identity for idempotence; unused where that is off.
+        producer: the identity for idempotence; unused if that is off.
+        compressor: compresses large batches beside the event loop.
+        events: hears of the ends of batches.
         rng: for the sticky choice.
-        wake: called when the sender has to look.
+        wake: called with the loop time at which the sender has to look.
+
+    Attributes:
+        closed: why no more records are taken; None before :meth:`abort`.
+        aborting: the error of a transaction that is given up, for batches that would have to be
+            sent again; None if a batch was opened since.
     """
 
     def __init__(
@@ -62,6 +71,8 @@ class RecordAccumulator:
         config: ProducerConfig,
         pool: BufferPool,
         producer: ProducerState,
+        compressor: Compressor,
+        events: BatchEvents,
         rng: random.Random,
         wake: Callable[[float], None],
     ) -> None:
@@ -76,14 +87,10 @@ class RecordAccumulator:
         self.incomplete: dict[ProducerBatch, PartitionQueue] = {}
         self.closed: KafkaError | None = None
         self.flushes = 0
-        self.keep_records = False
-        self.on_open: Callable[[TopicPartition], None] | None = None
-        self.on_end: Callable[[ProducerBatch], None] | None = None
-        self.on_dropped: Callable[[ProducerBatch], None] | None = None
-        self.may_drain: Callable[[TopicPartition], bool] | None = None
-        # Whether a batch is compressed, or small enough to be compressed when it is sent.
-        self.is_compressed: Callable[[ProducerBatch, int | None], bool] = lambda batch, level: True
+        self.aborting: KafkaError | None = None
         self._producer = producer
+        self._compressor = compressor
+        self._events = events
         self._rng = rng
         self._wake = wake
         linger_s = config.linger_ms / 1000
@@ -184,7 +191,7 @@ class RecordAccumulator:
     def close_full(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Let a batch that has no room take no more records; it may be sent."""
         queue.close(batch)
-        self.is_compressed(batch, queue.topic.level)
+        self._compressor.is_ready(batch, queue.topic.level)
         self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def largest_size(self, topic: Topic) -> int:
@@ -216,22 +223,18 @@ class RecordAccumulator:
             leased=leased,
             created_at=now,
             order=(queue.opened,),
+            events=self._events,
         )
         topic = queue.topic
         batch.codec = topic.codec
         batch.ceiling = self.largest_size(topic)
-        batch.on_end = self.on_end
-        batch.on_dropped = self.on_dropped
-        if self.keep_records:
-            batch.records = []
         queue.add(batch, complete=complete)
         if complete:
-            self.is_compressed(batch, topic.level)
+            self._compressor.is_ready(batch, topic.level)
         topic.grew(len(queue.batches))
         self.incomplete[batch] = queue
         self._schedule.look_at(queue, now)
-        if self.on_open is not None:
-            self.on_open(queue.tp)
+        self.aborting = None
         # The one before it is full now, and can go at once.
         self._wake(now if complete or len(queue.batches) > 1 else now + self._linger_s)
         return batch
@@ -256,9 +259,14 @@ class RecordAccumulator:
             now, hurry=bool(self.flushes) or self.closed is not None or bool(self.pool.waiting)
         )
 
-    def drain(self, node_id: int, now: float) -> list[ProducerBatch]:
+    def drain(
+        self, node_id: int, now: float, may_send: Callable[[TopicPartition], bool]
+    ) -> list[ProducerBatch]:
         """Take the batches for one request to a node: one a partition, within ``max.request.size``,
         those first that were served longest ago.
+
+        Args:
+            may_send: whether a partition's batches may be sent now.
         """
         self._advance(now)
         size = 0
@@ -270,10 +278,10 @@ class RecordAccumulator:
             estimate = self._estimated_size(queue, batch)
             if taken and size + estimate > self.config.max_request_size:
                 break
-            if not self.is_compressed(batch, queue.topic.level):
+            if not self._compressor.is_ready(batch, queue.topic.level):
                 queue.close(batch)
                 continue
-            if not self._may_send(queue, batch):
+            if not (may_send(queue.tp) and self._takes_sequence(queue, batch)):
                 continue
             size += estimate
             queue.close(batch)
@@ -322,12 +330,15 @@ class RecordAccumulator:
             return first.retry_at
         return max(first.retry_at, first.created_at + self._linger_s)
 
-    def _may_send(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        if self.may_drain is not None and not self.may_drain(queue.tp):
-            return False
+    def _takes_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         # A sequence spans the batch's records: it takes no more from here on, and its caller closes
         # it.
         return not self.config.enable_idempotence or queue.sequence.may_send(batch)
+
+    @property
+    def undelivered(self) -> int:
+        """How many accepted records have no outcome yet."""
+        return sum(batch.count for batch in list(self.incomplete))
 
     # -- afterwards --------------------------------------------------------------------------------
 
@@ -347,7 +358,7 @@ class RecordAccumulator:
         parts = batch.split()
         if self.config.enable_idempotence:
             queue.sequence.split(batch, parts)
-        queue.topic.ratio = max(1.0, queue.topic.ratio)
+        queue.topic.expect_no_compression()
         for part in parts:
             self.incomplete[part] = queue
             self.put_back(part, 0.0)
@@ -400,11 +411,12 @@ class RecordAccumulator:
 
     def drop_unsent(self, error: KafkaError) -> None:
         """Fail what was never sent, because its transaction is given up. What may be with the
-        broker stays until its outcome is known.
+        broker stays until its outcome is known, and is not sent again.
 
         Behind a hole nothing is stored, so what waits there to go again is dropped too: it could go
         only under another epoch.
         """
+        self.aborting = error
         for batch, queue in list(self.incomplete.items()):
             if not batch.in_flight and (batch.identity is None or queue.sequence.broken):
                 queue.sequence.given_up(batch)
@@ -412,11 +424,22 @@ class RecordAccumulator:
                 batch.fail(error, BatchState.ABORTED)
 
     def abort(self, error: KafkaError) -> None:
-        """Fail everything that has no outcome yet, and refuse what comes later; who waits for
-        memory is refused as well.
+        """Fail everything that has no outcome yet, and refuse what comes later; calls that wait
+        for memory or in a line are refused as well.
         """
         self.closed = error
         self.pool.close(error)
         for batch in list(self.incomplete):
             self.complete(batch)
             batch.fail(error, BatchState.ABORTED)
+        for topic in self.topics.values():
+            for queue in topic.queues:
+                for call in queue.line:
+                    call.wake()
+
+    def fail_pending(self, error: KafkaError) -> None:
+        """Fail everything that has no outcome yet, without the event loop, which is closed."""
+        for batch in list(self.incomplete):
+            if batch.state is BatchState.PENDING:
+                batch.fail(error, BatchState.ABORTED)
+        self.incomplete.clear()

@@ -11,14 +11,19 @@ come meanwhile join the line, because the fast path finds no open batch while a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
+from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError
 from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.admission import Admission
 from aioprod.producer.appends import PendingAppend, PendingRecord
 from aioprod.producer.batch import ENCODE_EVERY, ProducerBatch
-from aioprod.producer.partition_queue import PartitionQueue
+from aioprod.producer.buffer_pool import BufferPool
+from aioprod.producer.partition_choice import PartitionChoice
+from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.pending import PendingCall
+from aioprod.producer.transactions.gate import Transactions
+from aioprod.producer.wakeup import SenderWakeup
 
 Place = tuple[ProducerBatch, int]
 
@@ -33,27 +38,31 @@ class Appender:
     """Appends records to batches, and has calls wait in line.
 
     Args:
-        accumulator: has the batches and the memory.
-        check_open: raises the error of a producer that takes no records any more, and where the
-            transaction of this number has ended.
-        wake: lets the sender look.
-        on_next_batch: called when a call in line opens a batch of a partition that had one before.
+        accumulator: has the batches.
+        pool: has the memory.
+        transactions: hears of each batch that is opened.
+        admission: says whether a call's records are still accepted when its turn comes.
+        choice: chooses partitions.
+        wakeup: wakes the sender when a call waits for memory.
     """
 
     def __init__(
         self,
+        config: ProducerConfig,
         accumulator: RecordAccumulator,
-        *,
-        check_open: Callable[[int | None], None],
-        wake: Callable[[], None],
-        on_next_batch: Callable[[PartitionQueue], None],
+        pool: BufferPool,
+        transactions: Transactions,
+        admission: Admission,
+        choice: PartitionChoice,
+        wakeup: SenderWakeup,
     ) -> None:
         self._accumulator = accumulator
-        self._pool = accumulator.pool
-        self._batch_size = accumulator.config.batch_size
-        self._check_open = check_open
-        self._wake = wake
-        self._on_next_batch = on_next_batch
+        self._transactions = transactions
+        self._admission = admission
+        self._choice = choice
+        self._wakeup = wakeup
+        self._pool = pool
+        self._batch_size = config.batch_size
         self._lines: dict[PartitionQueue, None] = {}  # partitions at which calls wait
         self._busy_task: asyncio.Task[object] | None = None
         self._busy_bytes = 0
@@ -113,6 +122,17 @@ class Appender:
         batch.fold()
         return True
 
+    def enter_topic(self, pending: PendingRecord, topic: Topic) -> None:
+        """Choose the record's partition and :meth:`enter` it."""
+        queue = self._choice.queue(topic, pending)
+        if not queue.line:
+            had_tail = queue.tail is not None
+            if self.try_append(pending, queue):
+                return
+            if queue.tail is None:
+                queue = self._choice.queue_for_next_batch(topic, queue, pending, was_full=had_tail)
+        self.enter(pending, queue)
+
     def enter(self, pending: PendingAppend, queue: PartitionQueue) -> None:
         """Give the records a place at the partition, or the call a place in the partition's
         line.
@@ -141,6 +161,7 @@ class Appender:
     def _open(self, pending: PendingAppend, queue: PartitionQueue, leased: int) -> None:
         complete = pending.is_complete
         batch = self._accumulator.open(queue, pending.writer(), leased, complete=complete)
+        self._transactions.partition_used(queue.tp)
         pending.place = batch, pending.append_to(batch)
 
     # -- in line -----------------------------------------------------------------------------------
@@ -178,7 +199,7 @@ class Appender:
     async def _lead(self, pending: PendingAppend, queue: PartitionQueue) -> None:
         """Get memory, open a batch, and put those behind into it."""
         if self._turn_is_due():
-            self._wake()
+            self._wakeup.wake()
             queue.resting = True
             try:
                 await asyncio.sleep(0)
@@ -193,7 +214,7 @@ class Appender:
             leased = pending.memory(self._batch_size)
             if not self._pool.try_allocate(leased):
                 # A leader that waits makes every batch ready, so that memory comes back soon.
-                self._wake()
+                self._wakeup.wake()
                 remaining = pending.deadline - asyncio.get_running_loop().time()
                 await self._pool.allocate(leased, remaining)
             try:
@@ -209,7 +230,7 @@ class Appender:
         had_one = queue.opened > 0
         self._open(pending, queue, leased)
         if had_one:
-            self._on_next_batch(queue)
+            self._choice.next_batch_in_line(queue)
 
     def _serve(self, queue: PartitionQueue) -> None:
         """Give those in line their places in one go, as far as there is memory.
@@ -253,18 +274,12 @@ class Appender:
         else:
             self._lines.pop(queue, None)
 
-    def wake_all(self) -> None:
-        """Let every call in line look at its state: the producer takes no more records."""
-        for queue in self._lines:
-            for pending in queue.line:
-                pending.wake()
-
     def _check_takes(self, pending: PendingCall) -> None:
         if pending.error is not None:
             raise pending.error
         if self._accumulator.closed is not None:
             raise self._accumulator.closed.with_traceback(None)
-        self._check_open(pending.transaction)
+        self._admission.check_may_send(pending.transaction)
 
     # -- turns of the event loop -------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable
 from enum import Enum
-from typing import Self
+from typing import Protocol, Self
 
 from aioprod.errors import KafkaError, WrongEventLoopError
 from aioprod.protocol.compression import Codec
@@ -31,6 +31,23 @@ class BatchState(Enum):
     ABORTED = "aborted"
     SPLIT = "split"
     """Too large for the broker: its records travel on in the batches that ``parts`` names."""
+
+
+class BatchEvents(Protocol):
+    """Hears of the ends of batches.
+
+    Attributes:
+        wants_records: whether a batch has to keep its records until it ends.
+    """
+
+    @property
+    def wants_records(self) -> bool: ...
+
+    def ended(self, batch: ProducerBatch) -> None:
+        """A batch has its outcome, or was split."""
+
+    def dropped(self, batch: ProducerBatch) -> None:
+        """A batch that failed is garbage-collected, and no caller has seen its failure."""
 
 
 class Identity(tuple[int, int]):
@@ -58,11 +75,13 @@ class ProducerBatch:
         created_at: loop time, in seconds.
         order: its place among the partition's batches, larger with each; a retry goes back to its
             place by it.
+        events: hears of its end.
     """
 
     __slots__ = (
         "__weakref__",
         "_callbacks",
+        "_events",
         "_looked_at",
         "_waiters",
         "attempts",
@@ -82,8 +101,6 @@ class ProducerBatch:
         "limit",
         "loop",
         "may_be_stored",
-        "on_dropped",
-        "on_end",
         "open_until",
         "order",
         "partition",
@@ -107,6 +124,7 @@ class ProducerBatch:
         leased: int,
         created_at: float,
         order: tuple[int, ...],
+        events: BatchEvents,
     ) -> None:
         self.tp = tp
         self.writer = writer
@@ -140,22 +158,22 @@ class ProducerBatch:
         self.timestamp: int | None = None  # of all records, where they have the same
         self.error: KafkaError | None = None
         self.parts: list[tuple[int, ProducerBatch]] = []
-        self.records: list[ProducerRecord] | None = (
-            None  # kept only where an interceptor wants them back
-        )
-        self.on_end: Callable[[ProducerBatch], None] | None = None
-        self.on_dropped: Callable[[ProducerBatch], None] | None = (
-            None  # hears of a failure that nobody looked at
-        )
+        self.records: list[ProducerRecord] | None = [] if events.wants_records else None
+        self._events = events
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._callbacks: list[tuple[int, Callable[[ProducerBatch, int], object]]] = []
         self._looked_at = False
 
     @classmethod
-    def refused(cls, tp: TopicPartition, error: KafkaError) -> Self:
-        """The batch of one record that was never taken: it has failed already."""
-        batch = cls(tp, RecordBatchWriter(-1), limit=0, leased=0, created_at=0.0, order=())
-        batch.fail(error)
+    def refused(cls, tp: TopicPartition, error: KafkaError, events: BatchEvents) -> Self:
+        """Return a batch that has failed already, for records that were never taken. ``events``
+        hears of it only if no caller sees the failure.
+        """
+        writer = RecordBatchWriter(-1)
+        batch = cls(tp, writer, limit=0, leased=0, created_at=0.0, order=(), events=events)
+        batch.error, batch.state, batch.closed = error, BatchState.FAILED, True
+        batch.records = None
+        writer.release()
         return batch
 
     @property
@@ -263,12 +281,11 @@ class ProducerBatch:
                 leased=leased,
                 created_at=self.created_at,
                 order=(*self.order, number),
+                events=self._events,
             )
             part.closed = True
             part.codec = self.codec
             part.may_be_stored = part.in_doubt = self.may_be_stored or self.in_doubt
-            part.on_end = self.on_end
-            part.on_dropped = self.on_dropped
             if self.records is not None:
                 part.records = self.records[start : start + writer.count]
             self.parts.append((start, part))
@@ -294,8 +311,7 @@ class ProducerBatch:
         callbacks, self._callbacks = self._callbacks, []
         for index, callback in callbacks:
             self._call(callback, index)
-        if self.on_end is not None:
-            self.on_end(self)
+        self._events.ended(self)
         self.encoded = None
         self.writer.release()
         self.records = None
@@ -336,9 +352,5 @@ class ProducerBatch:
             self._waiters.pop(waiter, None)
 
     def __del__(self) -> None:
-        if (
-            getattr(self, "state", None) is BatchState.FAILED
-            and not self._looked_at
-            and self.on_dropped is not None
-        ):
-            self.on_dropped(self)
+        if getattr(self, "state", None) is BatchState.FAILED and not self._looked_at:
+            self._events.dropped(self)

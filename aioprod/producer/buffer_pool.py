@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from aioprod.errors import BufferExhaustedError, KafkaError, RecordTooLargeError
 
@@ -23,28 +23,36 @@ class _Waiter:
     future: asyncio.Future[None]
 
 
+class BufferMetrics(Protocol):
+    """Counts waits for memory. Times are loop times in seconds."""
+
+    def buffer_waited(self, seconds: float, now: float) -> None:
+        """A wait has ended, with memory or without."""
+
+    def buffer_exhausted(self, now: float) -> None:
+        """A caller has waited in vain."""
+
+
 class BufferPool:
     """Memory accounting with awaitable, fair allocation.
 
     Args:
         total: bytes in all (``buffer.memory``).
         block_size: the size that is kept in ready blocks (``batch.size``).
+        metrics: counts waits for memory.
 
     Attributes:
         reserved: bytes that were set aside for callers who have not got them yet; ``total`` =
             ``available`` + ``reserved`` + what is lent.
         waited_s: seconds that callers have waited for memory, added up.
-        on_waited: called with the seconds of each wait when it ends, however it ends.
-        on_exhausted: called when somebody has waited in vain.
     """
 
-    def __init__(self, total: int, block_size: int) -> None:
+    def __init__(self, total: int, block_size: int, metrics: BufferMetrics) -> None:
         self.total = total
         self.block_size = block_size
         self.reserved = 0
         self.waited_s = 0.0
-        self.on_waited: Callable[[float], None] | None = None
-        self.on_exhausted: Callable[[], None] | None = None
+        self._metrics = metrics
         self._non_pooled = total
         self._free_blocks = 0
         # A linked list at heart: the first is found, and any one removed, at the same cost whatever
@@ -111,8 +119,7 @@ class BufferPool:
 
     def exhausted(self, size: int, max_wait_s: float) -> BufferExhaustedError:
         """The error of a caller that has waited in vain."""
-        if self.on_exhausted is not None:
-            self.on_exhausted()
+        self._metrics.buffer_exhausted(asyncio.get_running_loop().time())
         return BufferExhaustedError(
             f"no {size} bytes came free in {max(max_wait_s, 0) * 1000:.0f} ms, what was left "
             "of max_block_ms; "
@@ -156,18 +163,18 @@ class BufferPool:
     def _hand_out(self) -> None:
         """Give what is free to the waiters, in their order; the first may get a part."""
         while self._waiters and (free := self.available):
-            first = next(iter(self._waiters))
+            waiter = next(iter(self._waiters))
             # One that is cancelled, but did not run yet, gets nothing more; it gives back what it
             # has when it runs.
-            if not first.future.done():
-                part = min(first.needed - first.collected, free)
+            if not waiter.future.done():
+                part = min(waiter.needed - waiter.collected, free)
                 self._take(part)
                 self.reserved += part
-                first.collected += part
-                if first.collected < first.needed:
+                waiter.collected += part
+                if waiter.collected < waiter.needed:
                     return
-                first.future.set_result(None)
-            del self._waiters[first]
+                waiter.future.set_result(None)
+            del self._waiters[waiter]
 
     def _withdraw(self, waiter: _Waiter) -> None:
         self._waiters.pop(waiter, None)
@@ -182,5 +189,4 @@ class BufferPool:
         its batch.
         """
         self.waited_s += seconds
-        if self.on_waited is not None:
-            self.on_waited(seconds)
+        self._metrics.buffer_waited(seconds, asyncio.get_running_loop().time())

@@ -20,9 +20,11 @@ from aioprod.errors import (
     SerializationError,
     TransactionStateError,
 )
+from aioprod.producer.admission import Admission
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.intake import RecordIntake, is_of_the_record
-from aioprod.producer.topic_gate import TopicHold
+from aioprod.producer.topic_gate import TopicGate, TopicHold
+from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_writer import KEYLESS, KEYLESS_OVERHEAD
 from aioprod.types import ProducerRecord, TopicPartition
 
@@ -45,29 +47,32 @@ class BulkIntake:
         intake: takes each record that is not a plain value.
         is_plain: whether plain values need nothing but room in the open batch: no serializer,
             interceptor or partitioner sees them.
-        may_append: whether the producer takes records of the transaction of this number now.
         clock: seconds since 1970.
     """
 
     def __init__(
         self,
         intake: RecordIntake,
+        gate: TopicGate,
+        admission: Admission,
+        transactions: Transactions,
+        clock: Callable[[], float],
         *,
         is_plain: bool,
-        may_append: Callable[[int | None], bool],
-        clock: Callable[[], float],
     ) -> None:
         self._intake = intake
-        self._is_plain = is_plain
-        self._may_append = may_append
+        self._gate = gate
+        self._admission = admission
+        self._transactions = transactions
         self._clock = clock
+        self._is_plain = is_plain
 
     async def take(self, topic: str, records: Iterable[Any]) -> Deliveries:
         """Take records as ``Producer.send_many`` does; see there."""
         deliveries = Deliveries()
         waiting = iter(records)
         hopeless: KafkaError | None = None
-        transaction = self._intake.transaction()
+        transaction = self._transactions.status.number
         while chunk := list(islice(waiting, _CHUNK)):
             if hopeless is not None:
                 self._refuse(topic, chunk, hopeless, deliveries)
@@ -75,9 +80,9 @@ class BulkIntake:
                 continue
             begun = len(deliveries)
             try:
-                self._intake.check_open(transaction)
+                self._admission.check_may_send(transaction)
                 deadline = self._intake.deadline()
-                async with self._intake.gate.hold(topic, deadline, transaction) as hold:
+                async with self._gate.hold(topic, deadline, transaction) as hold:
                     await self._take_chunk(hold, chunk, deliveries)
             except KafkaError as error:
                 if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
@@ -127,7 +132,11 @@ class BulkIntake:
         """
         known = hold.topic
         batch = known.queues[known.sticky.current].open if known is not None else None
-        if batch is None or batch.writer.kind != KEYLESS or not self._may_append(hold.transaction):
+        if (
+            batch is None
+            or batch.writer.kind != KEYLESS
+            or not self._admission.may_append(hold.transaction)
+        ):
             return at
         writer = batch.writer
         before = ends[at - 1] if at else 0

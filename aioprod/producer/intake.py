@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeGuard
 
-from aioprod.cluster.metadata import Metadata
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import (
     AbortableTransactionError,
@@ -30,14 +29,14 @@ from aioprod.errors import (
 )
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ProducerMetrics
-from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender, Place
 from aioprod.producer.appends import PendingBatch, PendingRecord
-from aioprod.producer.batch import ProducerBatch
+from aioprod.producer.batch import BatchEvents, ProducerBatch
 from aioprod.producer.delivery import Delivery, delivery_of
-from aioprod.producer.partition_choice import PartitionChoice
-from aioprod.producer.partition_queue import PartitionQueue, Topic
+from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.topic_gate import TopicGate, TopicHold, checked_topic
+from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.serialization import check_headers, serialize
@@ -59,55 +58,35 @@ class RecordIntake:
     """Takes records that the fast path does not.
 
     Args:
-        check_open: raises the error of a producer that takes no records, and where the transaction
-            of this number has ended.
-        transaction: number of the present transaction.
-        wake: lets the sender look.
-        on_refused: hears of each record that comes back as a failed delivery.
-
-    Attributes:
         gate: where calls wait for their topic.
         appender: where calls wait at their partition.
+        transactions: hears of each record that comes back as a failed delivery.
+        events: hears of a refused record whose failure no caller has seen.
+        clock: seconds since 1970.
     """
 
     def __init__(
         self,
         config: ProducerConfig,
-        metadata: Metadata,
-        accumulator: RecordAccumulator,
+        gate: TopicGate,
+        appender: Appender,
+        admission: Admission,
+        transactions: Transactions,
         interceptors: InterceptorChain,
+        events: BatchEvents,
         metrics: ProducerMetrics,
-        *,
         clock: Callable[[], float],
-        check_open: Callable[[int | None], None],
-        transaction: Callable[[], int | None],
-        wake: Callable[[], None],
-        on_refused: Callable[[TopicPartition, KafkaError], None],
     ) -> None:
         self._config = config
-        self._accumulator = accumulator
+        self._gate = gate
+        self._appender = appender
+        self._admission = admission
+        self._transactions = transactions
         self._interceptors = interceptors
+        self._events = events
         self._metrics = metrics
         self._clock = clock
-        self.check_open = check_open
-        self.transaction = transaction
-        self._on_refused = on_refused
         self._block_s = config.max_block_ms / 1000
-        self._choice = PartitionChoice(config, accumulator.switch_sticky)
-        self.appender = Appender(
-            accumulator,
-            check_open=check_open,
-            wake=wake,
-            on_next_batch=self._choice.next_batch_in_line,
-        )
-        self.gate = TopicGate(
-            accumulator.topics,
-            metadata,
-            metrics,
-            max_block_ms=config.max_block_ms,
-            check_open=check_open,
-            enter=self._enter,
-        )
 
     async def take(self, record: ProducerRecord, hold: TopicHold | None = None) -> Delivery:
         """Take a record as ``Producer.send`` does; see there.
@@ -116,16 +95,16 @@ class RecordIntake:
             hold: the caller holds the record's topic.
         """
         record = self._interceptors.on_send(record) if self._interceptors else record
-        transaction = self.transaction() if hold is None else hold.transaction
+        transaction = self._transactions.status.number if hold is None else hold.transaction
         if hold is not None and record.topic != hold.name:
             hold = None  # an interceptor sends it elsewhere
         pending = None
         try:
-            self.check_open(transaction)
+            self._admission.check_may_send(transaction)
             pending = self._prepare(record, transaction)
-            known = self.gate.open_topic(record.topic, record.partition, hold)
+            known = self._gate.open_topic(record.topic, record.partition, hold)
             if known is not None:
-                self._enter(known, pending)
+                self._appender.enter_topic(pending, known)
             batch, index = pending.place or await self._place(pending, hold)
         except Exception as error:
             self._interceptors.on_send_error(record, _place(record, pending), error)
@@ -145,10 +124,8 @@ class RecordIntake:
         it, the log says so.
         """
         self._metrics.batch_failed(tp.topic, count, asyncio.get_running_loop().time())
-        self._on_refused(tp, error)
-        batch = ProducerBatch.refused(tp, error)
-        batch.on_dropped = self._accumulator.on_dropped
-        return batch
+        self._transactions.record_refused(tp, error)
+        return ProducerBatch.refused(tp, error, self._events)
 
     def refuse_all(
         self, records: list[ProducerRecord], tp: TopicPartition, error: KafkaError
@@ -179,21 +156,10 @@ class RecordIntake:
         """
         try:
             if pending.queue is None:
-                await self.gate.wait(pending, hold)
-            return pending.place or await self.appender.in_turn(pending)
+                await self._gate.wait(pending, hold)
+            return pending.place or await self._appender.in_turn(pending)
         finally:
-            self.appender.withdraw(pending)
-
-    def _enter(self, known: Topic, pending: PendingRecord) -> None:
-        """Choose the partition; append the record, or have it wait in the partition's line."""
-        queue = self._choice.queue(known, pending)
-        if not queue.line:
-            had_tail = queue.tail is not None
-            if self.appender.try_append(pending, queue):
-                return
-            if queue.tail is None:
-                queue = self._choice.queue_for_next_batch(known, queue, pending, was_full=had_tail)
-        self.appender.enter(pending, queue)
+            self._appender.withdraw(pending)
 
     async def place_encoded(
         self, queue: PartitionQueue, writer: RecordBatchWriter, transaction: int | None
@@ -205,10 +171,10 @@ class RecordIntake:
         """
         pending = PendingBatch(writer, self.deadline(), transaction)
         try:
-            self.appender.enter(pending, queue)
-            batch, _ = pending.place or await self.appender.in_turn(pending)
+            self._appender.enter(pending, queue)
+            batch, _ = pending.place or await self._appender.in_turn(pending)
         finally:
-            self.appender.withdraw(pending)
+            self._appender.withdraw(pending)
         return batch
 
     def deadline(self) -> float:

@@ -75,17 +75,19 @@ class Producer(TransactionInterface):
         self._clock = clock
         # Nothing in there refers to this object.
         self._core = core = ProducerCore(config, clock, rng or random.Random())
+        self._home = core.runtime.home
         self._metrics = core.metrics
         self._pool = core.pool
-        self._brokers = core.brokers
+        self._brokers = core.runtime.brokers
         self._metadata = core.metadata
         self._accumulator = core.accumulator
         self._transactions = core.transactions
+        self._transaction_status = core.transactions.status
         self._sender = core.sender
         self._intake = core.intake
         self._bulk = core.bulk
         # The topics whose records may take the fast path.
-        self._fast_topics: Mapping[str, Topic] = core.intake.gate.fast if core.is_plain else {}
+        self._fast_topics: Mapping[str, Topic] = core.fast_topics if core.is_plain else {}
 
     @classmethod
     @hide_arguments
@@ -125,7 +127,7 @@ class Producer(TransactionInterface):
             WrongEventLoopError: it was started in another event loop, or before this process was
                 forked.
         """
-        await self._core.start()
+        await self._core.runtime.start(self._core)
 
     async def stop(self) -> None:
         """Deliver what was sent, within ``delivery_timeout_ms``, and close."""
@@ -145,14 +147,16 @@ class Producer(TransactionInterface):
             WrongEventLoopError: it was started in another event loop, which is not closed, or
                 before this process was forked.
         """
-        self._core.check_close(timeout_ms)
+        check_limit_ms(timeout_ms)
+        runtime = self._core.runtime
+        runtime.check_may_close()
         self._fast_topics = {}
-        await self._core.close(timeout_ms)
+        limit_ms = self.config.delivery_timeout_ms if timeout_ms is None else timeout_ms
+        await runtime.close(self._core, limit_ms)
 
     def __del__(self) -> None:
-        core: ProducerCore | None = self.__dict__.get("_core")  # None: the settings were refused
-        if core is not None and not core.released:
-            core.home.forgotten(self, core.loss(), core.abandon)
+        if "_core" in self.__dict__ and not self._core.runtime.released:  # the settings were valid
+            self._core.runtime.dropped(self, self._core, self._core.loss())
 
     async def __aenter__(self) -> Self:
         """As :meth:`start`."""
@@ -235,14 +239,14 @@ class Producer(TransactionInterface):
                 if (
                     size <= batch.open_until
                     and writer.kind == kind
-                    and (self._transactions is None or self._transactions.may_append)
+                    and self._transaction_status.may_append
                 ):
                     if (now := self._clock()) >= writer.until_s:
-                        self._core.home.check()  # here, once per millisecond, it costs nothing
+                        self._home.check()  # here, once per millisecond, it costs nothing
                         writer.at(now)
                     if key is not None:
                         writer.keys.append(key)
-                    if kind & WITH_HEADERS:
+                    if headers:
                         writer.headers.append(block)
                     writer.values.append(value)
                     writer.size = size
@@ -331,7 +335,14 @@ class Producer(TransactionInterface):
         from aioprod.producer.arrow import ArrowIntake  # which needs pyarrow
 
         intake = ArrowIntake(
-            self.config, self._accumulator, self._intake, self._bulk.take_one, clock=self._clock
+            self.config,
+            self._accumulator,
+            self._intake,
+            self._core.gate,
+            self._core.admission,
+            self._transactions,
+            self._bulk.take_one,
+            clock=self._clock,
         )
         return await intake.take(topic, data)
 
@@ -348,7 +359,7 @@ class Producer(TransactionInterface):
                 producer was started elsewhere.
         """
         check_limit_ms(timeout_ms)
-        self._core.home.check()
+        self._home.check()
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -365,7 +376,7 @@ class Producer(TransactionInterface):
             ProducerClosedError: the producer is closed or not started.
         """
         self._check_running()
-        known = await self._intake.gate.topic(topic, self._intake.deadline(), self._check_running)
+        known = await self._core.gate.topic(topic, self._intake.deadline())
         return list(range(known.count))
 
     # -- observing ---------------------------------------------------------------------------------
@@ -387,10 +398,10 @@ class Producer(TransactionInterface):
     # -- for the calls -----------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return self._core.now()
+        return self._core.runtime.now()
 
     def _check_running(self) -> None:
-        self._core.check_running()
+        self._core.admission.check_running()
 
 
 def _client_id(transactional_id: str | None) -> str:

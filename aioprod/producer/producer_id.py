@@ -22,37 +22,60 @@ from aioprod.producer.batch import Identity
 from aioprod.producer.sequences import ProducerState
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+_CLOSE_TIMEOUT_S = 1.0
+
 
 class ProducerIdRequest:
     """Asks until a broker grants an id, or refuses for good.
 
+    Args:
+        producer: gets the id.
+        wake: called when the sender has to look again.
+        on_fatal: called with the error if no id will ever be granted.
+
     Attributes:
-        task: the present or last asking.
-        on_fatal: called when no id will ever be granted.
+        last_error: why the last attempt has failed.
     """
 
     def __init__(
-        self, brokers: Brokers, producer: ProducerState, backoff: Backoff, wake: Callable[[], None]
+        self,
+        brokers: Brokers,
+        producer: ProducerState,
+        backoff: Backoff,
+        *,
+        wake: Callable[[], None],
+        on_fatal: Callable[[KafkaError], None],
     ) -> None:
-        self.task: asyncio.Task[None] | None = None
-        self.on_fatal: Callable[[KafkaError], None] = lambda error: None
         self.last_error: KafkaError | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._on_fatal = on_fatal
         self._brokers = brokers
         self._producer = producer
         self._backoff = backoff
         self._wake = wake
 
     def start(self) -> None:
-        """Ask, if nobody does."""
-        if self.task is None or self.task.done():
-            self.task = asyncio.get_running_loop().create_task(
+        """Begin to ask, unless that is under way."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(
                 self._ask(), name="aioprod-producer-id"
             )
-            self.task.add_done_callback(self._ended)
+            self._task.add_done_callback(self._ended)
+
+    def stop(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """Stop, and wait until the task has ended."""
+        self.stop()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_CLOSE_TIMEOUT_S)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            self.on_fatal(KafkaError(f"asking for a producer id failed: {task.exception()!r}"))
+            self._on_fatal(KafkaError(f"asking for a producer id failed: {task.exception()!r}"))
         self._wake()
 
     async def _ask(self) -> None:
@@ -61,17 +84,17 @@ class ProducerIdRequest:
             try:
                 reply = await self._brokers.ask_any(_ask_for_id)
             except (AuthenticationError, UnsupportedVersionError) as error:
-                self.on_fatal(error)
+                self._on_fatal(error)
                 return
             except KafkaError as error:
                 self.last_error = error
             else:
                 code = ErrorCode.of(reply.error_code)
                 if code == ErrorCode.NONE:
-                    self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
+                    self._producer.adopt(Identity((reply.producer_id, reply.producer_epoch)))
                     return
                 if not code.retriable:
-                    self.on_fatal(
+                    self._on_fatal(
                         FatalProducerError(
                             code,
                             (

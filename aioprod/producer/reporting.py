@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
+from aioprod.errors import KafkaError
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import BatchDone, Observers, ProducerMetrics
 from aioprod.producer.batch import BatchState, ProducerBatch
@@ -16,7 +18,11 @@ _MAX_FAILING_TOPICS = 10_000
 
 
 class BatchReporter:
-    """Called once for each batch that has its outcome, however it came to it."""
+    """Reports the end of each batch, whatever ended it.
+
+    Attributes:
+        wants_records: whether an interceptor wants the records back when their batch ends.
+    """
 
     def __init__(
         self, metrics: ProducerMetrics, observers: Observers, interceptors: InterceptorChain
@@ -24,6 +30,7 @@ class BatchReporter:
         self._metrics = metrics
         self._observers = observers
         self._interceptors = interceptors
+        self.wants_records = interceptors.wants_records
         self._failing: dict[str, set[int]] = {}
         self._unseen: set[str] = set()
 
@@ -88,6 +95,29 @@ class BatchReporter:
             del self._failing[tp.topic]
             self._unseen.discard(tp.topic)
             log.info("records for topic %r are stored again", tp.topic)
+
+
+class ConnectionReporter:
+    """Reports connections that open and close.
+
+    Args:
+        now: loop time in seconds.
+    """
+
+    def __init__(
+        self, metrics: ProducerMetrics, observers: Observers, now: Callable[[], float]
+    ) -> None:
+        self._metrics = metrics
+        self._observers = observers
+        self._now = now
+
+    def changed(self, node_id: int, address: str, opened: bool, error: KafkaError | None) -> None:
+        """Report a connection that was opened, or was closed because of ``error``."""
+        if opened:
+            self._metrics.connection_opened(self._now())
+        else:
+            self._metrics.connection_closed(self._now())
+        self._observers.on_connection(node_id, address, opened, error)
 
 
 def place_of(tp: TopicPartition) -> str:

@@ -5,9 +5,9 @@ accumulator and sequences; does no I/O.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import random
 
+from aioprod.cluster.metadata import Metadata
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -23,10 +23,8 @@ from aioprod.net.backoff import Backoff
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.outcomes import Outcome, judge
+from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.messages.produce import PartitionProduceResponse
-
-if TYPE_CHECKING:
-    from aioprod.producer.transactions.manager import TransactionManager
 
 log = logging.getLogger(__name__)
 
@@ -34,40 +32,43 @@ _RECORD_ERRORS_SHOWN = 3
 
 
 class ProduceResponseHandler:
-    """Ends attempts, and batches.
-
-    Attributes:
-        last_error: the latest trouble, for the text of a time-out.
-        on_stale: called when the broker's answer says that metadata is out of date.
-        on_fatal: called with an error after which the producer can't go on.
-        giving_up: the error for what has to be sent again, while a transaction is aborted; None
-            otherwise.
-    """
+    """Ends attempts, and batches."""
 
     def __init__(
         self,
         config: ProducerConfig,
         accumulator: RecordAccumulator,
-        backoff: Backoff,
+        transactions: Transactions,
+        metadata: Metadata,
         metrics: ProducerMetrics,
-        transactions: TransactionManager | None,
+        rng: random.Random,
     ) -> None:
-        self.last_error: KafkaError | None = None
-        self.giving_up: KafkaError | None = None
-        self.on_stale: Callable[[], object] = lambda: None
-        self.on_fatal: Callable[[KafkaError], None] = accumulator.abort
         self._config = config
         self._accumulator = accumulator
-        self._backoff = backoff
-        self._metrics = metrics
         self._transactions = transactions
+        self._metadata = metadata
+        self._metrics = metrics
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self._last_error: KafkaError | None = None  # for the text of a delivery timeout
 
     # -- ends of attempts --------------------------------------------------------------------------
 
-    def unanswered(self, batch: ProducerBatch, now: float, *, new_leader: bool = False) -> None:
-        """The request broke: nobody knows whether the batch is stored. ``new_leader``: another node
-        leads the partition by now.
+    def unreachable(self, error: KafkaError | None) -> None:
+        """Note why a node can't be reached."""
+        self._last_error = error or self._last_error
+
+    def unanswered(
+        self,
+        batch: ProducerBatch,
+        now: float,
+        error: KafkaError | None,
+        *,
+        new_leader: bool = False,
+    ) -> None:
+        """The request broke, with ``error``: nobody knows whether the batch is stored.
+        ``new_leader``: another node leads the partition by now.
         """
+        self._last_error = error
         if self._landed(batch):
             _doubt(batch, now)
             self._retry(batch, now, at_once=new_leader)
@@ -95,7 +96,7 @@ class ProduceResponseHandler:
             idempotent=batch.identity is not None,
             first_unresolved=sequence.is_first_unresolved(batch),
             may_split=batch.count > 1,
-            transactional=self._transactions is not None,
+            transactional=self._transactions.transactional,
         )
         if outcome is Outcome.SUCCESS:
             # Stored before, by an attempt whose answer was lost: nobody knows where.
@@ -105,18 +106,17 @@ class ProduceResponseHandler:
             self._split(batch, now)
             return
         error = self._error(batch, code, _reason(answer), fatal=outcome is Outcome.FATAL)
-        self.last_error = error
+        self._last_error = error
         if code.refresh_metadata and not new_leader:
-            self.on_stale()
+            self._metadata.request_update()
         if outcome is Outcome.REWRITE and batch.may_be_stored:
             outcome = Outcome.RETRY if self._may_come_late(batch, code, now) else Outcome.FAIL
         if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and batch.in_doubt):
             self.fail(batch, error)
             return
         if outcome is Outcome.FATAL:
-            if self._transactions is not None:
-                self._transactions.batch_failed(batch.tp, error)
-            self.on_fatal(error)
+            self._transactions.batch_failed(batch, error)
+            self._transactions.fail(error)
             return
         if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
             _doubt(batch, now)
@@ -129,7 +129,7 @@ class ProduceResponseHandler:
                     batch.base_sequence,
                 )
             sequence.rewrite(batch)
-            if self._transactions is not None:
+            if self._transactions.transactional:
                 # Only the coordinator gives out epochs: the transaction can't be saved.
                 self.fail(batch, error)
                 return
@@ -145,7 +145,7 @@ class ProduceResponseHandler:
         """
         asked_long = now - batch.unanswered_at >= self._config.request_timeout_ms / 1000
         return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (
-            asked_long or batch.in_doubt or self._transactions is not None
+            asked_long or batch.in_doubt or self._transactions.transactional
         )
 
     def _landed(self, batch: ProducerBatch) -> bool:
@@ -153,17 +153,19 @@ class ProduceResponseHandler:
         batch.in_flight = False
         if batch.state is not BatchState.PENDING:
             return False
-        self._accumulator.incomplete[batch].muted = False
+        queue = self._accumulator.incomplete[batch]
+        queue.muted = False
         return True
 
     def _retry(self, batch: ProducerBatch, now: float, *, at_once: bool = False) -> None:
-        if self.giving_up is not None and not self._must_be_settled(batch):
-            self.fail(batch, self.giving_up, BatchState.ABORTED)
+        aborting = self._accumulator.aborting
+        if aborting is not None and not self._must_be_settled(batch):
+            self.fail(batch, aborting, BatchState.ABORTED)
             return
         if batch.attempts > self._config.retries:
             self.fail(
                 batch,
-                self.last_error
+                self._last_error
                 or KafkaError(
                     f"{batch.tp}: no answer, and retries={self._config.retries} are used up"
                 ),
@@ -181,7 +183,6 @@ class ProduceResponseHandler:
         A late copy of a request that broke might arrive behind the abort's marker, and be taken for
         the next transaction's. Under protocol v2 its epoch gives it away.
         """
-        assert self._transactions is not None
         broken = self._accumulator.incomplete[batch].sequence.broken
         return batch.may_be_stored and not broken and not self._transactions.produce_adds_partitions
 
@@ -208,8 +209,7 @@ class ProduceResponseHandler:
         queue = self._accumulator.complete(batch)
         queue.muted = False
         queue.sequence.stored(batch)
-        if self._transactions is not None:
-            self._transactions.batch_stored()
+        self._transactions.batch_stored()
         batch.succeed(base_offset, log_append_time)
 
     def fail(
@@ -218,20 +218,18 @@ class ProduceResponseHandler:
         """The batch is given up."""
         queue = self._accumulator.complete(batch)
         queue.muted = False
-        if self._transactions is not None:
-            self._transactions.batch_failed(batch.tp, error)
-            # Whoever ends the transaction hears of it.
-            batch.failure()
+        self._transactions.batch_failed(batch, error)
         queue.sequence.given_up(batch)
-        if self.giving_up is not None and queue.sequence.broken:
-            # What waits behind the hole could go only under another epoch, and the transaction has
-            # none.
-            self._accumulator.drop_unsent(self.giving_up)
+        aborting = self._accumulator.aborting
+        if aborting is not None and queue.sequence.broken:
+            # What waits behind the hole could be sent only under another epoch, and the transaction
+            # has none.
+            self._accumulator.drop_unsent(aborting)
         batch.fail(error, state)
 
     def expire(self, batch: ProducerBatch, now: float, reason: KafkaError | None) -> None:
         """The batch's time is up."""
-        because = self.last_error or reason
+        because = self._last_error or reason
         error = DeliveryTimeoutError(
             f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition} not "
             f"acknowledged after {(now - batch.created_at) * 1000:.0f} ms "
@@ -254,7 +252,7 @@ class ProduceResponseHandler:
             )
         if not fatal:
             return BrokerError(code, where)
-        if code == ErrorCode.PRODUCER_FENCED and self._transactions is not None:
+        if code == ErrorCode.PRODUCER_FENCED and self._transactions.transactional:
             return ProducerFencedError(
                 code,
                 (

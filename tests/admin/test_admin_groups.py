@@ -87,7 +87,7 @@ async def test_a_group_with_members_is_not_deleted_and_its_offsets_not_changed(
             await admin.delete_consumer_groups(group)
         assert raised.value.code is ErrorCode.NON_EMPTY_GROUP
         altered = await admin.alter_consumer_group_offsets(group, dict.fromkeys(partitions, 5))
-        with pytest.raises(BrokerError, match=r"it has members: stop them first"):
+        with pytest.raises(BrokerError, match=r"the group has members: stop them first"):
             altered.check()
         deleted = await admin.delete_consumer_group_offsets(group, partitions)
         assert {

@@ -68,7 +68,7 @@ async def test_a_bad_limit_is_named(admin: Admin, new_name: NewName) -> None:
     with pytest.raises(BrokerError, match=f"limits of client_id={bad.client_id}") as raised:
         altered.check()
     assert raised.value.code is ErrorCode.INVALID_REQUEST
-    with pytest.raises(ConfigError, match=r"can't be for QuotaMatch\.ANY"):
+    with pytest.raises(ConfigError, match=r"can't be set for QuotaMatch\.ANY"):
         await admin.alter_client_quotas(
             {ClientQuotaEntity(user=QuotaMatch.ANY): {"producer_byte_rate": 1}}
         )

@@ -132,7 +132,7 @@ async def test_an_answer_that_was_lost_is_told(cluster: EmbeddedCluster, admin: 
     cluster.on(ApiKey.CREATE_TOPICS, drop_after())
     with pytest.raises(
         BrokerError,
-        match=r"TOPIC_ALREADY_EXISTS.*an attempt before had no answer: it may have been the cause",
+        match=r"TOPIC_ALREADY_EXISTS.*an earlier attempt had no answer, and may have caused",
     ):
         await admin.create_topics(NewTopic("orders", 1))
     assert list(cluster.topics) == ["orders"]
@@ -180,7 +180,7 @@ async def test_the_default_limit_is_a_setting(cluster: EmbeddedCluster) -> None:
     async with Admin(cluster.bootstrap_servers, default_api_timeout_ms=100) as admin:
         with pytest.raises(
             KafkaTimeoutError,
-            match=r"default_api_timeout_ms=100; there was no answer, so it may still be done",
+            match=r"default_api_timeout_ms=100; no broker answered, so it may still be done",
         ):
             await admin.create_topics(NewTopic("orders", 1))
     held.cancel()
@@ -284,7 +284,7 @@ def test_results_tell_of_errors_that_nobody_looked_at(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.ERROR):
         Results("create_topics", {"a": 1, "b": error})
         gc.collect()
-    assert caplog.messages == [f"create_topics: nobody looked at the error of b: {error}"]
+    assert caplog.messages == [f"create_topics: the error of b was never retrieved: {error}"]
     caplog.clear()
     looked: Results[str, int] = Results("create_topics", {"a": 1, "b": error})
     assert looked.errors == {"b": error} and looked["a"] == 1 and "b" in looked and len(looked) == 2

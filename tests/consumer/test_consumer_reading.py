@@ -139,7 +139,7 @@ async def test_a_pattern_reads_the_topics_that_match_also_later_ones(
     assert told == [[TopicPartition("orders-1", 0)], [TopicPartition("orders-2", 0)]]
 
 
-async def test_records_of_three_brokers_are_read_side_by_side() -> None:
+async def test_records_of_three_brokers_are_read_gather_outcomes() -> None:
     async with EmbeddedCluster(nodes=3) as broker:
         broker.create_topic(TOPIC, 6)
         for partition in range(6):

@@ -18,6 +18,7 @@ from aioprod.producer.sequences import (
 )
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import TopicPartition
+from tests.producer.collaborators import NoEvents
 
 
 def java_increment(sequence: int, increment: int) -> int:
@@ -47,7 +48,13 @@ def batches(count: int) -> list[ProducerBatch]:
         writer.append(0, None, b"y")
         made.append(
             ProducerBatch(
-                TopicPartition("t", 0), writer, limit=100, leased=0, created_at=0.0, order=(order,)
+                TopicPartition("t", 0),
+                writer,
+                limit=100,
+                leased=0,
+                created_at=0.0,
+                order=(order,),
+                events=NoEvents(),
             )
         )
     return made

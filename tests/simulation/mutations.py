@@ -12,6 +12,7 @@ import pytest
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.partition_reader import PartitionReader
+from aioprod.errors import KafkaError
 from aioprod.net.brokers import Brokers
 from aioprod.producer import sequences
 from aioprod.producer.accumulator import RecordAccumulator
@@ -23,13 +24,14 @@ from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sequences import PartitionSequence
 from aioprod.producer.topic_gate import TopicGate
-from aioprod.producer.transactions.conversation import Conversation
+from aioprod.producer.transactions.coordinator_session import CoordinatorSession
 from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.producer.transactions.operations import Flush
 from aioprod.testing.broker.handlers import produce
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.producer_state import ProducerStates
 from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
+from aioprod.types import TopicPartition
 
 Patch = pytest.MonkeyPatch
 
@@ -81,9 +83,14 @@ def sequence_not_kept_on_retry(patch: Patch) -> None:
     original = ProduceResponseHandler.unanswered
 
     def unanswered(
-        self: ProduceResponseHandler, batch: ProducerBatch, now: float, *, new_leader: bool = False
+        self: ProduceResponseHandler,
+        batch: ProducerBatch,
+        now: float,
+        error: KafkaError | None,
+        *,
+        new_leader: bool = False,
     ) -> None:
-        original(self, batch, now, new_leader=new_leader)
+        original(self, batch, now, error, new_leader=new_leader)
         if batch.state is BatchState.PENDING and batch.identity is not None:
             sequence = self._accumulator.incomplete[batch].sequence
             base, sequence.next_sequence = (
@@ -148,12 +155,17 @@ def retried_batches_queued_last(patch: Patch) -> None:
 def swapped_batches(patch: Patch) -> None:
     original = RecordAccumulator.drain
 
-    def drain(self: RecordAccumulator, node_id: int, now: float) -> list[ProducerBatch]:
+    def drain(
+        self: RecordAccumulator,
+        node_id: int,
+        now: float,
+        may_send: Callable[[TopicPartition], bool],
+    ) -> list[ProducerBatch]:
         for queue in self._schedule.due(node_id, now):
             batches = queue.batches
             if len(batches) > 2 and batches[0].identity is None and not batches[0].attempts:
                 batches[0], batches[1] = batches[1], batches[0]
-        return original(self, node_id, now)
+        return original(self, node_id, now, may_send)
 
     patch.setattr(RecordAccumulator, "drain", drain)
 
@@ -276,11 +288,11 @@ def close_ignores_its_timeout(patch: Patch) -> None:
 
 @mutation("aborted-read", found_by=1)
 def abort_that_commits(patch: Patch) -> None:
-    original = Conversation.end
+    original = CoordinatorSession.end
     patch.setattr(
-        Conversation,
+        CoordinatorSession,
         "end",
-        lambda self, repetition, *, commit: original(self, repetition, commit=True),
+        lambda self, attempts, *, commit: original(self, attempts, commit=True),
     )
 
 
@@ -294,15 +306,15 @@ def commit_does_not_wait_for_the_records(patch: Patch) -> None:
 
 @mutation("torn-transaction", found_by=1)
 def commit_over_a_failed_record(patch: Patch) -> None:
-    patch.setattr(TransactionManager, "batch_failed", lambda self, tp, error: None)
+    patch.setattr(TransactionManager, "record_refused", lambda self, tp, error: None)
 
 
 @mutation("torn-transaction")
 def commit_returns_without_a_request(patch: Patch) -> None:
-    async def end(self: Conversation, repetition: Any, *, commit: bool) -> None:
+    async def end(self: CoordinatorSession, attempts: Any, *, commit: bool) -> None:
         self.perhaps_begun = False
 
-    patch.setattr(Conversation, "end", end)
+    patch.setattr(CoordinatorSession, "end", end)
 
 
 # -- readers ---------------------------------------------------------------------------------------

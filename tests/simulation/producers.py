@@ -188,7 +188,7 @@ class ProducerActor:
         return 4 * one_server / 1000 + identity
 
     def _is_open(self) -> bool:
-        return self.producer._core.started and not self._closing
+        return self.producer._core.runtime.started and not self._closing
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -454,8 +454,8 @@ class ProducerActor:
                 f"{pool.reserved} bytes of memory are reserved, {pool.waiting} callers wait "
                 "for memory"
             )
-        if producer._intake.appender.waiting:
-            leftovers.append(f"{producer._intake.appender.waiting} calls wait at their partitions")
+        if producer._core.appender.waiting:
+            leftovers.append(f"{producer._core.appender.waiting} calls wait at their partitions")
         if producer._accumulator.incomplete:
             leftovers.append(f"{len(producer._accumulator.incomplete)} batches are not complete")
         if producer._sender.in_flight:

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 
-from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.assignors import RebalanceProtocol, make_assignors, rebalance_protocol
@@ -48,13 +47,12 @@ class ClassicMember(GroupMember):
         self,
         config: ConsumerConfig,
         subscription: SubscriptionState,
-        metadata: Metadata,
+        runtime: ClientRuntime,
         partitions: GroupPartitions,
-        rng: random.Random,
         on_attention: Callable[[], None],
         on_commit: Callable[[Offsets], None],
     ) -> None:
-        super().__init__(config, subscription, metadata, partitions, rng, on_attention, on_commit)
+        super().__init__(config, subscription, runtime, partitions, on_attention, on_commit)
         assignors = make_assignors(config.partition_assignment_strategy)
         self._protocol = rebalance_protocol(assignors)
         self._identity = Identity()
@@ -63,7 +61,7 @@ class ClassicMember(GroupMember):
             self._connections,
             self._identity,
             assignors,
-            metadata,
+            runtime.metadata,
             subscription,
             self._synced,
             self._note,

@@ -4,17 +4,14 @@ there, and heartbeats must not wait behind a Fetch.
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from aioprod.cluster.coordinators import Coordinators, CoordinatorType
-from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.errors import BrokerConnectionError, KafkaError
-from aioprod.net.backoff import Backoff
-from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -32,23 +29,18 @@ class GroupConnections:
         backoff: the pauses between tries.
     """
 
-    def __init__(self, config: ConsumerConfig, rng: random.Random) -> None:
+    def __init__(self, config: ConsumerConfig, runtime: ClientRuntime) -> None:
         assert config.group_id is not None
         self.group_id = config.group_id
-        self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self._brokers = Brokers(config, rng)
-        self._coordinators = Coordinators(config, self._brokers, rng)
+        self.backoff = runtime.backoff
+        self._brokers = runtime.separate_connections()
+        self._coordinators = Coordinators(config, self._brokers, runtime.rng)
         self._in_use: Connection | None = None
 
     @property
     def trouble(self) -> KafkaError | None:
         """Why the coordinator can't be reached now, as far as that is known."""
         return self._coordinators.trouble
-
-    def update(self, snapshot: ClusterSnapshot) -> None:
-        """Take over the cluster's present brokers."""
-        if snapshot.nodes:
-            self._brokers.update_nodes(snapshot.nodes)
 
     def forget_coordinator(self) -> None:
         """Look for the coordinator before the next request."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 
-from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.auto_commit import AutoCommit
@@ -45,9 +44,8 @@ class GroupMember(ABC):
         self,
         config: ConsumerConfig,
         subscription: SubscriptionState,
-        metadata: Metadata,
+        runtime: ClientRuntime,
         partitions: GroupPartitions,
-        rng: random.Random,
         on_attention: Callable[[], None],
         on_commit: Callable[[Offsets], None],
     ) -> None:
@@ -57,8 +55,8 @@ class GroupMember(ABC):
         self.failure: KafkaError | None = None
         self._config = config
         self._subscription = subscription
-        self._metadata = metadata
-        self._connections = GroupConnections(config, rng)
+        self._metadata = runtime.metadata
+        self._connections = GroupConnections(config, runtime)
         self._offsets = GroupOffsets(self._connections, self, self._is_gone, on_commit)
         self._auto_commit = AutoCommit(config, subscription, self._offsets)
         self._partitions = partitions
@@ -150,7 +148,6 @@ class GroupMember(ABC):
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
         """There is a new snapshot of the cluster."""
-        self._connections.update(snapshot)
         if (
             self._subscription.mode is not Mode.PATTERN
             or self._pattern_at_broker

@@ -11,11 +11,10 @@ import asyncio
 import base64
 import contextlib
 import logging
-import random
 import uuid
 from collections.abc import Callable
 
-from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.member import GroupMember
@@ -52,15 +51,14 @@ class ReconcilingMember(GroupMember):
         self,
         config: ConsumerConfig,
         subscription: SubscriptionState,
-        metadata: Metadata,
+        runtime: ClientRuntime,
         partitions: GroupPartitions,
-        rng: random.Random,
         on_attention: Callable[[], None],
         on_commit: Callable[[Offsets], None],
     ) -> None:
-        super().__init__(config, subscription, metadata, partitions, rng, on_attention, on_commit)
+        super().__init__(config, subscription, runtime, partitions, on_attention, on_commit)
         # As Java makes them: sixteen random bytes in base 64.
-        member_id = base64.urlsafe_b64encode(rng.randbytes(16)).decode().rstrip("=")
+        member_id = base64.urlsafe_b64encode(runtime.rng.randbytes(16)).decode().rstrip("=")
         self._session = Session(config, member_id)
         self._topic_ids = TopicIds()
         self._heartbeats: asyncio.Task[None] | None = None

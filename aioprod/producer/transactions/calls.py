@@ -76,7 +76,7 @@ class CoordinatorCall(Generic[ResponseT]):
     before: Callable[[], Awaitable[None]] | None = None
 
 
-class Repetition:
+class Attempts:
     """Lets others end a repeated request without ever leaving one half done: an attempt that is on
     its way is waited for.
 
@@ -84,14 +84,14 @@ class Repetition:
         task: what repeats it.
         last_error: why the latest attempt was not the last.
         coordinators: where it is sent to, once it is.
-        attempts: how often it was sent.
+        count: how often it was sent.
     """
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.last_error: KafkaError | None = None
         self.coordinators: CoordinatorRequests | None = None
-        self.attempts = 0
+        self.count = 0
         self._on_its_way = False
         self._stopping = False
 
@@ -102,6 +102,18 @@ class Repetition:
             self.coordinators.trouble if self.coordinators is not None else None
         )
 
+    def run_by(self, task: asyncio.Task[None]) -> None:
+        """Note the task that makes the attempts."""
+        self.task = task
+
+    def sent_to(self, coordinators: CoordinatorRequests) -> None:
+        """Note what the attempts are sent by."""
+        self.coordinators = coordinators
+
+    def failed(self, error: KafkaError) -> None:
+        """Note why the latest attempt was not the last."""
+        self.last_error = error
+
     def stop(self) -> None:
         """End the task, at once or after the answer that it waits for."""
         self._stopping = True
@@ -110,7 +122,7 @@ class Repetition:
 
     def sent(self) -> None:
         """An attempt is about to leave."""
-        self.attempts += 1
+        self.count += 1
         self._on_its_way = True
 
     def landed(self) -> bool:
@@ -142,9 +154,9 @@ class CoordinatorCalls:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.unanswered: set[Api] = set()
 
-    async def perform(self, call: CoordinatorCall[ResponseT], repetition: Repetition) -> ResponseT:
+    async def perform(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:
         """The answer of success. Has no limit of time: whoever waits for it has one, and
-        ``repetition`` ends it.
+        ``attempts`` ends it.
 
         Raises:
             AbortableTransactionError, FatalProducerError, ProducerFencedError: the coordinator
@@ -159,10 +171,10 @@ class CoordinatorCalls:
 
         def prepare(peer: Peer) -> tuple[Request[ResponseT], int]:
             prepared = call.prepare(peer)
-            repetition.sent()
+            attempts.sent()
             return prepared
 
-        repetition.coordinators = self._coordinators
+        attempts.sent_to(self._coordinators)
         failures = 0
         told = False
         while True:
@@ -183,9 +195,9 @@ class CoordinatorCalls:
             except BrokerError as error:
                 # Only the search for the coordinator raises these.
                 self._refuse(call, judge(Api.FIND_COORDINATOR, error.code), error.code)
-                repetition.last_error = error
+                attempts.failed(error)
             except KafkaError as error:
-                repetition.last_error = error
+                attempts.failed(error)
             else:
                 if verdict is Verdict.DONE:
                     if told:
@@ -194,16 +206,16 @@ class CoordinatorCalls:
                 self._refuse(call, verdict, code)
                 if verdict is Verdict.NEW_COORDINATOR:
                     self._coordinators.forget(kind, key)
-                repetition.last_error = BrokerError(code, self._what(call))
+                attempts.failed(BrokerError(code, self._what(call)))
             finally:
-                if repetition.landed() and not answered:
+                if attempts.landed() and not answered:
                     self.unanswered.add(call.api)
-            repetition.check_go_on()
+            attempts.check_go_on()
             failures += 1
             behind_last = code == ErrorCode.CONCURRENT_TRANSACTIONS
             if not told and not behind_last:
                 told = True
-                log.warning("%s failed, trying on: %s", self._what(call), repetition.last_error)
+                log.warning("%s failed, trying on: %s", self._what(call), attempts.last_error)
             pause = self._backoff.seconds(failures)
             if call.hurry and behind_last:
                 pause = min(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aioprod.errors import KafkaError, KafkaTimeoutError, TransactionAbortedError
-from aioprod.producer.transactions.calls import Repetition
+from aioprod.producer.transactions.calls import Attempts
 from aioprod.producer.transactions.states import Call
 
 
@@ -26,7 +26,7 @@ class Operation:
 
     call: Call
     task: asyncio.Task[None]
-    repetition: Repetition
+    attempts: Attempts
     arguments: object = None
     seen: bool = False
     overtaken: bool = False
@@ -46,6 +46,17 @@ class Operation:
             and self.task.exception() is None
         )
 
+    def overtake(self) -> None:
+        """End the commit, which has not been sent: an abort comes before it."""
+        self.overtaken = True
+        self.task.cancel()
+
+    def succeeds_unseen(self) -> bool:
+        """Return :attr:`succeeded_unseen`; a caller sees it now."""
+        unseen = self.succeeded_unseen
+        self.seen = self.seen or unseen
+        return unseen
+
     async def over(self, call: Call, max_block_ms: float, deadline: float) -> None:
         """Wait until it has an outcome, whichever. Cancelling the waiter leaves it alone.
 
@@ -56,7 +67,7 @@ class Operation:
             [self.task], timeout=max(0.0, deadline - asyncio.get_running_loop().time())
         )
         if self.under_way:
-            trouble = self.repetition.trouble
+            trouble = self.attempts.trouble
             goes_on = "" if call is Call.START else f": {self.call.value}() goes on"
             raise KafkaTimeoutError(
                 (

@@ -4,7 +4,12 @@ each. No I/O.
 
 from __future__ import annotations
 
+import logging
 from enum import Enum
+
+from aioprod.errors import KafkaError, ProducerClosedError, TransactionStateError
+
+log = logging.getLogger(__name__)
 
 
 class TransactionState(Enum):
@@ -93,3 +98,64 @@ def refusal(call: Call, state: TransactionState) -> str:
     that would be right.
     """
     return f"{call.value}() in state {state.value!r}: {_ADVICE[state]}"
+
+
+class TransactionStatus:
+    """The state of one transactional producer.
+
+    Attributes:
+        state: the present state.
+        error: what led to one of the two error states; None otherwise.
+        closed: the error of every call after :meth:`close`; None before.
+        may_append: whether a record may be appended now: a transaction is open and has not failed.
+        number: how many transactions have begun.
+    """
+
+    def __init__(self, transactional_id: str) -> None:
+        self.state = _S.UNINITIALIZED
+        self.error: KafkaError | None = None
+        self.closed: ProducerClosedError | None = None
+        self.may_append = False
+        self.number = 0
+        self._id = transactional_id
+
+    def go(self, state: TransactionState, error: KafkaError | None = None) -> None:
+        """Enter a state; ``error`` is what led to it, if it is an error state."""
+        assert may_follow(self.state, state), f"from {self.state} to {state}"
+        log.debug("transactional_id=%r: from %s to %s", self._id, self.state.value, state.value)
+        self.state = state
+        self.error = error if error is not None else self.error
+        self.may_append = state is _S.IN_TRANSACTION
+
+    def begin(self) -> None:
+        """Open the next transaction."""
+        self.number += 1
+        self.go(_S.IN_TRANSACTION)
+
+    def end(self) -> None:
+        """Forget the error of a transaction that has ended."""
+        self.error = None
+
+    def close(self) -> None:
+        """Refuse further calls."""
+        self.closed = self.closed or ProducerClosedError("the producer is closed")
+        self.may_append = False
+
+    def check(self, call: Call, *allowed: TransactionState) -> None:
+        """Check that a call is right in the present state.
+
+        Raises:
+            ProducerClosedError: if the producer is closed.
+            TransactionStateError: if the state is not one of those allowed.
+            KafkaError: if the transaction or the producer has failed.
+        """
+        if self.closed is not None:
+            raise self.closed.with_traceback(None)
+        if self.state not in allowed:
+            # These errors are raised again and again. Without their old tracebacks, or these would
+            # grow with each call.
+            raise (
+                self.error.with_traceback(None)
+                if self.error is not None
+                else TransactionStateError(refusal(call, self.state))
+            )

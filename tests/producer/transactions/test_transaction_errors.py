@@ -429,7 +429,7 @@ async def test_errors_of_an_aborted_transaction_are_forgotten(
 ) -> None:
     _, manager = made(coordinators)
     await manager.begin()
-    manager.batch_failed(T0, DeliveryTimeoutError("late"))
+    manager.record_refused(T0, DeliveryTimeoutError("late"))
     await manager.abort()
     assert manager.error is None
     with pytest.raises(TransactionStateError):

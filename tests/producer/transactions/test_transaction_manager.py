@@ -187,14 +187,14 @@ async def test_calls_without_a_transaction_name_the_state_and_the_right_call(
             match=rf"send\(\) in state '{state}'.*begin_transaction\(\) first",
         ):
             manager.check_may_send()
-        assert not manager.may_append
+        assert not manager.status.may_append
         await manager.init()
 
 
 async def test_calls_inside_a_transaction(coordinators: CoordinatorScript, made: Made) -> None:
     _, manager = made(coordinators)
     await manager.begin()
-    assert manager.may_append
+    assert manager.status.may_append
     manager.check_may_send()
     for call in (manager.begin, manager.init):
         with pytest.raises(

@@ -19,10 +19,10 @@ from aioprod.producer.batch import Identity
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
 from aioprod.producer.transactions.calls import (
+    Attempts,
     CoordinatorCall,
     CoordinatorCalls,
     CoordinatorRequests,
-    Repetition,
 )
 from aioprod.producer.transactions.requests import Peer
 from aioprod.producer.transactions.verdicts import Api
@@ -41,7 +41,7 @@ _Prepared = tuple[Request[Any], int]
 _OPENERS = (Api.ADD_PARTITIONS, Api.ADD_OFFSETS)
 
 
-class Conversation:
+class CoordinatorSession:
     """The producer's side of it.
 
     Attributes:
@@ -51,8 +51,6 @@ class Conversation:
         perhaps_begun: something was sent that opens the transaction at the coordinator; whether it
             came through or not.
         begun: it is certain that the coordinator has the transaction.
-        epoch_needed: a sequence number is lost, or the coordinator has forgotten us: the next
-            transaction needs a new epoch (KIP-360).
     """
 
     def __init__(
@@ -67,7 +65,6 @@ class Conversation:
         self.added: set[TopicPartition] = set()
         self.to_add: set[TopicPartition] = set()
         self.perhaps_begun = False
-        self.epoch_needed = False
         self._id = config.transactional_id
         self._timeout_ms = config.transaction_timeout_ms
         self._producer = producer
@@ -84,19 +81,21 @@ class Conversation:
         # whether that was asked for.
         self._reopened = self._asked = False
         self.begun = False
-        producer.on_epoch_needed = self._need_epoch
 
-    def _need_epoch(self) -> None:
-        # What asks has lost a batch, and fails the transaction by that: until the abort is through
-        # the old epoch is kept.
-        self.epoch_needed = True
+    def batch_sent(self) -> None:
+        """Note that records are on their way, which perhaps open the transaction."""
+        self.perhaps_begun = True
+
+    def batch_stored(self) -> None:
+        """Note that records are stored, so the coordinator has the transaction."""
+        self.begun = True
 
     @property
     def _identity(self) -> Identity:
         assert self._producer.identity is not None
         return self._producer.identity
 
-    async def initialize(self, repetition: Repetition) -> None:
+    async def initialize(self, attempts: Attempts) -> None:
         """Get a producer id, or the present one's next epoch.
 
         Raises:
@@ -107,10 +106,10 @@ class Conversation:
         before = (
             None
             if self._late_opener is None or self._late_end
-            else partial(self._reopen, self._late_opener, repetition)
+            else partial(self._reopen, self._late_opener, attempts)
         )
         try:
-            reply = await self._ask_for_identity(repetition, old, before)
+            reply = await self._ask_for_identity(attempts, old, before)
         except ProducerFencedError as error:
             if self._late_opener is None or old is None or not self._asked:
                 raise
@@ -124,12 +123,12 @@ class Conversation:
                 ) from error
             # By this producer's own doing, and the epoch behind its own was given to nobody.
             reply = await self._ask_for_identity(
-                repetition, Identity((old.producer_id, old.epoch + 1))
+                attempts, Identity((old.producer_id, old.epoch + 1))
             )
-        self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
+        self._producer.adopt(Identity((reply.producer_id, reply.producer_epoch)))
         self._calls.unanswered.clear()
         self._late_opener = None
-        self.epoch_needed = self.perhaps_begun = self._reopened = self._asked = False
+        self.perhaps_begun = self._reopened = self._asked = False
         self.v2 = self._v2_seen
         log.log(
             logging.INFO if old is None else logging.DEBUG,
@@ -139,7 +138,7 @@ class Conversation:
 
     async def _ask_for_identity(
         self,
-        repetition: Repetition,
+        attempts: Attempts,
         present: Identity | None,
         before: Callable[[], Awaitable[None]] | None = None,
     ) -> InitProducerIdResponse:
@@ -151,10 +150,10 @@ class Conversation:
         call = CoordinatorCall(
             Api.INIT_PRODUCER_ID, prepare, _code, hurry=before is not None, before=before
         )
-        reply: InitProducerIdResponse = await self._calls.perform(call, repetition)
+        reply: InitProducerIdResponse = await self._calls.perform(call, attempts)
         return reply
 
-    async def _reopen(self, opener: CoordinatorCall[Any], repetition: Repetition) -> None:
+    async def _reopen(self, opener: CoordinatorCall[Any], attempts: Attempts) -> None:
         """Make certain that a transaction is open when the next epoch is asked for, where a late
         copy may open one at any moment (first protocol).
 
@@ -168,7 +167,7 @@ class Conversation:
                 asking for an epoch.
         """
         try:
-            await self._calls.perform(opener, repetition)
+            await self._calls.perform(opener, attempts)
         except ProducerFencedError:
             if not self._asked:
                 raise
@@ -177,7 +176,7 @@ class Conversation:
         else:
             self._reopened = True
 
-    async def add_partitions(self, repetition: Repetition, on_added: Callable[[], None]) -> None:
+    async def add_partitions(self, attempts: Attempts, on_added: Callable[[], None]) -> None:
         """Add what is to be added, and what comes to it meanwhile."""
         while self.to_add:
             asked = sorted(self.to_add)
@@ -187,7 +186,7 @@ class Conversation:
                 _codes_of(asked),
                 hurry=not self.added,
             )
-            await self._calls.perform(self._opener, repetition)
+            await self._calls.perform(self._opener, attempts)
             self.begun = True
             self.added.update(asked)
             self.to_add.difference_update(asked)
@@ -195,7 +194,7 @@ class Conversation:
 
     async def commit_offsets(
         self,
-        repetition: Repetition,
+        attempts: Attempts,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
@@ -207,7 +206,7 @@ class Conversation:
                 )
             )
             self._opener = CoordinatorCall(Api.ADD_OFFSETS, add, _code, hurry=not self.added)
-            await self._calls.perform(self._opener, repetition)
+            await self._calls.perform(self._opener, attempts)
             self.begun = True
         commit = self._opening(
             lambda peer, identity: requests.commit_offsets(
@@ -220,7 +219,7 @@ class Conversation:
             lambda reply: requests.codes_of_offsets(reply, offsets),
             group_id=group.group_id,
         )
-        await self._calls.perform(call, repetition)
+        await self._calls.perform(call, attempts)
         self.begun = True
 
     def _opening(self, make: Callable[[Peer, Identity], _Prepared]) -> Callable[[Peer], _Prepared]:
@@ -234,7 +233,7 @@ class Conversation:
 
         return prepare
 
-    async def end(self, repetition: Repetition, *, commit: bool) -> None:
+    async def end(self, attempts: Attempts, *, commit: bool) -> None:
         """Commit or abort, unless nothing was begun. In the second protocol the answer brings the
         next epoch.
         """
@@ -246,7 +245,7 @@ class Conversation:
         if not self.perhaps_begun:
             return
         try:
-            reply = await self._calls.perform(CoordinatorCall(Api.END, prepare, _code), repetition)
+            reply = await self._calls.perform(CoordinatorCall(Api.END, prepare, _code), attempts)
         except AbortableTransactionError as error:
             if commit:
                 raise
@@ -256,13 +255,13 @@ class Conversation:
                     error.code,
                     f"transactional_id={self._id!r}: the abort failed, close this producer",
                 ) from error
-            self.epoch_needed = True
+            self._producer.request_epoch()
         except FatalProducerError as error:
             if error.code == ErrorCode.PRODUCER_FENCED and self.v2 and not (commit or self.begun):
                 # A coordinator that still writes the markers of the transaction before says this
                 # too, and nothing of the present one may have reached it. Asking for the next epoch
                 # tells whether somebody else has the transactional id.
-                self.epoch_needed = True
+                self._producer.request_epoch()
                 return
             if error.code != ErrorCode.INVALID_TXN_STATE:
                 raise
@@ -280,8 +279,7 @@ class Conversation:
             # The request that perhaps opened the transaction did not: there is nothing to abort.
         else:
             if reply.producer_id >= 0:
-                self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
-                self.epoch_needed = False
+                self._producer.adopt(Identity((reply.producer_id, reply.producer_epoch)))
 
     def prepared(self) -> PreparedTransaction | None:
         """What the transaction that is written can be ended with by anybody; None where there is
@@ -299,7 +297,7 @@ class Conversation:
         if self._calls.unanswered and not self.v2:
             # A late copy, of the EndTxn above all, would act on the next transaction: only an epoch
             # of its own keeps it off (KIP-890).
-            self.epoch_needed = True
+            self._producer.request_epoch()
             self._late_opener = (
                 None if self._calls.unanswered.isdisjoint(_OPENERS) else self._opener
             )
@@ -307,7 +305,7 @@ class Conversation:
         if self._v2_seen and not self.v2:
             # The cluster has gone over to the second protocol. That starts with an epoch which the
             # first has not used.
-            self.epoch_needed = True
+            self._producer.request_epoch()
         self.v2 = self.v2 and self._v2_seen
         self._calls.unanswered.clear()
 
