@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
-_ON_DEMAND = ("benchmarks", "faults", "judges")
+_ON_DEMAND = ("benchmarks", "faults", "interop")
 _TASK_END_TIMEOUT_S = 1.0
 # Members of a KIP-848 group learn of a change with their next heartbeat; a test would wait for most
 # of Kafka's default interval of five seconds.

@@ -115,7 +115,7 @@ class ClusterClient:
                 answer.
             UnsupportedVersionError: if client and broker have no version in common.
         """
-        self._runtime.home.check()
+        self._runtime.loop_binding.check()
         brokers = self._runtime.brokers
         # Only one broker gets it, as a request may change something.
         connection = await (brokers.any() if node_id is None else brokers.connection(node_id))
@@ -131,7 +131,7 @@ class ClusterClient:
             RequestTimedOutError: if the limit passes during an attempt.
             KafkaError: if an attempt fails for another reason.
         """
-        self._runtime.home.check()
+        self._runtime.loop_binding.check()
         metadata, config = self._runtime.metadata, self.config
         names = list(topics)
         for name in names:

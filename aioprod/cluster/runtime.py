@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from aioprod.cluster.coordinators import Coordinators
-from aioprod.cluster.home import Home, bring_forward
+from aioprod.cluster.loop_binding import LoopBinding
 from aioprod.cluster.metadata import Metadata
 from aioprod.config.client import ClientConfig
 from aioprod.errors import KafkaError
@@ -70,11 +70,11 @@ class ClientRuntime:
         create_topics: whether asking for the metadata of an unknown topic may create it.
         on_change: called when a connection of ``brokers`` opens or closes.
         on_connection: the same, with details; see :class:`aioprod.net.brokers.Brokers`.
-        on_fork: called in a forked child; see :class:`aioprod.cluster.home.Home`.
+        on_fork: called in a forked child; see :class:`aioprod.cluster.loop_binding.LoopBinding`.
 
     Attributes:
         config, rng: the same.
-        home: the event loop and process of the start.
+        loop_binding: the event loop and process of the start.
         brokers: the connections.
         metadata: brokers, topics and leaders.
         coordinators: requests to the coordinators of groups and transactional ids.
@@ -98,8 +98,7 @@ class ClientRuntime:
         on_fork: Callable[[], object] = lambda: None,
     ) -> None:
         self.config = config
-        self.home = Home(f"{kind} {config.client_id!r}")
-        self.home.on_fork = on_fork
+        self.loop_binding = LoopBinding(f"{kind} {config.client_id!r}", on_fork)
         self.brokers = Brokers(
             config,
             rng,
@@ -151,7 +150,7 @@ class ClientRuntime:
             WrongEventLoopError: if the client was started in another event loop or process.
             KafkaError: if it is closed or not started; of the type that the client has for that.
         """
-        self.home.check()
+        self.loop_binding.check()
         if self.closing is not None:
             raise self.closing.with_traceback(None)
         if not self.started:
@@ -187,14 +186,14 @@ class ClientRuntime:
             KafkaError: what ``client.connect`` raises, or ``closing`` if the client is closed
                 before or meanwhile.
         """
-        self.home.check()
+        self.loop_binding.check()
         async with self._starting:
             if self.closing is not None:
                 raise self.closing.with_traceback(None)
             if self.started:
                 return
             self._loop = asyncio.get_running_loop()
-            self.home.enter()
+            self.loop_binding.bind()
             try:
                 async with asyncio.timeout(None) as self._start_limit:
                     self.brokers.open()
@@ -205,7 +204,7 @@ class ClientRuntime:
                 try:
                     await self.brokers.close()
                 finally:
-                    self.home.leave()
+                    self.loop_binding.unbind()
                 if self.closing is not None and isinstance(error, KafkaError | TimeoutError):
                     # Closing has failed what was in flight.
                     raise self.closing.with_traceback(None) from None
@@ -221,8 +220,8 @@ class ClientRuntime:
 
     def check_may_close(self) -> None:
         """Raise WrongEventLoopError if :meth:`close` would."""
-        if not self.home.is_gone:
-            self.home.check()
+        if not self.loop_binding.loop_closed:
+            self.loop_binding.check()
 
     async def close(self, client: ClientLifecycle, limit_ms: float = 0.0) -> None:
         """Close the client; ``limit_ms`` is the limit of ``client.finish``.
@@ -237,18 +236,18 @@ class ClientRuntime:
             Exception: what ``client.finish`` raises; everything is closed then, too.
         """
         loop = asyncio.get_running_loop()
-        if self.home.is_gone:
+        if self.loop_binding.loop_closed:
             self._close_without_loop(client)
             return
-        self.home.check()
+        self.loop_binding.check()
         deadline = loop.time() + limit_ms / 1000
         if self._closed is not None:
-            bring_forward(self._close_limit, deadline)
+            _bring_forward(self._close_limit, deadline)
             await asyncio.shield(self._closed)
             return
         closed = self._closed = loop.create_future()
         self._set_closing("is closed")
-        bring_forward(self._start_limit, loop.time())
+        _bring_forward(self._start_limit, loop.time())
         try:
             if self.started:
                 await self._finish(client, deadline)
@@ -273,10 +272,10 @@ class ClientRuntime:
         """
         if self.released:
             return
-        if self.home.is_gone:
+        if self.loop_binding.loop_closed:
             self._set_closing(_DROPPED)
             self._fail_pending(client)
-        self.home.forgotten(source, lost, partial(self._abandon, client))
+        self.loop_binding.warn_unclosed(source, lost, partial(self._abandon, client))
 
     def _abandon(self, client: ClientLifecycle) -> Coroutine[Any, Any, None]:
         self._set_closing(_DROPPED)
@@ -291,7 +290,7 @@ class ClientRuntime:
         self._fail_pending(client)
         client.closed()
         self.released = True
-        self.home.leave()
+        self.loop_binding.unbind()
 
     def _fail_pending(self, client: ClientLifecycle) -> None:
         assert self.closing is not None
@@ -318,9 +317,17 @@ class ClientRuntime:
         await asyncio.gather(*(each.close() for each in (self.brokers, *self._separate)))
         self._close_plugins(client)
         client.closed()
-        self.home.leave()
+        self.loop_binding.unbind()
 
     def _close_plugins(self, client: ClientLifecycle) -> None:
         if not self._plugins_closed:
             self._plugins_closed = True
             client.close_plugins()
+
+
+def _bring_forward(limit: asyncio.Timeout | None, deadline: float) -> None:
+    """End a block under ``asyncio.timeout`` by ``deadline`` (loop time), unless it ends earlier."""
+    if limit is not None and not limit.expired():
+        when = limit.when()
+        if when is None or deadline < when:
+            limit.reschedule(deadline)

@@ -82,7 +82,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
         on_fork=ready.clear,
     )
     run_state = RunState(runtime, clock, on_fault=ready.interrupt)
-    guard = CallGuard(runtime.home, run_state, ready, config.default_api_timeout_ms)
+    guard = CallGuard(runtime.loop_binding, run_state, ready, config.default_api_timeout_ms)
 
     scheduler = Scheduler(notifier, on_fault=run_state.fail)
     connections = Connections(config, runtime, on_change=scheduler.wake)

@@ -149,7 +149,7 @@ class ProducerCore(ClientLifecycle):
 
     def stop(self, error: KafkaError) -> None:
         """Fail all records that are not delivered, and send nothing more."""
-        if self.runtime.home.is_gone:
+        if self.runtime.loop_binding.loop_closed:
             self.accumulator.fail_pending(error)
             return
         self.transactions.stop()

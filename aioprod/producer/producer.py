@@ -75,7 +75,7 @@ class Producer(TransactionInterface):
         self._clock = clock
         # Nothing in there refers to this object.
         self._core = core = ProducerCore(config, clock, rng or random.Random())
-        self._home = core.runtime.home
+        self._loop_binding = core.runtime.loop_binding
         self._metrics = core.metrics
         self._pool = core.pool
         self._brokers = core.runtime.brokers
@@ -242,7 +242,7 @@ class Producer(TransactionInterface):
                     and self._transaction_status.may_append
                 ):
                     if (now := self._clock()) >= writer.until_s:
-                        self._home.check()  # here, once per millisecond, it costs nothing
+                        self._loop_binding.check()  # here, once per millisecond, it costs nothing
                         writer.at(now)
                     if key is not None:
                         writer.keys.append(key)
@@ -359,7 +359,7 @@ class Producer(TransactionInterface):
                 producer was started elsewhere.
         """
         check_limit_ms(timeout_ms)
-        self._home.check()
+        self._loop_binding.check()
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:

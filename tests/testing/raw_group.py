@@ -235,10 +235,11 @@ class Scene:
             for topic in answer.topics
             for each in topic.partitions
         }
+        # Failed ones are first.
         return [
             name(answer.error_code),
             *(found.get(place, "nothing") for place in places),
-        ]  # failed ones are first
+        ]
 
     async def offsets(self) -> list[tuple[int, int]]:
         """Send OffsetFetch; return all partitions and their offsets."""

@@ -52,9 +52,8 @@ V2 = {"produce": 12, "end": 5, "offsets": 5}
 READ_COMMITTED = 1
 GROUP, TRANSACTION = 0, 1
 LIMIT_SECONDS = 15.0
-NOW_MS = (
-    int(time.time() * 1000) - 1000
-)  # markers have the present time, and a real broker begins a new segment after a week
+# Markers have the present time, and a real broker begins a new segment after a week.
+NOW_MS = int(time.time() * 1000) - 1000
 _UNREADY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -430,3 +429,17 @@ class TransactionalClient:
         await ask_until(
             lambda found: found[0][3] == "NONE", lambda: self.committed(group, stable=True)
         )
+
+
+async def begin(it: TransactionalClient, partition: int = 0) -> list[object]:
+    """Send what the protocol needs before the first record."""
+    return list(await it.add(partition)) if it.protocol is V1 else []
+
+
+async def other(
+    it: TransactionalClient, transactional_id: str | None = None
+) -> TransactionalClient:
+    """Make another producer on the same connection."""
+    return TransactionalClient(
+        it.client, transactional_id or it.transactional_id, it.topic, it.protocol
+    )

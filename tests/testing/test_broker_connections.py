@@ -89,9 +89,8 @@ async def test_random_bytes_never_break_the_broker(
             client.writer.write_eof()
             async with asyncio.timeout(5):
                 await client.reader.read()
-    assert not [
-        record for record in caplog.records if record.levelno >= logging.ERROR
-    ]  # the broker must not log errors
+    # The broker must not log errors.
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     async with RawClient(broker.bootstrap_servers) as client:
         assert (await client.produce("t", make_batch([b"x"]))).error_code == 0
 

@@ -32,7 +32,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from aioprod.testing import EmbeddedCluster
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
-Conversation = Callable[[RawClient, str], Coroutine[Any, Any, list[object]]]
+Exchange = Callable[[RawClient, str], Coroutine[Any, Any, list[object]]]
 HOUR_MS = 3_600_000
 TOPIC_CONFIGS = {"max.message.bytes": "1000"}
 
@@ -284,7 +284,7 @@ async def api_versions(client: RawClient, topic: str) -> list[object]:
     return [name(nameless.error_code), await client.receive_frame()]
 
 
-CONVERSATIONS: list[Conversation] = [
+EXCHANGES: list[Exchange] = [
     produce_each_batch,
     produce_to_unknown_places,
     produce_where_more_replicas_are_asked_for_than_there_are,
@@ -304,12 +304,8 @@ async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
         yield kafka, embedded.bootstrap_servers
 
 
-@pytest.mark.parametrize(
-    "conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__
-)
-async def test_both_brokers_say_the_same(
-    addresses: tuple[str, str], conversation: Conversation
-) -> None:
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.__name__)
+async def test_both_brokers_say_the_same(addresses: tuple[str, str], exchange: Exchange) -> None:
     topic = f"differential-{uuid.uuid4().hex}"
     answers: list[list[object]] = []
     for address in addresses:
@@ -320,7 +316,7 @@ async def test_both_brokers_say_the_same(
             )
             assert created.topics[0].error_code == 0
             await wait_for_leader(client, topic)
-            answers.append(await conversation(client, topic))
+            answers.append(await exchange(client, topic))
     real, embedded = answers
     assert embedded == real
 

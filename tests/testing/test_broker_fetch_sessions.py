@@ -12,7 +12,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.fetch_sessions import FetchSessions, Place
+from aioprod.testing.broker.fetch_sessions import FetchSessions, RequestedPartition
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, until
 
 VERSION = 12
@@ -27,7 +27,7 @@ def request(*partitions: int, session_id: int = 0, epoch: int = 0) -> FetchReque
     )
 
 
-def answers(*partitions: int, records: bytes = b"") -> dict[Place, PartitionData]:
+def answers(*partitions: int, records: bytes = b"") -> dict[RequestedPartition, PartitionData]:
     return {
         place(index): PartitionData(
             partition_index=index, high_watermark=5, log_start_offset=0, records=records
@@ -36,8 +36,8 @@ def answers(*partitions: int, records: bytes = b"") -> dict[Place, PartitionData
     }
 
 
-def place(index: int) -> Place:
-    return Place("t", FetchTopic().topic_id, index)
+def place(index: int) -> RequestedPartition:
+    return RequestedPartition("t", FetchTopic().topic_id, index)
 
 
 def open_session(sessions: FetchSessions, *partitions: int, now: float = 0.0) -> int:

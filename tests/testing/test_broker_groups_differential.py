@@ -31,7 +31,7 @@ from tests.testing.raw_client import RawClient, make_batch
 from tests.testing.raw_group import Scene, open_scene, subscription
 from tests.testing.raw_transactions import ask_until
 
-Conversation = Callable[[Scene], Coroutine[Any, Any, list[object]]]
+Exchange = Callable[[Scene], Coroutine[Any, Any, list[object]]]
 TWO_WAYS = [("range", b"r"), ("roundrobin", b"rr")]
 
 
@@ -501,7 +501,7 @@ GROUP, TRANSACTION = 0, 1
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 TOPIC, OF_TOPIC = 2, 1
 
-CONVERSATIONS: list[Conversation] = [
+EXCHANGES: list[Exchange] = [
     internal_topics,
     one_member,
     a_second_member,
@@ -525,13 +525,9 @@ async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
         yield kafka, embedded.bootstrap_servers
 
 
-@pytest.mark.parametrize(
-    "conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__
-)
-async def test_both_brokers_say_the_same(
-    addresses: tuple[str, str], conversation: Conversation
-) -> None:
-    unique = f"{conversation.__name__}-{uuid.uuid4().hex}"
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.__name__)
+async def test_both_brokers_say_the_same(addresses: tuple[str, str], exchange: Exchange) -> None:
+    unique = f"{exchange.__name__}-{uuid.uuid4().hex}"
     answers: list[list[object]] = []
     for address in addresses:
         async with RawClient(address) as client:
@@ -540,6 +536,6 @@ async def test_both_brokers_say_the_same(
             )
             assert created.topics[0].error_code == 0
         async with open_scene(address, unique, unique) as scene:
-            answers.append(await conversation(scene))
+            answers.append(await exchange(scene))
     real, embedded = answers
     assert embedded == real

@@ -27,10 +27,11 @@ SEEDS = 8
 KNOWN_SEED = 24  # these exchanges cover everything in MET
 STEPS = 50
 _MOST_PLAYERS = 4
+# Nothing here depends on time.
 PATIENT = {
     "session_timeout_ms": 600_000,
     "rebalance_timeout_ms": 600_000,
-}  # nothing here depends on time
+}
 MET = [
     *(
         "FENCED_INSTANCE_ID",
@@ -67,7 +68,7 @@ class Player:
         self.waiting.append(task)
 
 
-class Conversation:
+class Exchange:
     """A random exchange with two groups, the embedded broker's first."""
 
     def __init__(self, seed: int, broker: EmbeddedCluster, scenes: list[Scene]) -> None:
@@ -256,7 +257,7 @@ class Conversation:
                 task.cancel()
 
 
-async def converse(seed: int, broker: EmbeddedCluster, kafka: str) -> str:
+async def run_exchange(seed: int, broker: EmbeddedCluster, kafka: str) -> str:
     """Run an exchange and return what happened."""
     unique = f"random-{seed}-{uuid.uuid4().hex}"
     async with AsyncExitStack() as stack:
@@ -265,26 +266,27 @@ async def converse(seed: int, broker: EmbeddedCluster, kafka: str) -> str:
             async with RawClient(address) as client:
                 await client.call(CreateTopicsRequest(topics=[CreatableTopic(unique, 2, 1)]), 7)
             scenes.append(await stack.enter_async_context(open_scene(address, unique, unique)))
-        conversation = Conversation(seed, broker, scenes)
+        exchange = Exchange(seed, broker, scenes)
         try:
             for _ in range(STEPS):
-                await conversation.step()
+                await exchange.step()
         except AssertionError as error:
-            error.add_note(f"seed {seed}\n" + "\n".join(conversation.trace))
+            error.add_note(f"seed {seed}\n" + "\n".join(exchange.trace))
             raise
         finally:
-            conversation.close()
-    return "\n".join(conversation.trace)
+            exchange.close()
+    return "\n".join(exchange.trace)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
-async def test_random_conversations_go_the_same_way(kafka: str, known: bool) -> None:
+async def test_random_exchanges_go_the_same_way(kafka: str, known: bool) -> None:
     """Some exchanges that are known to cover everything, and some new ones."""
     first_seed = KNOWN_SEED if known else random.randrange(1_000_000)
     print(f"seeds from {first_seed}")
     async with EmbeddedCluster() as broker, asyncio.TaskGroup() as group:
         running = [
-            group.create_task(converse(first_seed + each, broker, kafka)) for each in range(SEEDS)
+            group.create_task(run_exchange(first_seed + each, broker, kafka))
+            for each in range(SEEDS)
         ]
     said = "\n".join(each.result() for each in running)
     assert not known or [each for each in MET if each not in said] == []

@@ -27,7 +27,7 @@ ONE_MS, TWO_MS, THREE_MS = (int((count + 0.4) * UNIT_MS) for count in (1, 2, 3))
 _EARLY_SECONDS = 0.02
 GROUPS = GroupSettings(initial_rebalance_delay_ms=UNIT_MS, min_session_timeout_ms=100)
 
-Conversation = Callable[[Scene], Coroutine[Any, Any, list[object]]]
+Exchange = Callable[[Scene], Coroutine[Any, Any, list[object]]]
 
 pytestmark = pytest.mark.kafka
 
@@ -375,7 +375,7 @@ async def a_leader_restarts(scene: Scene) -> list[object]:
     return [*answers, await scene.describe()]
 
 
-CONVERSATIONS: list[Conversation] = [
+EXCHANGES: list[Exchange] = [
     alone,
     another_comes_in_time,
     static_members_come_in_time,
@@ -412,14 +412,14 @@ def slow_kafka() -> Iterator[str]:
         yield running.bootstrap_servers
 
 
-async def hold(conversation: Conversation, address: str, run: str) -> list[object]:
-    unique = f"{conversation.__name__}-{run}"
+async def hold(exchange: Exchange, address: str, run: str) -> list[object]:
+    unique = f"{exchange.__name__}-{run}"
     async with RawClient(address) as client:
         created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(unique, 2, 1)]), 7)
         assert created.topics[0].error_code == 0
     async with open_scene(address, unique, unique) as scene:
         try:
-            return await conversation(scene)
+            return await exchange(scene)
         except (AssertionError, TimeoutError) as error:
             return [repr(error)]
 
@@ -430,13 +430,13 @@ async def test_both_brokers_wait_as_long(slow_kafka: str) -> None:
         run = uuid.uuid4().hex
         addresses = (slow_kafka, broker.bootstrap_servers)
         held = [
-            asyncio.gather(*(hold(each, address, run) for each in CONVERSATIONS))
+            asyncio.gather(*(hold(each, address, run) for each in EXCHANGES))
             for address in addresses
         ]
         real, embedded = [await each for each in held]
     differences = [
         (each.__name__, *pair)
-        for each, *pair in zip(CONVERSATIONS, real, embedded, strict=True)
+        for each, *pair in zip(EXCHANGES, real, embedded, strict=True)
         if pair[0] != pair[1]
     ]
     assert not differences

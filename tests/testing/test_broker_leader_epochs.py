@@ -181,9 +181,8 @@ async def test_a_consumer_finds_out_that_records_it_read_were_lost() -> None:
         async with RawClient(two.address(1)) as client:
             await client.produce("t", make_batch([b"kept"]))
             two.pause_replication(2)
-            await client.produce(
-                "t", make_batch([b"lost"])
-            )  # node 2 lags for too long, so it is no longer in sync
+            # Node 2 lags for too long, so it is no longer in sync.
+            await client.produce("t", make_batch([b"lost"]))
             assert [
                 each.value for each in read_records((await read(client, 0, -1)).records or b"")
             ] == [b"kept", b"lost"]

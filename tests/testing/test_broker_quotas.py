@@ -26,8 +26,8 @@ from aioprod.protocol.messages.describe_client_quotas import (
 )
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.quotas.limits import Limits
 from aioprod.testing.broker.quotas.meter import Meter
+from aioprod.testing.broker.quotas.quotas import Quotas
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
@@ -54,7 +54,7 @@ class TestMeter:
 
 class TestWhichLimitCounts:
     def test_the_most_precise_one(self) -> None:
-        limits = Limits()
+        limits = Quotas()
         order: list[dict[str, str | None]] = [
             {"user": "u", "client-id": "c"},
             {"user": "u", "client-id": None},
@@ -77,7 +77,7 @@ class TestWhichLimitCounts:
         assert limits.limit(CONSUMER, "u", "c") is None
 
     def test_the_name_of_nobody_is_not_everybody(self) -> None:
-        limits = Limits()
+        limits = Quotas()
         limits.alter(frozenset({("client-id", None)}), {PRODUCER: 5})
         found = limits.limit(PRODUCER, "ANONYMOUS", "")
         assert found is not None
@@ -137,9 +137,8 @@ async def test_a_reader_over_its_rate_gets_nothing_until_it_has_paused(
         first = (await client.call(fetch_request("t", 0, partition_max_bytes=1), 12)).responses[
             0
         ].partitions[0].records or b""
-        broker.set_quota(
-            {CONSUMER: int(len(first) / 5.025)}, client_id=RAW
-        )  # two such batches take ten seconds and a twentieth
+        # Two such batches take ten seconds and a twentieth.
+        broker.set_quota({CONSUMER: int(len(first) / 5.025)}, client_id=RAW)
         answers = [
             await client.call(fetch_request("t", offset, partition_max_bytes=1), 12)
             for offset in (0, 1)
@@ -207,7 +206,7 @@ async def test_a_client_that_leaves_during_its_pause_leaves_nothing(
 
 
 def test_what_can_not_be_limited_is_refused() -> None:
-    limits = Limits()
+    limits = Quotas()
     wrong: list[tuple[str, float, str]] = [("foo", 1.0, "c"), (PRODUCER, 1.0, "")]
     wrong += [(PRODUCER, value, "c") for value in (0.0, -1.0, 1.5, math.nan, math.inf)]
     for key, value, name in wrong:

@@ -40,7 +40,7 @@ from aioprod.protocol.messages.offset_for_leader_epoch import (
 from aioprod.testing import EmbeddedCluster
 from tests.testing.raw_client import RawClient, fetch_request, make_batch
 
-Conversation = Callable[[RawClient, "Names"], Coroutine[Any, Any, list[object]]]
+Exchange = Callable[[RawClient, "Names"], Coroutine[Any, Any, list[object]]]
 ZERO = uuid.UUID(int=0)
 
 
@@ -147,16 +147,14 @@ class Session:
         return name(answer.error_code), session, partitions
 
 
-def sessions(version: int) -> Conversation:
-    async def conversation(client: RawClient, names: Names) -> list[object]:
+def sessions(version: int) -> Exchange:
+    async def exchange(client: RawClient, names: Names) -> list[object]:
         session = Session(client, names, version)
         await client.produce(names.names[0], make_batch([b"a", b"b"]))
-        await session.fetch(
-            names.asked(0, version, 0, 0), names.asked(1, version, 0)
-        )  # a full fetch returns everything
-        await (
-            session.fetch()
-        )  # from the same offsets: the records again, but not the other partitions
+        # A full fetch returns everything.
+        await session.fetch(names.asked(0, version, 0, 0), names.asked(1, version, 0))
+        # From the same offsets: the records again, but not the other partitions.
+        await session.fetch()
         await session.fetch(names.asked(0, version, 2))
         await session.fetch()
         await client.produce(names.names[1], make_batch([b"c"]))
@@ -164,9 +162,8 @@ def sessions(version: int) -> Conversation:
         await session.fetch()
         await session.fetch(names.asked(0, version, None, 1), names.asked(1, version, 1))
         await session.fetch(names.asked(1, version, None, 0))  # one more partition
-        await session.fetch(
-            names.asked(0, version, 99)
-        )  # an error is returned every time, and its end too
+        # An error is returned every time, and its end too.
+        await session.fetch(names.asked(0, version, 99))
         await session.fetch()
         await session.fetch(names.asked(0, version, 2))
         await session.fetch()
@@ -182,13 +179,12 @@ def sessions(version: int) -> Conversation:
         await session.fetch(names.asked(0, version, 3), epoch=0)
         session.session_id, session.epoch = 12345, 1
         await session.fetch()
-        await session.fetch(
-            names.asked(0, version, 3), epoch=-1
-        )  # ends a session that is not there
+        # Ends a session that is not there.
+        await session.fetch(names.asked(0, version, 3), epoch=-1)
         return session.said
 
-    conversation.__name__ = f"sessions_version_{version}"
-    return conversation
+    exchange.__name__ = f"sessions_version_{version}"
+    return exchange
 
 
 async def full_requests_end_a_session(client: RawClient, names: Names) -> list[object]:
@@ -335,7 +331,7 @@ async def partitions_named_twice(client: RawClient, names: Names) -> list[object
     ]
 
 
-CONVERSATIONS: list[Conversation] = [
+EXCHANGES: list[Exchange] = [
     sessions(7),
     sessions(12),
     sessions(13),
@@ -349,10 +345,8 @@ CONVERSATIONS: list[Conversation] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__
-)
-async def test_both_brokers_say_the_same(kafka: str, conversation: Conversation) -> None:
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.__name__)
+async def test_both_brokers_say_the_same(kafka: str, exchange: Exchange) -> None:
     names = [f"reading-{uuid.uuid4().hex}" for _ in range(2)]
     answers: list[list[object]] = []
     async with EmbeddedCluster() as embedded:
@@ -363,9 +357,7 @@ async def test_both_brokers_say_the_same(kafka: str, conversation: Conversation)
                 )
                 ids = {topic.name: topic.topic_id for topic in created.topics}
                 await wait_for_leaders(client, names)
-                answers.append(
-                    await conversation(client, Names([ids[each] for each in names], names))
-                )
+                answers.append(await exchange(client, Names([ids[each] for each in names], names)))
     real, own = answers
     assert own == real
 

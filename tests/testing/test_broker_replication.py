@@ -95,9 +95,8 @@ class TestHighWatermark:
                 1,
                 1,
             )
-            assert (
-                (await read(client, 2)).error_code == 0
-            )  # the leader has it, so an offset above the high watermark is no error
+            # The leader has it, so an offset above the high watermark is no error.
+            assert (await read(client, 2)).error_code == 0
             assert (await read(client, 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             assert await latest(client) == (ErrorCode.NONE, 1)
             before = len(three.requests)
@@ -210,10 +209,11 @@ class TestKilledLeader:
         assert [record.value for record in three.records("t")] == [b"kept"]
         async with RawClient(three.address(2)) as client:
             again = await client.produce("t", make_batch([b"lost"], producer=(7, 0, 1)), acks=1)
+            # The sequence is free again, because its batch is lost.
             assert (again.error_code, again.base_offset) == (
                 0,
                 1,
-            )  # the sequence is free again, because its batch is lost
+            )
             assert (
                 await client.produce("t", make_batch([b"kept"], producer=(7, 0, 0)), acks=1)
             ).base_offset == 0  # a duplicate

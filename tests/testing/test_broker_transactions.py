@@ -118,9 +118,8 @@ class TestInspection:
         assert [record.value for record in two.records("t", 1, committed_only=True)] == []
         assert [record.value for record in await two.wait_for_records("t", 5)] == every
         with pytest.raises(TimeoutError):
-            await two.wait_for_records(
-                "t", 6, timeout_seconds=0.01
-            )  # the log has 8 entries, of which 3 are markers
+            # The log has 8 entries, of which 3 are markers.
+            await two.wait_for_records("t", 6, timeout_seconds=0.01)
 
     async def test_committed_offsets_are_those_of_ended_transactions(
         self, two: EmbeddedCluster, it: TransactionalClient
@@ -446,10 +445,11 @@ class TestLastEpoch:
         assert await it.init(expected=first) == ("NONE", 0)
         second = it.identity
         assert second[0] != first[0]
+        # A retry, because the response was lost.
         assert await it.init(expected=first) == (
             "NONE",
             0,
-        )  # a retry, because the response was lost
+        )
         assert it.identity == second
 
     async def test_fencing_takes_the_one_that_no_client_gets(
@@ -503,9 +503,8 @@ class TestFeatures:
             asked = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
             older, newer = await client.call(asked, 3), await client.call(asked, 4)
         assert newer.supported_features == [SupportedFeatureKey("transaction.version", 0, 2)]
-        assert (
-            older.supported_features == []
-        )  # as in Kafka, version 3 can't encode a feature that may be 0
+        # As in Kafka, version 3 can't encode a feature that may be 0.
+        assert older.supported_features == []
         finalized = [FinalizedFeatureKey("transaction.version", level, level)] if level else []
         assert newer.finalized_features == older.finalized_features == finalized
         assert newer.finalized_features_epoch >= 0

@@ -270,16 +270,15 @@ class TestKafka:
     def test_all_programs_use_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         log = watched_java(monkeypatch, tmp_path / "java")
         with RealKafka() as kafka:
-            (archive,) = cache_dir().glob(
-                f"kafka-{KAFKA_VERSIONS[0]}-*.jsa"
-            )  # made before the first test
+            # Made before the first test.
+            (archive,) = cache_dir().glob(f"kafka-{KAFKA_VERSIONS[0]}-*.jsa")
             assert str(archive) in Path(f"/proc/{kafka.pid}/maps").read_text()
         commands = log.read_text().splitlines()
         assert ["kafka.tools.StorageTool" in command for command in commands] == [True, False]
         for command in commands:
             assert f"-XX:SharedArchiveFile={archive} " in command and "-Xshare:auto" in command
 
-    @pytest.mark.judges
+    @pytest.mark.interop
     def test_the_first_broker_makes_it(
         self, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
@@ -296,7 +295,7 @@ class TestKafka:
             f"kafka-{KAFKA_VERSIONS[0]}.jsa.lock",
         }
 
-    @pytest.mark.judges
+    @pytest.mark.interop
     def test_a_java_that_makes_no_list_does_no_harm(
         self, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
@@ -309,7 +308,7 @@ class TestKafka:
         assert ["DumpLoadedClassList" in command for command in commands] == [False, True, False]
         assert "SharedArchiveFile" not in "".join(commands)
 
-    @pytest.mark.judges
+    @pytest.mark.interop
     @pytest.mark.parametrize("archive", ["foreign", "absent"])
     def test_one_that_java_does_not_take_does_no_harm(
         self, archive: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -19,9 +19,8 @@ from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from tests.testing.java_client import JavaClients, java_clients
 
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # it reads its resources in a deprecated way
+    # It reads its resources in a deprecated way.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import TopicPartition as PythonPlace
     from kafka.admin import ConfigResource as PythonResource
     from kafka.admin import ConfigResourceType, KafkaAdminClient

@@ -220,9 +220,8 @@ class TestLibrdkafka:
             for partition in threaded.topics["t"].partitions
             for batch in partition.log.read(0, 1 << 30, at_least_one=True)
         }
-        assert codecs == {
-            CODECS.index(codec)
-        }  # it would fall back to none if it did not accept our ApiVersions response
+        # It would fall back to none if it did not accept our ApiVersions response.
+        assert codecs == {CODECS.index(codec)}
 
     @pytest.mark.parametrize("acks", ["0", "1"])
     def test_producer_with_fewer_acks(self, threaded: ThreadedCluster, acks: str) -> None:

@@ -25,9 +25,8 @@ from aioprod.types import TopicPartition as Place
 from tests.testing.raw_client import RawClient, make_batch, until
 
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # it reads its resources in a deprecated way
+    # It reads its resources in a deprecated way.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer
     from kafka.consumer.subscription_state import (
         AsyncConsumerRebalanceListener as KafkaPythonListener,
@@ -161,9 +160,8 @@ class KafkaPythonMember(ThreadedMember, KafkaPythonListener):  # type: ignore[mi
             session_timeout_ms=6_000,
         )
         self.consumer.subscribe(["t"], listener=self)
-        assert self.consumer.partitions_for_topic(
-            "t"
-        )  # without this it may join with an empty assignment and think that it has all
+        # Without this it may join with an empty assignment and think that it has all.
+        assert self.consumer.partitions_for_topic("t")
         try:
             while not self.leaving.is_set():
                 # where this passes as a rebalance ends, it forgets to read on and to send
@@ -231,9 +229,8 @@ class Troupe:
     async def share(self) -> None:
         """Wait until the members share all partitions."""
         group = await self.broker.wait_for_group("g", member_count=len(self.members))
-        while group.partitions != [
-            Place("t", index) for index in range(PARTITIONS)
-        ]:  # cooperative members revoke first and assign later
+        # Cooperative members revoke first and assign later.
+        while group.partitions != [Place("t", index) for index in range(PARTITIONS)]:
             await asyncio.sleep(0.01)
             group = await self.broker.wait_for_group("g", member_count=len(self.members))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.retry import retry
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.assignors import Assignor
 from aioprod.consumer.group.assignors.calls import ask_assignor
@@ -47,6 +48,12 @@ _STATIC_MEMBERS_FROM = 5
 # The coordinator answers at the latest when the rebalance timeout is over; Java grants it as much
 # on top.
 _JOIN_GRACE_MS = 5_000
+_ENDS_ATTEMPT = (
+    Verdict.LOST_GENERATION,
+    Verdict.LOST_MEMBER,
+    Verdict.TAKE_MEMBER_ID,
+    Verdict.REJOIN,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,7 @@ class Joining:
         self._on_synced = on_synced
         self._on_problem = on_problem
         self._reason = ""
+        self._problem: BrokerError | None = None  # the last error that another attempt may resolve
         self._hurried = 0  # tries in a row that the coordinator's answer had follow at once
 
     async def run(self, reason: str) -> Joined | None:
@@ -110,51 +118,54 @@ class Joining:
             Exception: what the assignor raises.
         """
         self._reason = reason
-        failures = 0
         while True:
             # The first of these tries follows at once, as in Java; a coordinator that answers so
             # again and again is not flooded.
             await asyncio.sleep(self._connections.backoff.seconds(self._hurried - 1))
-            code = ErrorCode.NONE
-            problem: KafkaError | None = None
-            try:
-                verdict, code, joined = await self._join()
-            except (AuthenticationError, UnsupportedVersionError, ConsumerStateError):
-                raise
-            except BrokerError as error:
-                # Only the search for the coordinator raises these.
-                verdict, code, joined, problem = (
-                    judge(Api.FIND_COORDINATOR, error.code),
-                    error.code,
-                    None,
-                    error,
-                )
-            except KafkaError as error:
-                verdict, joined, problem = Verdict.RETRY, None, error
-            if joined is not None or verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
-                self._hurried = 0 if joined is not None else self._hurried + 1
+            verdict, joined = await retry(
+                self._attempt,
+                self._connections.backoff.seconds,
+                is_retriable=self._is_retriable,
+                on_failure=self._note,
+            )
+            self._hurried = 0 if joined is not None else self._hurried + 1
+            if verdict not in (Verdict.TAKE_MEMBER_ID, Verdict.REJOIN):
                 self._on_problem(None)
                 return joined
-            if verdict in (Verdict.FENCED, Verdict.REFUSED):
-                raise BrokerError(
-                    code,
-                    f"group {self._connections.group_id!r}: this consumer can't join"
-                    + _ADVICE.get(code, ""),
-                )
-            if verdict in (Verdict.TAKE_MEMBER_ID, Verdict.REJOIN):
-                failures = 0
-                self._hurried += 1
-                continue
-            if verdict is Verdict.NEW_COORDINATOR:
-                self._connections.forget_coordinator()
-            problem = problem or BrokerError(code, f"joining group {self._connections.group_id!r}")
-            self._on_problem(problem)
-            failures += 1
-            if failures == 1:
-                log.info(
-                    "joining group %r takes another try: %s", self._connections.group_id, problem
-                )
-            await asyncio.sleep(self._connections.backoff.seconds(failures))
+
+    async def _attempt(self) -> tuple[Verdict, Joined | None]:
+        """Join once; None if the coordinator's answer ends this attempt, or has another follow."""
+        try:
+            verdict, code, joined = await self._join()
+        except BrokerError as error:
+            # Only the search for the coordinator raises these.
+            verdict, code, joined = judge(Api.FIND_COORDINATOR, error.code), error.code, None
+            problem = error
+        else:
+            problem = BrokerError(code, f"joining group {self._connections.group_id!r}")
+        if joined is not None or verdict in _ENDS_ATTEMPT:
+            return verdict, joined
+        if verdict in (Verdict.FENCED, Verdict.REFUSED):
+            raise BrokerError(
+                code,
+                f"group {self._connections.group_id!r}: this consumer can't join"
+                + _ADVICE.get(code, ""),
+            )
+        if verdict is Verdict.NEW_COORDINATOR:
+            self._connections.forget_coordinator()
+        self._problem = problem
+        raise problem
+
+    def _is_retriable(self, error: KafkaError) -> bool:
+        if isinstance(error, BrokerError):
+            return error is self._problem
+        final = AuthenticationError | UnsupportedVersionError | ConsumerStateError
+        return not isinstance(error, final)
+
+    def _note(self, error: KafkaError, failures: int) -> None:
+        self._on_problem(error)
+        if failures == 1:
+            log.info("joining group %r failed, retrying: %s", self._connections.group_id, error)
 
     async def _join(self) -> tuple[Verdict, ErrorCode, Joined | None]:
         self._identity.begin_joining()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from aioprod.cluster.retry import retry
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.error_codes import ErrorCode
@@ -18,6 +19,7 @@ from aioprod.errors import (
     CommitFailedError,
     KafkaError,
     KafkaTimeoutError,
+    ProtocolError,
     RebalanceInProgressError,
     UnsupportedVersionError,
 )
@@ -261,31 +263,34 @@ class GroupOffsets:
         """
         if not partitions:
             return {}
-        loop = asyncio.get_running_loop()
-        failures = 0
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         last_error: KafkaError | None = None
-        while left := [tp for tp in partitions if tp not in found]:
-            pause = self.connections.backoff.seconds(failures)
-            if failures and loop.time() + pause >= deadline:
-                raise self._too_late("OffsetFetch", last_error)
-            await asyncio.sleep(pause)
-            failures += 1
+
+        async def attempt() -> None:
+            nonlocal last_error
             try:
-                async with asyncio.timeout_at(deadline):
-                    answer, last_error = await self._fetch(left)
-                found |= answer
-            except (AuthenticationError, UnsupportedVersionError):
-                raise
-            except KafkaError as error:  # also one that is a TimeoutError
-                if (
-                    isinstance(error, BrokerError)
-                    and judge(Api.FETCH_OFFSETS, error.code) is Verdict.REFUSED
-                ):
-                    raise
+                answer, last_error = await self._fetch([tp for tp in partitions if tp not in found])
+            except KafkaError as error:
                 last_error = error
-            except TimeoutError:
-                pass  # found out above
+                raise
+            found.update(answer)
+            if missing := [tp for tp in partitions if tp not in found]:
+                raise last_error or ProtocolError(f"OffsetFetch: no answer about {missing[0]}")
+
+        try:
+            async with asyncio.timeout_at(deadline):
+                await retry(
+                    attempt,
+                    self.connections.backoff.seconds,
+                    is_retriable=_is_retriable,
+                    deadline=deadline,
+                )
+        except KafkaError as error:  # also one that is a TimeoutError
+            if not _is_retriable(error):
+                raise
+            raise self._too_late("OffsetFetch", error) from error
+        except TimeoutError:
+            raise self._too_late("OffsetFetch", last_error) from last_error
         return found
 
     async def _fetch(
@@ -332,6 +337,12 @@ class GroupOffsets:
         return fetch_offsets(
             self.connections.group_id, partitions, version, require_stable=version >= STABLE_FROM
         ), version
+
+
+def _is_retriable(error: KafkaError) -> bool:
+    if isinstance(error, BrokerError):
+        return judge(Api.FETCH_OFFSETS, error.code) is not Verdict.REFUSED
+    return not isinstance(error, AuthenticationError | UnsupportedVersionError)
 
 
 def _places(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.cluster.retry import retry
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -163,6 +164,36 @@ class CoordinatorCalls:
             refuses.
             AuthenticationError: client and broker don't trust each other.
         """
+        attempts.sent_to(self._coordinators)
+        failed, logged = 0, False
+
+        def pause_s(failures: int) -> float:
+            pause = self._backoff.seconds(failures)
+            if call.hurry and _ends_transaction_before(attempts.last_error):
+                hurried = min(failures, len(_BEHIND_LAST_TRANSACTION)) - 1
+                pause = min(pause, _BEHIND_LAST_TRANSACTION[hurried])
+            return pause
+
+        def note(error: KafkaError, failures: int) -> None:
+            nonlocal failed, logged
+            attempts.check_go_on()
+            failed = failures
+            if not logged and not _ends_transaction_before(error):
+                logged = True
+                log.warning("%s failed, retrying: %s", self._what(call), error)
+
+        reply = await retry(
+            lambda: self._attempt(call, attempts),
+            pause_s,
+            is_retriable=lambda error: error is attempts.last_error,
+            on_failure=note,
+        )
+        if logged:
+            log.info("%s succeeded after %d failed attempts", self._what(call), failed)
+        return reply
+
+    async def _attempt(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:
+        """Make one attempt. An error that another attempt may resolve is noted in ``attempts``."""
         kind, key = (
             (CoordinatorType.TRANSACTION, self._id)
             if call.group_id is None
@@ -174,55 +205,38 @@ class CoordinatorCalls:
             attempts.sent()
             return prepared
 
-        attempts.sent_to(self._coordinators)
-        failures = 0
-        told = False
-        while True:
-            if call.before is not None:
-                await call.before()
-            code = ErrorCode.NONE
-            answered = False
-            try:
-                reply = await self._coordinators.request(kind, key, prepare)
-                answered = True
-                verdict, code = judge_all(call.api, call.codes(reply))
-            except AuthenticationError:
-                raise
-            except UnsupportedVersionError as error:
-                raise FatalProducerError(
-                    ErrorCode.UNSUPPORTED_VERSION, f"{self._what(call)}: {error}"
-                ) from error
-            except BrokerError as error:
-                # Only the search for the coordinator raises these.
-                self._refuse(call, judge(Api.FIND_COORDINATOR, error.code), error.code)
-                attempts.failed(error)
-            except KafkaError as error:
-                attempts.failed(error)
-            else:
-                if verdict is Verdict.DONE:
-                    if told:
-                        log.info("%s got through after %d failed tries", self._what(call), failures)
-                    return reply
-                self._refuse(call, verdict, code)
-                if verdict is Verdict.NEW_COORDINATOR:
-                    self._coordinators.forget(kind, key)
-                attempts.failed(BrokerError(code, self._what(call)))
-            finally:
-                if attempts.landed() and not answered:
-                    self.unanswered.add(call.api)
-            attempts.check_go_on()
-            failures += 1
-            behind_last = code == ErrorCode.CONCURRENT_TRANSACTIONS
-            if not told and not behind_last:
-                told = True
-                log.warning("%s failed, trying on: %s", self._what(call), attempts.last_error)
-            pause = self._backoff.seconds(failures)
-            if call.hurry and behind_last:
-                pause = min(
-                    pause,
-                    _BEHIND_LAST_TRANSACTION[min(failures, len(_BEHIND_LAST_TRANSACTION)) - 1],
-                )
-            await asyncio.sleep(pause)
+        if call.before is not None:
+            await call.before()
+        answered = False
+        try:
+            reply = await self._coordinators.request(kind, key, prepare)
+            answered = True
+            verdict, code = judge_all(call.api, call.codes(reply))
+        except AuthenticationError:
+            raise
+        except UnsupportedVersionError as error:
+            raise FatalProducerError(
+                ErrorCode.UNSUPPORTED_VERSION, f"{self._what(call)}: {error}"
+            ) from error
+        except BrokerError as error:
+            # Only the search for the coordinator raises these.
+            self._refuse(call, judge(Api.FIND_COORDINATOR, error.code), error.code)
+            attempts.failed(error)
+            raise
+        except KafkaError as error:
+            attempts.failed(error)
+            raise
+        finally:
+            if attempts.landed() and not answered:
+                self.unanswered.add(call.api)
+        if verdict is Verdict.DONE:
+            return reply
+        self._refuse(call, verdict, code)
+        if verdict is Verdict.NEW_COORDINATOR:
+            self._coordinators.forget(kind, key)
+        failure = BrokerError(code, self._what(call))
+        attempts.failed(failure)
+        raise failure
 
     def _what(self, call: CoordinatorCall[Any]) -> str:
         of_group = f" of group {call.group_id!r}" if call.group_id is not None else ""
@@ -246,6 +260,11 @@ class CoordinatorCalls:
             raise BrokerError(code, f"{what}{advice}")
         if verdict is Verdict.ABORTABLE:
             raise AbortableTransactionError(code, f"{what}: call abort_transaction(){advice}")
+
+
+def _ends_transaction_before(error: KafkaError | None) -> bool:
+    """Whether the coordinator is still ending the transaction before, for a moment."""
+    return isinstance(error, BrokerError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 _ADVICE = {

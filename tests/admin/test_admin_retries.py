@@ -68,7 +68,7 @@ def messages(cluster: EmbeddedCluster, api_key: ApiKey) -> list[Any]:
         ErrorCode.NETWORK_EXCEPTION,
     ],
 )
-async def test_what_may_pass_is_tried_again(
+async def test_temporary_errors_are_retried(
     cluster: EmbeddedCluster, admin: Admin, code: ErrorCode
 ) -> None:
     cluster.on(ApiKey.CREATE_TOPICS, fail(code), times=2)
@@ -76,7 +76,7 @@ async def test_what_may_pass_is_tried_again(
     assert cluster.request_count(ApiKey.CREATE_TOPICS) == 3
 
 
-async def test_only_what_failed_is_tried_again(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_only_failed_items_are_retried(cluster: EmbeddedCluster, admin: Admin) -> None:
     seen = messages(cluster, ApiKey.CREATE_TOPICS)
     cluster.on(ApiKey.CREATE_TOPICS, fail(ErrorCode.NOT_CONTROLLER, topic="second"))
     made = await admin.create_topics([NewTopic("first", 1), NewTopic("second", 1)])
@@ -98,7 +98,7 @@ async def test_requests_to_the_controller_go_to_the_controller(
     ]
 
 
-async def test_a_coordinator_that_moved_is_looked_for_again(
+async def test_a_coordinator_that_moved_is_looked_up_again(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
     cluster.create_topic("orders", 1)
@@ -111,7 +111,7 @@ async def test_a_coordinator_that_moved_is_looked_for_again(
     assert cluster.request_count(ApiKey.FIND_COORDINATOR) == looked + 1
 
 
-async def test_a_leader_that_moved_is_looked_for_again(
+async def test_a_leader_that_moved_is_looked_up_again(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
     cluster.create_topic("orders", 1)
@@ -128,7 +128,7 @@ async def test_a_lost_connection_is_made_again(cluster: EmbeddedCluster, admin: 
     assert not cluster.topics
 
 
-async def test_an_answer_that_was_lost_is_told(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_the_error_mentions_a_lost_answer(cluster: EmbeddedCluster, admin: Admin) -> None:
     cluster.on(ApiKey.CREATE_TOPICS, drop_after())
     with pytest.raises(
         BrokerError,
@@ -155,7 +155,7 @@ async def test_a_broker_that_is_gone_is_not_waited_for(
     assert (await admin.create_topics(NewTopic("after", 1))).name == "after"
 
 
-async def test_the_limit_of_a_call_names_itself_and_the_last_reason(
+async def test_the_limit_of_a_call_names_itself_and_the_last_error(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
     cluster.on_every(ApiKey.CREATE_TOPICS, fail(ErrorCode.NOT_CONTROLLER))
@@ -200,9 +200,7 @@ async def test_a_limit_must_be_a_number_above_0(admin: Admin, timeout_ms: float)
         await admin.list_topics(timeout_ms=timeout_ms)
 
 
-async def test_a_topic_made_a_moment_ago_may_still_be_unknown(
-    cluster: EmbeddedCluster, admin: Admin
-) -> None:
+async def test_a_new_topic_may_still_be_unknown(cluster: EmbeddedCluster, admin: Admin) -> None:
     cluster.create_topic("orders", 1)
     cluster.on(
         ApiKey.METADATA,
@@ -212,7 +210,7 @@ async def test_a_topic_made_a_moment_ago_may_still_be_unknown(
     assert (await admin.describe_topics("orders")).name == "orders"
 
 
-async def test_a_broker_that_wants_a_pause_gets_it(cluster: EmbeddedCluster, admin: Admin) -> None:
+async def test_a_throttled_request_is_delayed(cluster: EmbeddedCluster, admin: Admin) -> None:
     cluster.on(ApiKey.CREATE_TOPICS, throttle(200))
     begun = asyncio.get_running_loop().time()
     for name in ("first", "second"):
@@ -232,7 +230,7 @@ async def test_a_cancelled_call_leaves_the_client_usable(
     assert await admin.list_groups() == {}
 
 
-async def test_closing_ends_calls_under_way(cluster: EmbeddedCluster) -> None:
+async def test_close_ends_calls_in_progress(cluster: EmbeddedCluster) -> None:
     held = cluster.on_every(ApiKey.LIST_GROUPS, hold())
     admin = Admin(cluster.bootstrap_servers)
     with pytest.raises(AdminClosedError, match="is not started"):
@@ -251,7 +249,7 @@ async def test_closing_ends_calls_under_way(cluster: EmbeddedCluster) -> None:
             await again()
 
 
-async def test_nobody_there(unused_tcp_port: int) -> None:
+async def test_no_broker_answers(unused_tcp_port: int) -> None:
     admin = Admin(f"127.0.0.1:{unused_tcp_port}")
     with pytest.raises(BrokerConnectionError, match=str(unused_tcp_port)):
         await admin.start()
@@ -279,7 +277,7 @@ async def test_settings_by_kafkas_names(cluster: EmbeddedCluster) -> None:
         Admin(linger_ms=5)  # type: ignore[call-arg]
 
 
-def test_results_tell_of_errors_that_nobody_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_that_are_never_retrieved_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     error = BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, "topic b")
     with caplog.at_level(logging.ERROR):
         Results("create_topics", {"a": 1, "b": error})
