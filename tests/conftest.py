@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
-_ON_DEMAND = ("benchmarks", "faults", "judges")
+_ON_DEMAND = ("benchmarks", "faults", "interop")
 _TASK_END_TIMEOUT_S = 1.0
 # Members of the new group protocol (KIP-848) hear of a change with their next heartbeat: of Kafka's
 # five seconds a test would spend most waiting.

@@ -181,7 +181,7 @@ async def test_an_item_that_is_not_a_new_topic_is_refused_before_anything_is_sen
         with pytest.raises(ConfigError, match="each name may occur only once: orders, orders"):
             await admin.create_topics([NewTopic("orders", 1), NewTopic("orders", 3)])
         for call in (admin.describe_topics, admin.delete_topics):
-            with pytest.raises(ProtocolError, match="5 can't be written: it is no text"):
+            with pytest.raises(ProtocolError, match="5 can't be written: it is not a string"):
                 (await call([5])).check()  # type: ignore[list-item]
         with pytest.raises(ProtocolError, match="5 can't be written"):
             await admin.create_topics(NewTopic(5))  # type: ignore[arg-type]

@@ -146,7 +146,7 @@ def waiter_not_woken(patch: Patch) -> None:
     patch.setattr(ProducerBatch, "_finish", finish)
 
 
-@mutation("nonmonotonic-send", found_by=26)
+@mutation("nonmonotonic-send", found_by=34)
 def retried_batches_queued_last(patch: Patch) -> None:
     patch.setattr(PartitionQueue, "put_back", lambda self, batch: self.batches.append(batch))
 
@@ -207,7 +207,7 @@ def lists_do_not_hold_their_topic(patch: Patch) -> None:
     )
 
 
-@mutation("fault", "nonmonotonic-send", "duplicate", found_by=26)
+@mutation("fault", "nonmonotonic-send", "duplicate", found_by=224)
 def new_epoch_before_old_batches_are_resolved(patch: Patch) -> None:
     original = PartitionSequence.may_send
 
@@ -377,7 +377,7 @@ def broker_returns_unreplicated_records(patch: Patch) -> None:
     patch.setattr(Partition, "high_watermark", property(lambda self: self.log.end_offset))
 
 
-@mutation("aborted-read", "lost-write", "torn-transaction", found_by=130)
+@mutation("aborted-read", "lost-write", "torn-transaction", found_by=27)
 def broker_does_not_fence(patch: Patch) -> None:
     original = TransactionCoordinator.init_producer_id
 

@@ -29,7 +29,7 @@ from tests.consumer.group.process_members import (
     our_command,
 )
 
-pytestmark = [pytest.mark.kafka, pytest.mark.judges, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.interop, pytest.mark.timeout(240)]
 
 PARTITIONS = 5
 SESSION_MS = 3_000

@@ -1,4 +1,4 @@
-module aioprod/tests/judges/kfake
+module aioprod/tests/interop/kfake
 
 go 1.26.0
 

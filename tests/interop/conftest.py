@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.judges.programs.foreign_cluster import ForeignCluster
-from tests.judges.programs.go_programs import build_client_tests, build_kfake
-from tests.judges.programs.kfake_cluster import KfakeCluster, kfake_cluster
-from tests.judges.programs.librdkafka_mock import LibrdkafkaMock, librdkafka_mock
+from tests.interop.programs.foreign_cluster import ForeignCluster
+from tests.interop.programs.go_programs import build_client_tests, build_kfake
+from tests.interop.programs.kfake_cluster import KfakeCluster, kfake_cluster
+from tests.interop.programs.librdkafka_mock import LibrdkafkaMock, librdkafka_mock
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def fake(request: pytest.FixtureRequest, kfake_program: Path) -> AsyncIter
     params=[
         "librdkafka",
         *(
-            pytest.param(f"kfake{version}", marks=pytest.mark.judges)
+            pytest.param(f"kfake{version}", marks=pytest.mark.interop)
             for version in ("", "-2.8", "-3.9")
         ),
     ]

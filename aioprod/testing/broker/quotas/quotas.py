@@ -13,11 +13,12 @@ from aioprod.testing.broker.errors import RequestError
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
 ANONYMOUS = "ANONYMOUS"  # Kafka's name for a client without a login
+# The highest values of quotas that are whole numbers.
 _HIGHEST = {
     PRODUCER_BYTE_RATE: 2**63 - 1,
     CONSUMER_BYTE_RATE: 2**63 - 1,
     "connection_creation_rate": 2**31 - 1,
-}  # of quotas that are whole numbers
+}
 _CLIENT_KEYS = {
     PRODUCER_BYTE_RATE,
     CONSUMER_BYTE_RATE,
@@ -30,7 +31,7 @@ _IP_KEYS = {"connection_creation_rate"}
 Entity = frozenset[tuple[str, str | None]]
 
 
-class Metered(NamedTuple):
+class ApplicableLimit(NamedTuple):
     """The limit that applies to a client, and the clients that share it: an empty user or client id
     stands for all.
     """
@@ -41,7 +42,7 @@ class Metered(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True)
-class Match:
+class QuotaCondition:
     """One condition of a filter: the entity has this type and, if ``exact``, this name (None for
     the default entity).
     """
@@ -59,7 +60,7 @@ class Match:
         )
 
 
-class Limits:
+class Quotas:
     """All quotas by entity."""
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class Limits:
         return bool(self._values)
 
     def find(
-        self, matches: Iterable[Match], *, strict: bool
+        self, matches: Iterable[QuotaCondition], *, strict: bool
     ) -> Iterator[tuple[Entity, Mapping[str, float]]]:
         """Return the entities that meet all conditions. With ``strict``, leave out those with a
         type that no condition names.
@@ -99,7 +100,7 @@ class Limits:
         else:
             self._values.pop(entity, None)
 
-    def limit(self, key: str, user: str, client_id: str) -> Metered | None:
+    def limit(self, key: str, user: str, client_id: str) -> ApplicableLimit | None:
         """Return the limit that applies to a client, or None. The most specific one wins, users
         before client ids.
         """
@@ -120,7 +121,7 @@ class Limits:
             )
             limit = self._values.get(entity, {}).get(key)
             if limit is not None:
-                return Metered(
+                return ApplicableLimit(
                     limit, "" if user_name == "" else user, "" if client_name == "" else client_id
                 )
         return None

@@ -35,7 +35,7 @@ PER_TRANSACTION = 50
 Chain = Callable[[str], Awaitable[None]]
 
 
-@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.judges), 2])
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.interop), 2])
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
     """Run three nodes with either transaction protocol. The topic ``source`` has numbers, and
     records of aborted transactions.

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.judges.programs.foreign_cluster import CoordinatorKind, ForeignCluster
+from tests.interop.programs.foreign_cluster import CoordinatorKind, ForeignCluster
 
 _LIMIT_S = 10
 

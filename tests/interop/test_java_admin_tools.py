@@ -10,9 +10,9 @@ import pytest
 
 from aioprod import Producer
 from aioprod.testing import EmbeddedCluster
-from tests.judges.programs.java_tools import run_tool
+from tests.interop.programs.java_tools import run_tool
 
-pytestmark = [pytest.mark.kafka, pytest.mark.judges]
+pytestmark = [pytest.mark.kafka, pytest.mark.interop]
 
 PARTITIONS = 3
 

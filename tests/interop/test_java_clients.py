@@ -9,9 +9,9 @@ import pytest
 import trustme
 
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
-from tests.judges.programs.java_tools import properties_file, run_tool, running_tool
+from tests.interop.programs.java_tools import properties_file, run_tool, running_tool
 
-pytestmark = [pytest.mark.kafka, pytest.mark.judges]
+pytestmark = [pytest.mark.kafka, pytest.mark.interop]
 
 PARTITIONS = 3
 COUNT = 3_000

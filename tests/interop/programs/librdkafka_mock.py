@@ -16,7 +16,7 @@ from typing import Any
 import confluent_kafka
 
 from aioprod.protocol.api_keys import ApiKey
-from tests.judges.programs.foreign_cluster import CoordinatorKind, ForeignCluster
+from tests.interop.programs.foreign_cluster import CoordinatorKind, ForeignCluster
 
 # librdkafka's code of a broken connection, which makes the mock close it.
 _CLOSE_CONNECTION = -195

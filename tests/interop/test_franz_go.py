@@ -17,7 +17,7 @@ import pytest
 
 from aioprod.testing import EmbeddedCluster
 
-pytestmark = [pytest.mark.judges, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 NODES = 3
 RECORDS = 20_000

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 SECTION = (
     (ROOT / "docs" / "testing.md")
     .read_text()
-    .partition("## Foreign clients against the embedded broker\n")[2]
+    .partition("## For contributors: other clients against the embedded broker\n")[2]
     .partition("\n## ")[0]
 )
 FILES = {

@@ -23,10 +23,10 @@ from aioprod import (
     RecordTooLargeError,
 )
 from aioprod.protocol.api_keys import ApiKey
-from tests.judges.programs.foreign_cluster import ForeignCluster
-from tests.judges.programs.kfake_cluster import KfakeCluster
-from tests.judges.programs.librdkafka_mock import LibrdkafkaMock
-from tests.judges.programs.reading import Stored, read_all
+from tests.interop.programs.foreign_cluster import ForeignCluster
+from tests.interop.programs.kfake_cluster import KfakeCluster
+from tests.interop.programs.librdkafka_mock import LibrdkafkaMock
+from tests.interop.programs.reading import Stored, read_all
 from tests.testing.bounded_producer import running
 
 LIMIT_SECONDS = 20.0
@@ -104,7 +104,7 @@ async def test_acks_1(cluster: ForeignCluster) -> None:
     assert_once_and_in_order(await stored(cluster), expected)
 
 
-@pytest.mark.judges
+@pytest.mark.interop
 async def test_no_acknowledgement(fake: KfakeCluster) -> None:
     """Not with librdkafka's mock, which sends responses nevertheless; these end the connection."""
     async with producer_of(fake, acks=0, enable_idempotence=False) as producer:
@@ -165,7 +165,7 @@ async def test_lost_connections(cluster: ForeignCluster, key: ApiKey) -> None:
     assert_once_and_in_order(await stored(cluster), expected)
 
 
-@pytest.mark.judges
+@pytest.mark.interop
 @pytest.mark.parametrize(
     "code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 )
@@ -187,7 +187,7 @@ async def test_a_refused_batch_leaves_no_hole(cluster: ForeignCluster) -> None:
     assert [record.value for record in await stored(cluster)] == [value(0), value(1), value(2)]
 
 
-@pytest.mark.judges
+@pytest.mark.interop
 async def test_requests_without_a_response(fake: KfakeCluster) -> None:
     async with producer_of(fake, request_timeout_ms=200) as producer:
         before = await acknowledged(await send(producer, 0, PARTITIONS))

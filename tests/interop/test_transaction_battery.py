@@ -23,10 +23,10 @@ from aioprod import (
     TopicPartition,
 )
 from aioprod.protocol.api_keys import ApiKey
-from tests.judges.programs.foreign_cluster import ForeignCluster
-from tests.judges.programs.kfake_cluster import KfakeCluster
-from tests.judges.programs.librdkafka_mock import LibrdkafkaMock
-from tests.judges.programs.reading import committed_offset, read_all
+from tests.interop.programs.foreign_cluster import ForeignCluster
+from tests.interop.programs.kfake_cluster import KfakeCluster
+from tests.interop.programs.librdkafka_mock import LibrdkafkaMock
+from tests.interop.programs.reading import committed_offset, read_all
 from tests.testing.bounded_producer import running
 
 LIMIT_SECONDS = 20.0
@@ -187,7 +187,7 @@ async def test_coordinators_move(cluster: ForeignCluster) -> None:
     await assert_complete(cluster, range(TRANSACTIONS))
 
 
-@pytest.mark.judges
+@pytest.mark.interop
 async def test_a_second_producer_fences_the_first(fake: KfakeCluster) -> None:
     async with producer_of(fake) as first:
         await first.begin_transaction()

@@ -15,7 +15,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, drop_after, fail
-from tests.judges.programs.java_tools import (
+from tests.interop.programs.java_tools import (
     CompletedTool,
     Event,
     RunningTool,
@@ -173,7 +173,7 @@ async def test_verifiable_consumers_share_a_group(three: EmbeddedCluster, tmp_pa
     }
 
 
-@pytest.mark.parametrize("transaction_version", [pytest.param(1, marks=pytest.mark.judges), 2])
+@pytest.mark.parametrize("transaction_version", [pytest.param(1, marks=pytest.mark.interop), 2])
 async def test_transactional_message_copier(transaction_version: int) -> None:
     """Copy records in transactions, some of them aborted, with lost responses: the copy has each
     record once.
@@ -263,7 +263,7 @@ async def test_broker_api_versions_command(three: EmbeddedCluster) -> None:
         assert unsupported and not unsupported & {seen.api_key for seen in three.requests}
 
 
-@pytest.mark.judges
+@pytest.mark.interop
 async def test_console_producer_and_consumer(three: EmbeddedCluster) -> None:
     written = await run_tool(
         "ConsoleProducer",
