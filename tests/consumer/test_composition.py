@@ -24,7 +24,7 @@ LARGER = {
 }
 BASES = {
     *("ABC", "Enum", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "Sequence"),
-    *("Assignor", "StatelessAssignor", "GroupMember"),
+    *("Assignor", "StatelessAssignor", "GroupMember", "ClientLifecycle"),
 }
 # What other rooms have set in their objects.
 SET_ELSEWHERE = {
