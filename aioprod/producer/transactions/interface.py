@@ -38,7 +38,7 @@ class TransactionInterface:
         """Fence older producers with the same ``transactional_id``, and abort their transactions.
 
         ``start`` has done so already, so this returns at once. It exists for code written for
-        Java's producer or librdkafka, where it has to be called. Waits at most ``max_block_ms``, if
+        Java's producer or librdkafka, which require the call. Waits at most ``max_block_ms``, if
         the coordinator has to be asked for a new epoch.
 
         Raises:
