@@ -1,4 +1,4 @@
-"""The admin client, and what its calls take and give."""
+"""The admin client, with the types of its arguments and results."""
 
 from aioprod.admin.admin import Admin
 from aioprod.admin.cluster import ClusterDescription, LogDirDescription, Node, ReplicaLog
@@ -29,6 +29,7 @@ from aioprod.admin.topics import (
 )
 from aioprod.admin.transactions import FencedProducer, TransactionDescription, TransactionListing
 from aioprod.config.admin import AdminConfig
+from aioprod.public_module import set_module as _set_module
 
 __all__ = [
     "TO_THE_END",
@@ -68,3 +69,7 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
 ]
+
+for _name in __all__:
+    if isinstance(globals()[_name], type) and _name != "AdminConfig":
+        _set_module(__name__)(globals()[_name])

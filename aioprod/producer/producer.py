@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from aioprod.arguments import check_limit_ms, check_sources
 from aioprod.cluster.client_ids import next_client_number
 from aioprod.config.checks import check_names
-from aioprod.config.producer import ProducerConfig, ProducerSettings, producer_arguments
+from aioprod.config.keywords import ProducerSettings
+from aioprod.config.producer import ProducerConfig, producer_arguments
 from aioprod.config.redaction import hide_arguments
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.partition_queue import Topic
-from aioprod.producer.partitioner import key_hashes
+from aioprod.producer.partitioner import key_hash
 from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.protocol.record_encoder import encode_headers
 from aioprod.protocol.record_writer import (
@@ -28,6 +29,7 @@ from aioprod.protocol.record_writer import (
     RECORD_OVERHEAD,
     WITH_HEADERS,
 )
+from aioprod.public_module import set_module
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
 from aioprod.user_code import call
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 
+@set_module("aioprod.producer")
 class Producer(TransactionInterface):
     """Sends records to Kafka from asyncio code.
 
@@ -74,9 +77,10 @@ class Producer(TransactionInterface):
         self._clock = clock
         # The core does not refer to this object.
         self._core = core = ProducerCore(config, clock, rng or random.Random())
+        self._loop_binding = core.runtime.loop_binding
         self._metrics = core.metrics
         self._pool = core.pool
-        self._brokers = core.brokers
+        self._brokers = core.runtime.brokers
         self._metadata = core.metadata
         self._accumulator = core.accumulator
         self._transactions = core.transactions
@@ -123,7 +127,7 @@ class Producer(TransactionInterface):
             WrongEventLoopError: if it was started in another event loop, or before this process was
                 forked.
         """
-        await self._core.start()
+        await self._core.runtime.start(self._core)
 
     async def stop(self) -> None:
         """Deliver what was sent, within ``delivery_timeout_ms``, and close."""
@@ -143,14 +147,16 @@ class Producer(TransactionInterface):
             WrongEventLoopError: if it was started in another event loop that is not closed, or
                 before this process was forked.
         """
-        self._core.check_close(timeout_ms)
+        check_limit_ms(timeout_ms)
+        runtime = self._core.runtime
+        runtime.check_may_close()
         self._fast_topics = {}
-        await self._core.close(timeout_ms)
+        limit_ms = self.config.delivery_timeout_ms if timeout_ms is None else timeout_ms
+        await runtime.close(self._core, limit_ms)
 
     def __del__(self) -> None:
-        core: ProducerCore | None = self.__dict__.get("_core")  # None: the settings were refused
-        if core is not None and not core.released:
-            core.home.forgotten(self, core.loss(), core.abandon)
+        if "_core" in self.__dict__ and not self._core.runtime.released:  # the settings were valid
+            self._core.runtime.dropped(self, self._core, self._core.loss())
 
     async def __aenter__(self) -> Self:
         """Start the producer."""
@@ -195,7 +201,7 @@ class Producer(TransactionInterface):
                     batch = known.queues[known.sticky.current].open
                     kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
                 elif type(key) is bytes and partition_key is None:
-                    batch = known.queues[key_hashes[key] % known.count].open
+                    batch = known.queues[key_hash(key) % known.count].open
                     kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
                 else:
                     raise TypeError
@@ -209,7 +215,7 @@ class Producer(TransactionInterface):
                 size += writer.size
                 if size <= batch.open_until and writer.kind == kind and self._status.may_append:
                     if (now := self._clock()) >= writer.until_s:
-                        self._core.home.check()  # costs nothing here, once a millisecond
+                        self._loop_binding.check()  # costs nothing here, once a millisecond
                         writer.at(now)
                     if key is not None:
                         writer.keys.append(key)
@@ -319,7 +325,7 @@ class Producer(TransactionInterface):
             WrongEventLoopError: if the producer was started in another event loop.
         """
         check_limit_ms(timeout_ms)
-        self._core.home.check()
+        self._loop_binding.check()
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -358,7 +364,7 @@ class Producer(TransactionInterface):
     # -- for the calls -----------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return self._core.now()
+        return self._core.runtime.now()
 
     def _check_running(self) -> None:
         self._core.admission.check_running()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from aioprod.cluster.retry import is_retriable, retry
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
-    AuthenticationError,
     BrokerError,
     FatalProducerError,
     KafkaError,
-    UnsupportedVersionError,
 )
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
@@ -77,36 +76,32 @@ class ProducerIdRequest:
         self._wake()
 
     async def _ask(self) -> None:
-        failures = 0
-        while True:
-            try:
-                reply = await self._brokers.ask_any(_ask_for_id)
-            except (AuthenticationError, UnsupportedVersionError) as error:
-                self._on_fatal(error)
-                return
-            except KafkaError as error:
-                self.last_error = error
-            else:
-                code = ErrorCode.of(reply.error_code)
-                if code == ErrorCode.NONE:
-                    self._producer.adopt(
-                        ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch))
-                    )
-                    return
-                if not code.retriable:
-                    self._on_fatal(
-                        FatalProducerError(
-                            code,
-                            (
-                                "no producer id was granted; grant IDEMPOTENT_WRITE on the cluster "
-                                "to the client's principal, or set enable_idempotence=False"
-                            ),
-                        )
-                    )
-                    return
-                self.last_error = BrokerError(code, "InitProducerId")
-            failures += 1
-            await asyncio.sleep(self._backoff.seconds(failures))
+        try:
+            await retry(
+                self._attempt,
+                self._backoff.seconds,
+                is_retriable=is_retriable,
+                on_failure=self._note,
+            )
+        except KafkaError as error:
+            self._on_fatal(error)
+
+    async def _attempt(self) -> None:
+        reply = await self._brokers.ask_any(_ask_for_id)
+        code = ErrorCode.of(reply.error_code)
+        if code == ErrorCode.NONE:
+            self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
+        elif code.retriable:
+            raise BrokerError(code, "InitProducerId")
+        else:
+            raise FatalProducerError(
+                code,
+                "no producer id was granted; grant IDEMPOTENT_WRITE on the cluster to the "
+                "client's principal, or set enable_idempotence=False",
+            )
+
+    def _note(self, error: KafkaError, failures: int) -> None:
+        self.last_error = error
 
 
 async def _ask_for_id(connection: Connection) -> InitProducerIdResponse:

@@ -11,12 +11,12 @@ import logging
 import uuid
 from functools import partial
 
-from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
 from aioprod.metrics import BatchSent, Observers, ProducerMetrics, RequestDone
-from aioprod.net.brokers import Brokers, Node
+from aioprod.net.brokers import Node
 from aioprod.net.connection import Connection
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
@@ -60,8 +60,7 @@ class Sender:
         accumulator: RecordAccumulator,
         transactions: Transactions,
         handler: ProduceResponseHandler,
-        metadata: Metadata,
-        brokers: Brokers,
+        runtime: ClientRuntime,
         wakeup: SenderWakeup,
         metrics: ProducerMetrics,
         observers: Observers,
@@ -70,8 +69,8 @@ class Sender:
         self._accumulator = accumulator
         self._transactions = transactions
         self._handler = handler
-        self._metadata = metadata
-        self._brokers = brokers
+        self._metadata = runtime.metadata
+        self._brokers = runtime.brokers
         self._wakeup = wakeup
         self._metrics = metrics
         self._observers = observers

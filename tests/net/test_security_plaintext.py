@@ -1,4 +1,4 @@
-"""A password or token that goes out unencrypted is warned of, once for each cluster."""
+"""A password or token that is sent unencrypted is logged as a warning, once for each cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioprod import Admin, Consumer, OAuthToken, Producer
-from aioprod.config.security import SASL_MECHANISMS
+from aioprod.config.settings.security import SASL_MECHANISMS
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.net.certificates import Certificates
 
@@ -60,7 +60,7 @@ async def test_what_tells_a_secret_is_warned_of_once_for_each_cluster(
             secret = {"PLAIN": "password", "OAUTHBEARER": "token"}.get(mechanism)
             if secret is not None and not encrypted:
                 expected.append(
-                    f"the {secret} goes to {servers} unencrypted (sasl_mechanism={mechanism!r}, "
+                    f"the {secret} is sent to {servers} unencrypted (sasl_mechanism={mechanism!r}, "
                     "security_protocol='SASL_PLAINTEXT'): use security_protocol='SASL_SSL'"
                 )
         assert warnings(caplog) == expected

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from aioprod.cluster.home import Home
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
-from aioprod.net.brokers import Brokers
+from aioprod.errors import ProducerClosedError
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender
@@ -61,11 +61,12 @@ def make_accumulator(config: ProducerConfig, seed: int = 0) -> RecordAccumulator
 
 def make_appender(accumulator: RecordAccumulator) -> Appender:
     config, rng = accumulator.config, random.Random(0)
+    runtime = ClientRuntime(config, rng, kind="producer", closed_error=ProducerClosedError)
+    runtime.started = True
     transactions = NoTransactions(
-        config, ProducerState(), Brokers(config, rng), accumulator, rng, lambda: None
+        config, ProducerState(), runtime.brokers, accumulator, rng, lambda: None
     )
-    admission = Admission(Home("test"), accumulator, transactions)
-    admission.open()
+    admission = Admission(runtime, accumulator, transactions)
     choice = PartitionChoice(config, accumulator.switch_sticky)
     return Appender(
         config, accumulator, accumulator.pool, transactions, admission, choice, SenderWakeup()

@@ -146,7 +146,7 @@ def waiter_not_woken(patch: Patch) -> None:
     patch.setattr(ProducerBatch, "_finish", finish)
 
 
-@mutation("nonmonotonic-send", found_by=26)
+@mutation("nonmonotonic-send", found_by=34)
 def retried_batches_queued_last(patch: Patch) -> None:
     patch.setattr(PartitionQueue, "put_back", lambda self, batch: self.batches.append(batch))
 
@@ -207,7 +207,7 @@ def lists_do_not_hold_their_topic(patch: Patch) -> None:
     )
 
 
-@mutation("fault", "nonmonotonic-send", "duplicate", found_by=26)
+@mutation("fault", "nonmonotonic-send", "duplicate", found_by=224)
 def new_epoch_before_old_batches_are_resolved(patch: Patch) -> None:
     original = PartitionSequence.may_send
 
@@ -329,15 +329,16 @@ def read_committed_returns_aborted_records(patch: Patch) -> None:
 
 @mutation("poll-skip", found_by=3)
 def reader_skips_a_batch_after_an_error(patch: Patch) -> None:
-    original = PartitionReader._fetch
+    original = PartitionReader._attempt
 
-    async def fetch(self: PartitionReader) -> Any:
-        if self._retry._failures:
-            self._retry._failures = 0
+    async def attempt(self: PartitionReader) -> Any:
+        try:
+            return await original(self)
+        except KafkaError:
             self.position += 1
-        return await original(self)
+            raise
 
-    patch.setattr(PartitionReader, "_fetch", fetch)
+    patch.setattr(PartitionReader, "_attempt", attempt)
 
 
 # -- the broker ------------------------------------------------------------------------------------
@@ -376,7 +377,7 @@ def broker_returns_unreplicated_records(patch: Patch) -> None:
     patch.setattr(Partition, "high_watermark", property(lambda self: self.log.end_offset))
 
 
-@mutation("aborted-read", "lost-write", "torn-transaction", found_by=130)
+@mutation("aborted-read", "lost-write", "torn-transaction", found_by=27)
 def broker_does_not_fence(patch: Patch) -> None:
     original = TransactionCoordinator.init_producer_id
 

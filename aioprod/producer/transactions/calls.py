@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.cluster.retry import retry
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -168,42 +169,48 @@ class CoordinatorCalls:
             AuthenticationError: if client and broker don't trust each other.
         """
         attempts.sent_to(self._coordinators)
-        failures = 0
-        warned = False
-        while True:
-            if call.before is not None:
-                await call.before()
-            reply, code = await self._attempt(call, attempts)
-            if reply is not None:
-                if warned:
-                    log.info("%s succeeded after %d failed attempts", self._what(call), failures)
-                return reply
-            attempts.check_not_stopped()
-            failures += 1
-            behind_last = code == ErrorCode.CONCURRENT_TRANSACTIONS
-            if not warned and not behind_last:
-                warned = True
-                log.warning("%s failed, retrying: %s", self._what(call), attempts.last_error)
-            pause = self._backoff.seconds(failures)
-            if call.hurry and behind_last:
-                shorter = _BEHIND_LAST_TRANSACTION[:failures][-1]
-                pause = min(pause, shorter)
-            await asyncio.sleep(pause)
+        failed, logged = 0, False
 
-    async def _attempt(
-        self, call: CoordinatorCall[ResponseT], attempts: Attempts
-    ) -> tuple[ResponseT | None, ErrorCode]:
-        """Send a request once; return the reply if it says success, and its error code."""
-        group = call.group_id
-        kind = CoordinatorType.TRANSACTION if group is None else CoordinatorType.GROUP
-        key = self._id if group is None else group
+        def pause_s(failures: int) -> float:
+            pause = self._backoff.seconds(failures)
+            if call.hurry and _ends_transaction_before(attempts.last_error):
+                hurried = min(failures, len(_BEHIND_LAST_TRANSACTION)) - 1
+                pause = min(pause, _BEHIND_LAST_TRANSACTION[hurried])
+            return pause
+
+        def note(error: KafkaError, failures: int) -> None:
+            nonlocal failed, logged
+            attempts.check_not_stopped()
+            failed = failures
+            if not logged and not _ends_transaction_before(error):
+                logged = True
+                log.warning("%s failed, retrying: %s", self._what(call), error)
+
+        reply = await retry(
+            lambda: self._attempt(call, attempts),
+            pause_s,
+            is_retriable=lambda error: error is attempts.last_error,
+            on_failure=note,
+        )
+        if logged:
+            log.info("%s succeeded after %d failed attempts", self._what(call), failed)
+        return reply
+
+    async def _attempt(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:
+        """Make one attempt. An error that another attempt may resolve is noted in ``attempts``."""
+        kind, key = (
+            (CoordinatorType.TRANSACTION, self._id)
+            if call.group_id is None
+            else (CoordinatorType.GROUP, call.group_id)
+        )
 
         def prepare(peer: Peer) -> tuple[Request[ResponseT], int]:
             prepared = call.prepare(peer)
             attempts.sent()
             return prepared
 
-        code = ErrorCode.NONE
+        if call.before is not None:
+            await call.before()
         answered = False
         try:
             reply = await self._coordinators.request(kind, key, prepare)
@@ -221,19 +228,21 @@ class CoordinatorCalls:
                 call, action_of_code(CoordinatorApi.FIND_COORDINATOR, error.code), error.code
             )
             attempts.failed(error)
+            raise
         except KafkaError as error:
             attempts.failed(error)
-        else:
-            if action is ReplyAction.DONE:
-                return reply, code
-            self._refuse(call, action, code)
-            if action is ReplyAction.NEW_COORDINATOR:
-                self._coordinators.forget(kind, key)
-            attempts.failed(BrokerError(code, self._what(call)))
+            raise
         finally:
             if attempts.ended() and not answered:
                 self.unanswered.add(call.api)
-        return None, code
+        if action is ReplyAction.DONE:
+            return reply
+        self._refuse(call, action, code)
+        if action is ReplyAction.NEW_COORDINATOR:
+            self._coordinators.forget(kind, key)
+        failure = BrokerError(code, self._what(call))
+        attempts.failed(failure)
+        raise failure
 
     def _what(self, call: CoordinatorCall[Any]) -> str:
         of_group = f" of group {call.group_id!r}" if call.group_id is not None else ""
@@ -258,6 +267,11 @@ class CoordinatorCalls:
             raise BrokerError(code, f"{what}{advice}")
         if action is ReplyAction.ABORTABLE:
             raise AbortableTransactionError(code, f"{what}: call abort_transaction(){advice}")
+
+
+def _ends_transaction_before(error: KafkaError | None) -> bool:
+    """Whether the coordinator is still ending the transaction before, for a moment."""
+    return isinstance(error, BrokerError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 _ADVICE = {

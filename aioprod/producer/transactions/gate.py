@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from aioprod.cluster.coordinators import Coordinators
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError, TransactionStateError
 from aioprod.metrics import ProducerMetrics
@@ -250,7 +250,7 @@ class NoTransactions:
 def make_transactions(
     config: ProducerConfig,
     producer: ProducerState,
-    brokers: Brokers,
+    runtime: ClientRuntime,
     accumulator: RecordAccumulator,
     metrics: ProducerMetrics,
     rng: random.Random,
@@ -258,6 +258,6 @@ def make_transactions(
 ) -> Transactions:
     """Make what the settings ask for: transactions if ``transactional_id`` is set."""
     if config.transactional_id is None:
-        return NoTransactions(config, producer, brokers, accumulator, rng, wake)
-    coordinators = Coordinators(config, brokers, rng)
+        return NoTransactions(config, producer, runtime.brokers, accumulator, rng, wake)
+    coordinators = runtime.coordinators
     return TransactionManager(config, producer, coordinators, accumulator, metrics, rng, wake)
