@@ -1,4 +1,4 @@
-"""An embedded broker in a process of its own, so that a client's CPU time is the client's alone."""
+"""An embedded broker in a separate process, so that its CPU time is not counted as the client's."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _STOP_TIMEOUT_S = 10
 
 @contextmanager
 def broker_process(topics: Mapping[str, int]) -> Iterator[str]:
-    """Bootstrap servers of a broker that has these topics (name to number of partitions); it ends
-    with the ``with`` block or with this process.
+    """Run a broker and yield its bootstrap servers.
+
+    Args:
+        topics: the number of partitions of each topic.
     """
     with broker_with_pid(topics) as (address, _):
         yield address
@@ -28,7 +30,7 @@ def broker_process(topics: Mapping[str, int]) -> Iterator[str]:
 
 @contextmanager
 def broker_with_pid(topics: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The same, and the id of its process, for those who stop it for a while."""
+    """Run a broker and yield its bootstrap servers and process id."""
     command = [sys.executable, "-m", "benchmarks.broker"]
     with subprocess.Popen(
         command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -56,13 +58,13 @@ async def _serve(topics: Mapping[str, int]) -> None:
         for name, partitions in topics.items():
             broker.create_topic(name, partitions)
         print(broker.bootstrap_servers, flush=True)
-        # The other end of this pipe is the benchmark: its end is ours.
+        # The benchmark has the other end of this pipe: serve until it closes it.
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 def main() -> None:
-    """Take the topics from the first line of standard input, print the address, and serve until
-    standard input ends.
+    """Read the topics from standard input, print the address, and serve until standard input
+    ends.
     """
     topics: dict[str, int] = json.loads(sys.stdin.readline())
     with asyncio.Runner(loop_factory=loop_factory(wanted=True)) as runner:

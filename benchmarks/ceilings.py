@@ -1,6 +1,4 @@
-"""How much is good enough: figures that results are held against, whatever the other clients
-show.
-"""
+"""Targets for absolute figures of a client."""
 
 from __future__ import annotations
 
@@ -13,24 +11,24 @@ from benchmarks.results import Metric, Results
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The most that the median of the rounds may be for one client."""
+    """A maximum for the median of a client."""
 
     case: str
     client: str
     metric: Metric
-    most: float
+    maximum: float
 
 
 def ceiling_table(results: Results, ceilings: Iterable[Ceiling]) -> str:
-    """A Markdown table of the ceilings whose case and client were measured."""
+    """Return a Markdown table of the measured ceilings."""
     lines = ["| case | what | at most | measured | |", "|---|---|---|---|---|"]
     for ceiling in ceilings:
         if ceiling.client in results.rounds.get(ceiling.case, {}):
             median = statistics.median(results.values(ceiling.metric, ceiling.case, ceiling.client))
-            verdict = "met" if median <= ceiling.most else "missed"
+            status = "met" if median <= ceiling.maximum else "missed"
             what = f"{ceiling.client}: {ceiling.metric.title}"
             lines.append(
-                f"| {ceiling.case} | {what} | {ceiling.most:g} | "
-                f"{median:.{ceiling.metric.digits}f} | {verdict} |"
+                f"| {ceiling.case} | {what} | {ceiling.maximum:g} | "
+                f"{median:.{ceiling.metric.digits}f} | {status} |"
             )
     return "\n".join(lines)

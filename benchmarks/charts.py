@@ -1,4 +1,4 @@
-"""A picture of results: a row of panels a case, a panel a metric, a bar a client, a line for the
+"""Charts of results: a row for each case, a panel for each metric, a bar for each client, with the
 range of the rounds.
 """
 
@@ -13,7 +13,7 @@ from benchmarks.results import Metric, Results
 _BAR_HEIGHT_IN = 0.22
 _PANEL_WIDTH_IN, _PANEL_HEIGHT_IN = 6.0, 0.6
 _TITLE_HEIGHT_IN = 0.4
-_COLOURS = {
+_COLORS = {
     "aioprod": "#1f5fbf",
     "aioprod send_many": "#5b93e0",
     "aioprod send_arrow": "#9cc1f2",
@@ -25,12 +25,12 @@ _COLOURS = {
     "kafka-python": "#3c8c4a",
     "java": "#7d5ba6",
 }
-_OTHER_COLOUR = "#999999"
+_OTHER_COLOR = "#999999"
 
 
 def write_png(results: Results, path: Path) -> None:
     """Draw all metrics of all cases."""
-    # Only who asks for a picture needs matplotlib, and the time to load it.
+    # Imported here, as only charts need matplotlib.
     import matplotlib
 
     matplotlib.use("Agg")
@@ -47,25 +47,25 @@ def write_png(results: Results, path: Path) -> None:
     for row, case in zip(panels, results.rounds, strict=True):
         for panel, metric in zip(row, results.metrics, strict=True):
             _draw(panel, results, metric, case)
-    figure.suptitle(results.question, fontsize=11)
+    figure.suptitle(results.title, fontsize=11)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
 
 def _draw(panel: Any, results: Results, metric: Metric, case: str) -> None:
     clients = list(results.rounds[case])
-    for place, client in enumerate(clients):
+    for position, client in enumerate(clients):
         low, median, high = _range(results, metric, case, client)
         panel.barh(
-            place,
+            position,
             median,
             xerr=[[median - low], [high - median]],
             height=0.8,
-            color=_colour(client),
+            color=_color(client),
             ecolor="#222222",
             capsize=2,
         )
-        panel.annotate(f" {median:,.{metric.digits}f}", (high, place), va="center", fontsize=7)
+        panel.annotate(f" {median:,.{metric.digits}f}", (high, position), va="center", fontsize=7)
     panel.set_title(f"{case}: {metric.title}", fontsize=9, loc="left")
     panel.set_yticks(range(len(clients)), clients, fontsize=8)
     panel.invert_yaxis()
@@ -80,5 +80,5 @@ def _range(results: Results, metric: Metric, case: str, client: str) -> tuple[fl
     return min(values), statistics.median(values), max(values)
 
 
-def _colour(client: str) -> str:
-    return _COLOURS.get(client.removesuffix(" (uvloop)"), _OTHER_COLOUR)
+def _color(client: str) -> str:
+    return _COLORS.get(client.removesuffix(" (uvloop)"), _OTHER_COLOR)

@@ -1,7 +1,7 @@
-"""Is aioprod as fast as it should be? The headline beside confluent-kafka and aiokafka, one awaited
-record beside a raw round trip: two minutes.
+"""Check aioprod's performance in two minutes.
 
-Ends with status 1 where a target is missed by more than 15 %.
+Compares the headline with confluent-kafka and aiokafka, and one awaited record with a raw round
+trip. Exits with status 1 if a target is missed by more than 15 %.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from benchmarks import latency, producer
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Results
-from benchmarks.targets import Target, verdicts
+from benchmarks.targets import Target, target_table
 
 CLIENTS = ("aioprod", "confluent-kafka", "aiokafka")
 TOLERANCE = 0.15
@@ -25,18 +25,18 @@ LATENCY_TARGET = Target(
 
 
 async def measure(servers: str, *, repetitions: int, round_s: float) -> tuple[Results, Results]:
-    """Many records, then one at a time."""
+    """Measure many records, then one at a time."""
     many = await producer.measure(
         [producer.HEADLINE], CLIENTS, servers, round_s=round_s, repetitions=repetitions
     )
-    asked = argparse.Namespace(
+    arguments = argparse.Namespace(
         clients=["aioprod"],
         records=RECORDS_ONE_AT_A_TIME,
         rates=(),
         uvloop=False,
         repetitions=repetitions,
     )
-    return many, await latency.measure(asked, servers)
+    return many, await latency.measure(arguments, servers)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,16 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--repetitions",
         type=int,
         default=7,
-        help="rounds that count, after one that doesn't (default: %(default)s)",
+        help="rounds, after one for warm-up (default: %(default)s)",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=producer.ROUND_S,
-        help="about how long one measurement lasts (default: %(default)s)",
+        help="approximate duration of a measurement (default: %(default)s)",
     )
     parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT", help="a broker that runs (default: one is started)"
+        "--bootstrap", metavar="HOST:PORT", help="a running broker (default: start one)"
     )
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:
@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(
         many.table(),
         one.table(),
-        verdicts(many, producer.TARGETS),
-        verdicts(one, [LATENCY_TARGET]),
+        target_table(many, producer.TARGETS),
+        target_table(one, [LATENCY_TARGET]),
         sep="\n\n",
     )
     shortfalls = [

@@ -1,9 +1,8 @@
-"""What does a record cost that is read, and how many go through in a second, beside the other
-clients? What do polls cost that find nothing?
+"""The cost of reading records, and of polls without records.
 
-Every reader reads the same topic of one partition from its beginning to its end, again and again,
-and looks at every value; the bytes of all values must be those that were written. The headline is
-100 bytes without key in batches of 64 KiB; every case differs from it in what its name says.
+All readers read the same topic with one partition from beginning to end and check the total size of
+the values. The headline is 100 bytes without key in batches of 64 KiB; names of cases say what
+differs.
 """
 
 from __future__ import annotations
@@ -22,22 +21,24 @@ from benchmarks.measures import Figures
 from benchmarks.readers import READERS
 from benchmarks.real_broker import bootstrap, check_record_count, topic
 from benchmarks.results import Metric, Results
-from benchmarks.rounds import Question, in_rounds, options, report
-from benchmarks.targets import Target, verdicts
+from benchmarks.rounds import Measurement, options, report, run_rounds
+from benchmarks.targets import Target, target_table
 from benchmarks.workers import Worker, worker
 
-QUESTION = "Records that are read: what one costs, and how many a second"
+TITLE = "Reading records"
 RECORDS = 400_000
-MOST_BYTES = 100_000_000
-"""What a topic holds at most: cases with large records have fewer of them."""
-POLLS, PEER_POLLS = 1_000_000, 20_000
-ANSWER_TIMEOUT_S = 300.0
+MAX_BYTES = 100_000_000
+"""The maximum size of a topic, which limits the number of large records."""
+POLLS, POLLS_OF_OTHERS = 1_000_000, 20_000
+RESPONSE_TIMEOUT_S = 300.0
 
-BESIDE = "confluent-kafka consume"
+BASELINE = "confluent-kafka consume"
 RATE = Metric("records/s", lambda figures: float(figures["records"] / figures["wall_s"]), 0)
-CPU = Metric("CPU us a record", lambda figures: float(figures["cpu_s"] / figures["records"] * 1e6))
+CPU = Metric(
+    "CPU us per record", lambda figures: float(figures["cpu_s"] / figures["records"] * 1e6)
+)
 POLL_CPU = Metric(
-    "CPU us a poll",
+    "CPU us per poll",
     lambda figures: float(figures["cpu_s"] / figures["polls"] * 1e6),
     compared=False,
 )
@@ -51,12 +52,12 @@ GROWN_CALLBACKS = Metric(
     "by callbacks", lambda figures: float(figures["grown_callbacks"]), 0, compared=False
 )
 GROWN = (GROWN_BYTES, GROWN_OBJECTS, GROWN_CALLBACKS)
-POLL_READERS = ("aioprod getmany", "aiokafka getmany", BESIDE)
+POLL_READERS = ("aioprod getmany", "aiokafka getmany", BASELINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a case reads: the headline by default."""
+    """The records of a case; the default is the headline."""
 
     value_size: int = 100
     sizes_vary: bool = False
@@ -65,15 +66,15 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The size, and what differs from the headline."""
+        """The size and the differences from the headline."""
         parts = ["-".join(f"{size:,}" for size in sorted({*self.load("", 0).sizes})) + " B"]
         parts += [f"headers: {self.headers}"] if self.headers else []
         parts += [self.compression_type] if self.compression_type != "none" else []
         return ", ".join(parts)
 
-    def load(self, name: str, most: int) -> Load:
-        """What a topic holds: so many records, or fewer where these are large."""
-        records = min(most, MOST_BYTES // self.value_size)
+    def load(self, name: str, max_records: int) -> Load:
+        """Return the records of a topic, as many as fit into ``MAX_BYTES``."""
+        records = min(max_records, MAX_BYTES // self.value_size)
         return Load(
             name, records, self.value_size, headers=self.headers, sizes_vary=self.sizes_vary
         )
@@ -93,22 +94,24 @@ TARGETS = [
         Target(point.name, "aioprod async for", CPU, "aiokafka async for", "at most", 0.25)
         for point in POINTS
     ),
-    *(Target(point.name, "aioprod getmany", CPU, BESIDE, "at most", 1.0) for point in POINTS),
+    *(Target(point.name, "aioprod getmany", CPU, BASELINE, "at most", 1.0) for point in POINTS),
 ]
-IDLE = "polls that find nothing"
+IDLE = "polls without records"
 CEILINGS = [
-    Ceiling(IDLE, "aioprod getmany", metric, most)
-    for metric, most in zip(GROWN, (1_024, 500, 10), strict=True)
+    Ceiling(IDLE, "aioprod getmany", metric, maximum)
+    for metric, maximum in zip(GROWN, (1_024, 500, 10), strict=True)
 ]
 
 
 @asynccontextmanager
-async def filled_topic(servers: str, point: Point, most: int) -> AsyncIterator[Load]:
-    """A topic with the records of a case; raises RecordsMissingError where the broker has not all
-    of them.
+async def filled_topic(servers: str, point: Point, max_records: int) -> AsyncIterator[Load]:
+    """Create a topic with the records of a case.
+
+    Raises:
+        RecordsMissingError: if the broker does not have all of them.
     """
     with topic(servers) as name:
-        load = point.load(name, most)
+        load = point.load(name, max_records)
         async with started(
             Confluent(), Settings(servers, compression_type=point.compression_type)
         ) as producer:
@@ -118,33 +121,31 @@ async def filled_topic(servers: str, point: Point, most: int) -> AsyncIterator[L
 
 
 async def read(worker: Worker, settings: Settings, reader: str, load: Load) -> Figures:
-    """Figures of ``reading``."""
-    given = {
+    """Run the measure ``reading``."""
+    arguments = {
         "reader": reader,
         "topic": load.topic,
         "records": load.records,
         "value_bytes": sum(map(len, load.values())),
     }
-    return await worker.call("reading", settings, given, timeout_s=ANSWER_TIMEOUT_S)
+    return await worker.call("reading", settings, arguments, timeout_s=RESPONSE_TIMEOUT_S)
 
 
 async def idle_polls(worker: Worker, settings: Settings, reader: str, polls: int) -> Figures:
-    """Figures of ``idle_polls``, on a topic that is empty."""
+    """Run the measure ``idle_polls`` on an empty topic."""
     with topic(settings.bootstrap_servers) as name:
         return await worker.call(
             "idle_polls",
             settings,
             {"reader": reader, "topic": name, "polls": polls},
-            timeout_s=ANSWER_TIMEOUT_S,
+            timeout_s=RESPONSE_TIMEOUT_S,
         )
 
 
 async def measure(chosen: argparse.Namespace, servers: str) -> tuple[Results, Results]:
-    """Ask about every case and every reader; then about idle polls, each reader in a process that
-    does nothing else.
-    """
-    results = Results(QUESTION, (RATE, CPU), beside=BESIDE)
-    polls = Results("Polls that find nothing", (POLL_CPU, *GROWN), beside=BESIDE)
+    """Measure each case and reader; then polls without records, each reader in a new process."""
+    results = Results(TITLE, (RATE, CPU), baseline=BASELINE)
+    polls = Results("Polls without records", (POLL_CPU, *GROWN), baseline=BASELINE)
     settings = Settings(servers)
     async with AsyncExitStack() as stack:
         workers = {
@@ -155,20 +156,20 @@ async def measure(chosen: argparse.Namespace, servers: str) -> tuple[Results, Re
         }
         for point in POINTS if chosen.records else ():
             async with filled_topic(servers, point, chosen.records) as load:
-                questions = [
-                    Question(
+                measurements = [
+                    Measurement(
                         point.name, reader, partial(read, workers[reader], settings, reader, load)
                     )
                     for reader in chosen.clients
                 ]
-                await in_rounds(results, questions, chosen.repetitions)
+                await run_rounds(results, measurements, chosen.repetitions)
     for reader in POLL_READERS:
         if reader in chosen.clients and chosen.polls:
             async with worker(READERS[reader].client, uvloop=chosen.uvloop) as alone:
                 count = (
                     chosen.polls
                     if READERS[reader].client == "aioprod"
-                    else min(chosen.polls, PEER_POLLS)
+                    else min(chosen.polls, POLLS_OF_OTHERS)
                 )
                 polls.add(IDLE, reader, await idle_polls(alone, settings, reader, count))
     return results, polls
@@ -180,21 +181,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--records",
         type=int,
         default=RECORDS,
-        help="of a topic; 0 asks about idle polls only (default: %(default)s)",
+        help="records of a topic; 0 for polls only (default: %(default)s)",
     )
     parser.add_argument(
         "--polls",
         type=int,
         default=POLLS,
-        help=f"that find nothing, of others {PEER_POLLS:,} (default: %(default)s)",
+        help=f"polls without records; of other clients {POLLS_OF_OTHERS:,} (default: %(default)s)",
     )
-    parser.add_argument("--uvloop", action="store_true", help="run all on uvloop")
+    parser.add_argument("--uvloop", action="store_true", help="use uvloop")
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:
         results, polls = asyncio.run(measure(chosen, servers))
     report(results, chosen)
-    if judged := verdicts(results, TARGETS):
-        print("\n" + judged)
+    if targets := target_table(results, TARGETS):
+        print("\n" + targets)
     if polls.rounds:
         print(f"\n{polls.table()}\n\n{ceiling_table(polls, CEILINGS)}")
 

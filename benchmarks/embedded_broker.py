@@ -1,7 +1,6 @@
-"""What does the embedded broker cost a test: its start, a whole small test, and a test of many
-records?
+"""The cost of the embedded broker in tests: its start, a small test, and a test with many records.
 
-Broker and client share one process and one event loop here, as they do in a test.
+Broker and client share a process and an event loop, as in tests.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ MILLISECONDS = 1e3
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table.
+    """A row of the table.
 
     Attributes:
-        run: one repetition.
-        unit: ``ms`` for the time of one, ``records/s`` for records a second.
-        target: good enough, on the wall, in that unit; None where the row only informs.
+        run: runs it once.
+        unit: ``ms`` or ``records/s``.
+        target: the target for the elapsed time, in that unit; None for no target.
     """
 
     run: Callable[[], Awaitable[Cost]]
@@ -47,7 +46,7 @@ class Row:
     target: float | None = None
 
     def figures(self, cost: Cost) -> tuple[float, float]:
-        """The cost in the row's unit: by time on the wall, and by CPU time."""
+        """Return the cost in the row's unit: by elapsed time and by CPU time."""
         if self.unit == "ms":
             return (
                 cost.wall_s / cost.records * MILLISECONDS,
@@ -57,13 +56,13 @@ class Row:
 
 
 def rows(records: int) -> dict[str, Row]:
-    """What is measured."""
+    """Return all rows."""
     return {
         "start of one node": Row(lambda: start(1), "ms", 20),
         "start of three nodes": Row(lambda: start(3), "ms"),
         "start and stop of one node": Row(start_and_stop, "ms"),
         "a test: start, topic, one record sent and read, stop": Row(small_test, "ms", 50),
-        f"Produce, {records:,} records in finished batches": Row(
+        f"Produce, {records:,} records in encoded batches": Row(
             lambda: produce(records), "records/s", 300_000
         ),
         f"Fetch, {records:,} records, not decoded": Row(
@@ -76,7 +75,7 @@ def rows(records: int) -> dict[str, Row]:
 
 
 async def start(nodes: int) -> Cost:
-    """From nothing to ports that listen."""
+    """Start a cluster."""
     cluster = EmbeddedCluster(nodes=nodes)
     cost = await measured(1, cluster.start)
     await cluster.stop()
@@ -84,7 +83,7 @@ async def start(nodes: int) -> Cost:
 
 
 async def start_and_stop() -> Cost:
-    """The whole life of a cluster that nobody uses."""
+    """Start and stop a cluster."""
 
     async def once() -> None:
         async with EmbeddedCluster():
@@ -94,7 +93,7 @@ async def start_and_stop() -> Cost:
 
 
 async def small_test() -> Cost:
-    """What the fixtures of a small test do, and the test."""
+    """Run a small test with its fixtures."""
 
     async def once() -> None:
         async with EmbeddedCluster() as cluster:
@@ -110,7 +109,7 @@ async def small_test() -> Cost:
 
 
 async def produce(records: int) -> Cost:
-    """Batches that were encoded before, a few requests at a time."""
+    """Send encoded batches with a few requests in flight."""
     async with AsyncExitStack() as stack:
         cluster, client = await _cluster_and_client(stack)
         cost = await measured(records, lambda: _produce(client, records))
@@ -119,7 +118,7 @@ async def produce(records: int) -> Cost:
 
 
 async def fetch(records: int) -> Cost:
-    """All records of one partition; of each batch only the header is looked at."""
+    """Fetch all records of a partition without decoding them."""
     async with AsyncExitStack() as stack:
         cluster, client = await _cluster_and_client(stack)
         await _produce(client, records)
@@ -135,7 +134,7 @@ async def fetch(records: int) -> Cost:
 
 
 async def large_test(records: int) -> Cost:
-    """Every record encoded by our producer, and decoded by the consumer of the pytest plugin."""
+    """Send records with our producer and read them with the consumer of the pytest plugin."""
     async with AsyncExitStack() as stack:
         cluster, _ = await _cluster_and_client(stack)
         producer = await stack.enter_async_context(Producer(cluster.bootstrap_servers))
@@ -171,14 +170,16 @@ async def _produce(client: ClusterClient, records: int) -> None:
     )
     request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
     for _ in range(-(-records // (BATCH_RECORDS * IN_FLIGHT))):
-        for answer in await asyncio.gather(*(client.request(request, 1) for _ in range(IN_FLIGHT))):
-            assert answer.responses[0].partition_responses[0].error_code == 0
+        for response in await asyncio.gather(
+            *(client.request(request, 1) for _ in range(IN_FLIGHT))
+        ):
+            assert response.responses[0].partition_responses[0].error_code == 0
 
 
 async def measure(
     chosen: Mapping[str, Row], repetitions: int
 ) -> dict[str, list[tuple[float, float]]]:
-    """Run the rows in turn, again and again; the first round does not count."""
+    """Run all rows in each round; the first round is for warm-up."""
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
     for repetition in range(repetitions + 1):
         for name, row in chosen.items():
@@ -194,8 +195,8 @@ async def measure(
 
 
 def table(chosen: Mapping[str, Row], figures: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """A Markdown table: medians with their range."""
-    lines = ["| what | on the wall | by CPU time | good enough |", "|---|---|---|---|"]
+    """Return a Markdown table with medians and ranges."""
+    lines = ["| what | elapsed | CPU time | target |", "|---|---|---|---|"]
     for name, row in chosen.items():
         wall, cpu = (_spread(row.unit, of) for of in zip(*figures[name], strict=True))
         lines.append(
@@ -219,15 +220,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--records",
         type=int,
         default=100_000,
-        help="of the rows with many records (default: %(default)s)",
+        help="records of rows with many records (default: %(default)s)",
     )
     parser.add_argument(
         "--repetitions",
         type=int,
         default=5,
-        help="rounds that count, after one that doesn't (default: %(default)s)",
+        help="rounds, after one for warm-up (default: %(default)s)",
     )
-    parser.add_argument("--uvloop", action="store_true", help="run on uvloop")
+    parser.add_argument("--uvloop", action="store_true", help="use uvloop")
     chosen = parser.parse_args(arguments)
     measured_rows = rows(chosen.records)
     with asyncio.Runner(loop_factory=loop_factory(wanted=chosen.uvloop)) as runner:

@@ -1,9 +1,8 @@
-"""What does exactly-once cost the Spark sink, beside at-least-once: a batch of two tasks, and each
-step of the protocol? No JVM.
+"""The cost of exactly-once in the Spark sink: batches of at-least-once and exactly-once, and each
+step of the protocol. Without a JVM.
 
-Tasks and driver run in this process, one after the other where Spark would use several, against a
-real Kafka or the brokers of ``--bootstrap``. Both kinds of writes take turns. CPU is this
-process's; Spark's own time for a batch, some 300 ms, comes on top of either.
+Tasks and driver run in this process, in sequence, against a real Kafka or ``--bootstrap``. Spark's
+own time for a batch, about 300 ms, is not included. CPU time is that of this process.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from benchmarks.real_broker import bootstrap, topic, use_every_partition
 _ARROW_ROWS = 10_000
 _WARM_UP = 2
 _STEPS: dict[str, tuple[Any, str]] = {
-    "task: look at the decision log": (task, "_look"),
-    "task: connect, InitProducerId (beside it)": (task, "_start"),
+    "task: read the decision log": (task, "_look"),
+    "task: connect, InitProducerId (concurrent)": (task, "_start"),
     "task: prepare": (task, "prepare"),
     "driver: connect, InitProducerId": (driver, "fence_older_driver"),
     "driver: read the decision log": (driver, "read_decided"),
     "driver: DescribeTransactions": (driver, "check_transactions"),
     "driver: decide": (driver, "decide"),
     "driver: commit all": (driver, "end_decided"),
-    "driver: sweep (beside it)": (driver, "sweep"),
-    "brokers, behind it: write the markers that are left": (
+    "driver: sweep (concurrent)": (driver, "sweep"),
+    "brokers, afterwards: write the remaining markers": (
         sys.modules[__name__],
         "markers_written",
     ),
@@ -54,13 +53,13 @@ _MARKERS_LIMIT_S = 60
 
 
 class Steps:
-    """How long each step took, in milliseconds."""
+    """The durations of each step in milliseconds."""
 
     def __init__(self) -> None:
         self.took: defaultdict[str, list[float]] = defaultdict(list)
 
     def watch(self, label: str, module: Any, name: str) -> AbstractContextManager[object]:
-        """Have a step of the protocol timed within a ``with`` block."""
+        """Measure a step of the protocol within a ``with`` block."""
         step: Callable[..., Awaitable[Any]] = getattr(module, name)
 
         async def timed(*args: Any, **kwargs: Any) -> Any:
@@ -74,7 +73,7 @@ class Steps:
 
 
 def batches(rows: int) -> list[pa.RecordBatch]:
-    """What Spark hands to a task: 100 random bytes and a key of six in each row."""
+    """Return the rows of a task: 100 random bytes and a key of six bytes each."""
     values = [os.urandom(100) for _ in range(rows)]
     table = pa.table(
         {
@@ -88,11 +87,11 @@ def batches(rows: int) -> list[pa.RecordBatch]:
 async def measure(
     servers: str, topic: str, rows: int, tasks: int, repetitions: int
 ) -> dict[str, list[tuple[float, float]]]:
-    """Milliseconds on the clock and of CPU of each batch of either kind."""
-    given = {"kafka.bootstrap.servers": servers, "topic": topic}
+    """Return the elapsed and CPU milliseconds of each batch, by kind of delivery."""
+    options = {"kafka.bootstrap.servers": servers, "topic": topic}
     plain, exact = (
-        parse_sink_options(given | {"delivery": "at-least-once"}),
-        parse_sink_options(given),
+        parse_sink_options(options | {"delivery": "at-least-once"}),
+        parse_sink_options(options),
     )
     writer = Sink(exact.transactional_id_prefix, f"benchmark-{time.time_ns()}")
     parts = [batches(rows // tasks) for _ in range(tasks)]
@@ -133,9 +132,7 @@ async def _exactly(
 
 
 async def markers_written(options: SinkOptions, transactional_ids: Sequence[str]) -> None:
-    """Wait until the transactions have their markers in all partitions: brokers answer EndTxn
-    before.
-    """
+    """Wait until all transaction markers are written: brokers respond to EndTxn earlier."""
     async with (
         asyncio.timeout(_MARKERS_LIMIT_S),
         open_coordination(options.producer, "benchmark") as coordination,
@@ -152,20 +149,20 @@ async def markers_written(options: SinkOptions, transactional_ids: Sequence[str]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap", help="brokers to use; default: a Kafka of its own")
+    parser.add_argument("--bootstrap", help="a running broker (default: start one)")
     parser.add_argument(
         "--rows",
         type=int,
         nargs="+",
         default=[20, 100_000],
-        help="rows of a batch (default: %(default)s)",
+        help="rows per batch (default: %(default)s)",
     )
     parser.add_argument(
         "--tasks",
         type=int,
         nargs="+",
         default=[2],
-        help="transactions of a batch (default: %(default)s)",
+        help="transactions per batch (default: %(default)s)",
     )
     parser.add_argument(
         "--partitions",

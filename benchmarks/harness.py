@@ -1,4 +1,4 @@
-"""What is measured of one run, and on which event loop."""
+"""Measure the cost of a call, and choose the event loop."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MICROSECONDS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What ``records`` records took: CPU seconds of this process (all its threads) and seconds on
-    the wall.
+    """The cost of ``records`` records: CPU seconds of this process (all threads), and elapsed
+    seconds.
     """
 
     records: int
@@ -24,15 +24,15 @@ class Cost:
 
 
 async def measured(records: int, work: Callable[[], Awaitable[object]]) -> Cost:
-    """Await ``work()`` and tell what it took."""
-    gc.collect()  # so that nobody pays for what was left before
+    """Await ``work()`` and return its cost."""
+    gc.collect()  # so that earlier garbage is not measured
     wall, cpu = time.perf_counter(), time.process_time()
     await work()
     return Cost(records, time.process_time() - cpu, time.perf_counter() - wall)
 
 
 def loop_factory(*, wanted: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is wanted and installed; None means asyncio's own."""
+    """Return uvloop's factory if it is wanted and installed; else None, for asyncio's loop."""
     if not wanted or importlib.util.find_spec("uvloop") is None:
         return None
     import uvloop

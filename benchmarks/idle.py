@@ -1,4 +1,4 @@
-"""What does a producer cost that has nothing to do: CPU time, and how often it wakes up?"""
+"""The cost of an idle producer: CPU time and wake-ups."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from benchmarks.ceilings import Ceiling, ceiling_table
 from benchmarks.measures import Figures
 from benchmarks.real_broker import bootstrap, topic
 from benchmarks.results import Metric, Results
-from benchmarks.rounds import Question, in_rounds, options, report
+from benchmarks.rounds import Measurement, options, report, run_rounds
 from benchmarks.workers import Worker, worker
 
-QUESTION = "A producer with nothing to do"
+TITLE = "An idle producer"
 CLIENTS = ("aioprod", "confluent-kafka", "confluent-kafka AIOProducer", "aiokafka", "kafka-python")
 METRICS = (
-    Metric("wake-ups a second", lambda figures: float(figures["wake_ups_per_s"]), compared=False),
+    Metric("wake-ups per second", lambda figures: float(figures["wake_ups_per_s"]), compared=False),
     Metric("CPU %", lambda figures: float(figures["cpu_percent"]), 3, compared=False),
 )
 CASE = "idle"
@@ -27,31 +27,31 @@ CEILINGS = [Ceiling(CASE, "aioprod", METRICS[0], 0.5), Ceiling(CASE, "aioprod", 
 
 
 async def idle(worker: Worker, settings: Settings, seconds: float) -> Figures:
-    """Figures of ``idle``."""
+    """Run the measure ``idle``."""
     with topic(settings.bootstrap_servers) as name:
         return await worker.call("idle", settings, {"topic": name, "duration_s": seconds})
 
 
 async def measure(chosen: argparse.Namespace, servers: str) -> Results:
-    """Ask about every client."""
-    results = Results(QUESTION, METRICS)
-    questions: list[Question] = []
+    """Measure each client."""
+    results = Results(TITLE, METRICS)
+    measurements: list[Measurement] = []
     async with AsyncExitStack() as stack:
         for client in chosen.clients:
             opened = await stack.enter_async_context(worker(client, uvloop=chosen.uvloop))
-            questions.append(
-                Question(CASE, client, partial(idle, opened, Settings(servers), chosen.seconds))
+            measurements.append(
+                Measurement(CASE, client, partial(idle, opened, Settings(servers), chosen.seconds))
             )
-        await in_rounds(results, questions, chosen.repetitions)
+        await run_rounds(results, measurements, chosen.repetitions)
     return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=CLIENTS, repetitions=2)
     parser.add_argument(
-        "--seconds", type=float, default=10, help="how long, a round (default: %(default)s)"
+        "--seconds", type=float, default=10, help="seconds per round (default: %(default)s)"
     )
-    parser.add_argument("--uvloop", action="store_true", help="run all on uvloop")
+    parser.add_argument("--uvloop", action="store_true", help="use uvloop")
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:
         results = asyncio.run(measure(chosen, servers))

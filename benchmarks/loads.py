@@ -1,4 +1,4 @@
-"""Asking a worker about records, and seeing that the broker has them."""
+"""Measurements that send records, and check that the broker has them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from benchmarks.workers import Worker
 
 
 class CountedTopic:
-    """A new topic, and how many records of it were acknowledged so far."""
+    """A new topic and the number of its acknowledged records."""
 
     def __init__(self, name: str, partitions: int = 1) -> None:
         self.name = name
         self.partitions = partitions
         self.acknowledged = 0
 
-    async def ask(
+    async def measure(
         self,
         worker: Worker,
         measure: str,
@@ -29,18 +29,19 @@ class CountedTopic:
         warm_up_records: int,
         **arguments: Any,
     ) -> Figures:
-        """The figures of a measure that takes ``load`` (whatever topic it names) and
-        ``warm_up_records``, with further ``arguments``.
+        """Run a measure with ``load`` on this topic and return its figures.
 
-        A measure that may send fewer records than these tells how many it ``sent``. Raises
-        RecordsMissingError unless the topic has exactly the records that were acknowledged.
+        If the measure may send fewer records, its figures include ``sent``.
+
+        Raises:
+            RecordsMissingError: if the topic does not have exactly the acknowledged records.
         """
-        given = {
+        all_arguments = {
             "load": asdict(replace(load, topic=self.name)),
             "warm_up_records": warm_up_records,
             **arguments,
         }
-        figures = await worker.call(measure, settings, given)
+        figures = await worker.call(measure, settings, all_arguments)
         self.acknowledged += figures.get("sent", warm_up_records + load.records)
         check_record_count(
             settings.bootstrap_servers, self.name, self.partitions, self.acknowledged
@@ -48,7 +49,7 @@ class CountedTopic:
         return figures
 
 
-async def ask_on_new_topic(
+async def measure_on_new_topic(
     worker: Worker,
     measure: str,
     settings: Settings,
@@ -57,8 +58,8 @@ async def ask_on_new_topic(
     warm_up_records: int,
     **arguments: Any,
 ) -> Figures:
-    """The same on a topic of one partition that is there for this question only."""
+    """Run a measure on a new topic with one partition, which is deleted afterwards."""
     with topic(settings.bootstrap_servers) as name:
-        return await CountedTopic(name).ask(
+        return await CountedTopic(name).measure(
             worker, measure, settings, load, warm_up_records=warm_up_records, **arguments
         )

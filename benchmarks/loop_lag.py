@@ -1,6 +1,4 @@
-"""How late does an event loop run what is due every millisecond, while the producer compresses and
-sends batches of 1 MB with zstd?
-"""
+"""The lag of the event loop while the producer compresses and sends batches of 1 MB with zstd."""
 
 from __future__ import annotations
 
@@ -12,58 +10,63 @@ from functools import partial
 
 from benchmarks.adapters import Load, Settings
 from benchmarks.ceilings import Ceiling, ceiling_table
-from benchmarks.loads import ask_on_new_topic
+from benchmarks.loads import measure_on_new_topic
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Metric, Results
-from benchmarks.rounds import Question, in_rounds, options, report
+from benchmarks.rounds import Measurement, options, report, run_rounds
 from benchmarks.workers import worker
 
-QUESTION = "Batches of 1 MB, zstd: how late the event loop runs a ticker"
+TITLE = "Lag of the event loop with batches of 1 MB and zstd"
 CLIENTS = ("aioprod", "confluent-kafka AIOProducer", "aiokafka")
 VALUE_SIZE = 10_000
 BATCH_RECORDS = 100
 BATCH_SIZE = 1 << 20
-GOOD_ENOUGH_MS = 5.0
+TARGET_MS = 5.0
 P99 = Metric("p99 ms", lambda figures: float(figures["p99_ms"]))
 METRICS = (
     Metric("p50 ms", lambda figures: float(figures["p50_ms"]), compared=False),
     P99,
-    Metric("most ms", lambda figures: float(figures["max_ms"]), 1, compared=False),
+    Metric("max ms", lambda figures: float(figures["max_ms"]), 1, compared=False),
 )
 
 
 async def measure(chosen: argparse.Namespace, servers: str) -> Results:
-    """Ask about every client."""
+    """Measure each client."""
     settings = Settings(servers, batch_size=BATCH_SIZE, compression_type="zstd")
     load = Load("", int(chosen.seconds * chosen.rate) * BATCH_RECORDS, VALUE_SIZE)
-    results = Results(QUESTION, METRICS, beside="aiokafka")
-    questions: list[Question] = []
+    results = Results(TITLE, METRICS, baseline="aiokafka")
+    measurements: list[Measurement] = []
     async with AsyncExitStack() as stack:
         for client in chosen.clients:
             opened = await stack.enter_async_context(worker(client, uvloop=chosen.uvloop))
-            ask = partial(
-                ask_on_new_topic, opened, "loop_lag", settings, load, warm_up_records=BATCH_RECORDS
+            run = partial(
+                measure_on_new_topic,
+                opened,
+                "loop_lag",
+                settings,
+                load,
+                warm_up_records=BATCH_RECORDS,
             )
-            questions.append(
-                Question(
-                    f"{chosen.rate} batches a second",
+            measurements.append(
+                Measurement(
+                    f"{chosen.rate} batches per second",
                     client,
-                    partial(ask, batch_records=BATCH_RECORDS, batches_a_second=chosen.rate),
+                    partial(run, batch_records=BATCH_RECORDS, batches_per_second=chosen.rate),
                 )
             )
-        await in_rounds(results, questions, chosen.repetitions)
+        await run_rounds(results, measurements, chosen.repetitions)
     return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=CLIENTS)
     parser.add_argument(
-        "--rate", type=int, default=20, help="batches a second (default: %(default)s)"
+        "--rate", type=int, default=20, help="batches per second (default: %(default)s)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=5, help="how long, a round (default: %(default)s)"
+        "--seconds", type=float, default=5, help="seconds per round (default: %(default)s)"
     )
-    parser.add_argument("--uvloop", action="store_true", help="run all on uvloop")
+    parser.add_argument("--uvloop", action="store_true", help="use uvloop")
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:
         results = asyncio.run(measure(chosen, servers))
@@ -71,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(
         "\n"
         + ceiling_table(
-            results, [Ceiling(case, "aioprod", P99, GOOD_ENOUGH_MS) for case in results.rounds]
+            results, [Ceiling(case, "aioprod", P99, TARGET_MS) for case in results.rounds]
         )
     )
 

@@ -1,7 +1,7 @@
-"""What does a record cost when ten thousand tasks wait for room in a small buffer, again and again?
+"""The cost of a record when 10,000 tasks wait for memory in a small buffer.
 
-All tasks call ``send_and_wait`` on one partition; the buffer is 1 MiB, less than they want
-together. The row "again" is the first case once more: no other ratio is surer than that one.
+All tasks call ``send_and_wait`` on one partition with a buffer of 1 MiB. The row "again" repeats
+the first case and shows the precision of the ratios.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from benchmarks.bursts import CPU, WALL
 from benchmarks.growth import growth_table
 from benchmarks.measures import Figures
 from benchmarks.results import Results
-from benchmarks.rounds import Question, in_rounds, options, report
+from benchmarks.rounds import Measurement, options, report, run_rounds
 from benchmarks.workers import Worker, worker
 
 TOPIC = "many-tasks"
 BUFFER_BYTES = 1 << 20
 CLIENTS = ("aioprod", "confluent-kafka AIOProducer", "aiokafka")
-GOOD_ENOUGH = 2.0
+TARGET_RATIO = 2.0
 
 
 async def measure(chosen: argparse.Namespace, servers: str) -> Results:
-    """Ask about each number of tasks and each client."""
+    """Measure each number of tasks and each client."""
     few, many = f"{chosen.few:,} tasks", f"{chosen.many:,} tasks"
     cases = {few: chosen.few, f"{few}, again": chosen.few, many: chosen.many}
     results = Results(
-        "Tasks that wait for room in a buffer of 1 MiB: what a record costs",
+        "Tasks that wait for memory in a buffer of 1 MiB",
         (CPU, WALL),
-        beside="confluent-kafka AIOProducer",
+        baseline="confluent-kafka AIOProducer",
     )
     settings = Settings(servers, batch_size=16_384, buffer_memory=BUFFER_BYTES)
 
-    def question(worker: Worker, case: str, tasks: int) -> Question:
-        records = chosen.records if worker.name == "aioprod" else chosen.peer_records
+    def measurement(worker: Worker, case: str, tasks: int) -> Measurement:
+        records = chosen.records if worker.name == "aioprod" else chosen.other_records
         load = Load(TOPIC, max(1, records // tasks) * tasks)
 
-        async def ask() -> Figures:
+        async def run() -> Figures:
             return await worker.call("many_tasks", settings, {"load": asdict(load), "tasks": tasks})
 
-        return Question(case, worker.name, ask)
+        return Measurement(case, worker.name, run)
 
     async with AsyncExitStack() as stack:
         workers = [await stack.enter_async_context(worker(client)) for client in chosen.clients]
-        await in_rounds(
+        await run_rounds(
             results,
-            [question(one, case, tasks) for case, tasks in cases.items() for one in workers],
+            [measurement(one, case, tasks) for case, tasks in cases.items() for one in workers],
             chosen.repetitions,
         )
     return results
@@ -60,13 +60,13 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=CLIENTS, embedded=True)
     parser.add_argument(
-        "--records", type=int, default=200_000, help="records a round (default: %(default)s)"
+        "--records", type=int, default=200_000, help="records per round (default: %(default)s)"
     )
     parser.add_argument(
-        "--peer-records",
+        "--other-records",
         type=int,
         default=20_000,
-        help="the same for the peers, which take long (default: %(default)s)",
+        help="records per round of other clients, which are slower (default: %(default)s)",
     )
     parser.add_argument(
         "--few", type=int, default=500, help="tasks of the first case (default: %(default)s)"
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results = asyncio.run(measure(chosen, servers))
     report(results, chosen)
     first, *others = results.rounds
-    print("\n" + growth_table(results, CPU, dict.fromkeys(others, first), GOOD_ENOUGH))
+    print("\n" + growth_table(results, CPU, dict.fromkeys(others, first), TARGET_RATIO))
 
 
 if __name__ == "__main__":

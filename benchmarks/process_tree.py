@@ -1,4 +1,4 @@
-"""CPU time of a process and of all that it has started (Linux)."""
+"""CPU time of a process and its descendants (Linux)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-# Behind the name, which may have spaces: the parent's id; the CPU time of the process in user and
-# kernel mode, then that of its children that ended.
+# Fields after the process name: the parent's id; the CPU time in user and kernel mode, first of the
+# process, then of its ended children.
 _PARENT, _TIMES = 1, slice(11, 15)
 
 
 def tree_cpu_s(pid: int) -> tuple[float, float]:
-    """CPU seconds of a process that runs, and of its descendants, those that have ended included.
+    """Return the CPU seconds of a running process and of its descendants, including ended ones.
 
-    The figures only grow: a process that ends adds its time to its parent's. What is measured is
-        therefore the difference of two calls.
+    Measure the difference between two calls: when a process ends, its time is added to its
+    parent's.
     """
     stats = _stats()
     children = defaultdict(list)
@@ -40,6 +40,6 @@ def _stats() -> dict[int, list[str]]:
                 found[int(directory.name)] = (
                     (directory / "stat").read_text().rpartition(")")[2].split()
                 )
-            except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            except (FileNotFoundError, ProcessLookupError):  # the process has ended
                 continue
     return found

@@ -1,8 +1,7 @@
-"""What does a record cost of many that are sent one after the other, and how many go through in a
-second, beside the other clients?
+"""The cost and throughput of sending many records, compared with other clients.
 
 The settings are the same for all. The headline is 100 bytes without key, acks=all, linger 5 ms,
-batches of 64 KiB, one partition; every case differs from it in what its name says.
+batches of 64 KiB, one partition; names of cases say what differs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 
-from benchmarks.adapters import ADAPTERS, Feature, Foreign, Load, Settings
+from benchmarks.adapters import ADAPTERS, ExternalTool, Feature, Load, Settings
 from benchmarks.measures import Figures
 from benchmarks.real_broker import (
     bootstrap,
@@ -25,18 +24,17 @@ from benchmarks.real_broker import (
     use_every_partition,
 )
 from benchmarks.results import Metric, Results
-from benchmarks.rounds import Question, in_rounds, names, options, report
-from benchmarks.targets import Target, verdicts
+from benchmarks.rounds import Measurement, names, options, report, run_rounds
+from benchmarks.targets import Target, target_table
 from benchmarks.workers import Worker, worker
 
-QUESTION = "Many records: what one costs, and how many a second"
+TITLE = "Sending many records"
 ROUND_S = 1.5
-FIRST_RECORDS, FEWEST_RECORDS = 20_000, 1_000
+FIRST_RECORDS, MIN_RECORDS = 20_000, 1_000
 KEYS = 10_000
 KEYED_PARTITIONS = 6
 MANY_PARTITIONS = 100
-"""From here on a new topic for every measurement would take the broker longer than the measurement.
-"""
+"""From this number on, all measurements share a topic, as creating one takes too long."""
 LOOPS = (
     "aioprod",
     "aioprod send_many",
@@ -44,7 +42,7 @@ LOOPS = (
     "confluent-kafka AIOProducer",
     "aiokafka",
 )
-"""Clients that run on the worker's event loop; to the others uvloop makes no difference."""
+"""Clients that run on the worker's event loop; uvloop does not affect the others."""
 
 RATE = Metric("records/s", lambda figures: float(figures["records"] / figures["wall_s"]), 0)
 CPU = Metric(
@@ -54,7 +52,7 @@ CPU = Metric(
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a case sends, and how: the headline by default."""
+    """The records and settings of a case; the default is the headline."""
 
     value_size: int = 100
     keys: int = 0
@@ -67,7 +65,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The size, and what differs from the headline."""
+        """The size and the differences from the headline."""
         parts = [f"{self.value_size:,} B"]
         parts += [f"keys: {self.keys:,}"] if self.keys else []
         parts += [f"headers: {self.headers}"] if self.headers else []
@@ -80,7 +78,7 @@ class Point:
 
     @property
     def needs(self) -> set[Feature]:
-        """What a client has to be able to do."""
+        """The features that a client must support."""
         needed: set[Feature] = set()
         if self.keys:
             needed.add("keys")
@@ -107,7 +105,7 @@ QUICK = [
     Point(value_size=10),
     Point(value_size=1_000),
 ]
-NEIGHBOURS_WITHIN = 0.15
+NEIGHBOR_TOLERANCE = 0.15
 TARGETS = [
     Target(HEADLINE.name, "aioprod", CPU, "confluent-kafka", "at most", 1.0),
     Target(HEADLINE.name, "aioprod", RATE, "confluent-kafka", "at least", 1.0),
@@ -118,9 +116,11 @@ TARGETS = [
         target
         for point in QUICK[1:]
         for target in (
-            Target(point.name, "aioprod", CPU, "confluent-kafka", "at most", 1 + NEIGHBOURS_WITHIN),
             Target(
-                point.name, "aioprod", RATE, "confluent-kafka", "at least", 1 - NEIGHBOURS_WITHIN
+                point.name, "aioprod", CPU, "confluent-kafka", "at most", 1 + NEIGHBOR_TOLERANCE
+            ),
+            Target(
+                point.name, "aioprod", RATE, "confluent-kafka", "at least", 1 - NEIGHBOR_TOLERANCE
             ),
         )
     ),
@@ -146,11 +146,11 @@ GRID = [
 
 
 class Case:
-    """One client at one point. It finds out by itself how many records take as long as a round
-    shall last.
+    """A client at a point. Its first measurement finds the number of records for a round.
 
-    ``shared_topic``: sent to by all clients; without one, and for foreign clients, every
-        measurement has a topic of its own.
+    Args:
+        shared_topic: a topic for all clients; if None, and for external tools, each measurement
+            creates a topic.
     """
 
     def __init__(
@@ -164,23 +164,25 @@ class Case:
         shared_topic: str | None,
     ) -> None:
         self._point = point
-        self._foreign = issubclass(ADAPTERS[client], Foreign)
+        self._is_external = issubclass(ADAPTERS[client], ExternalTool)
         self._worker = worker
         self._servers = servers
         self._round_s = round_s
-        self._shared_topic = None if self._foreign else shared_topic
+        self._shared_topic = None if self._is_external else shared_topic
         self._records = 0
 
-    async def ask(self) -> Figures:
-        """Measure once; raises RecordsMissingError where the topic does not hold what was
-        acknowledged.
+    async def run(self) -> Figures:
+        """Measure once.
+
+        Raises:
+            RecordsMissingError: if the topic does not have the acknowledged records.
         """
-        if self._records or self._foreign:
+        if self._records or self._is_external:
             return await self._measure(self._records)
         records = FIRST_RECORDS
         while True:
             figures = await self._measure(records)
-            self._records = max(FEWEST_RECORDS, int(records * self._round_s / figures["wall_s"]))
+            self._records = max(MIN_RECORDS, int(records * self._round_s / figures["wall_s"]))
             if self._records < 2 * records:
                 return figures
             records = min(self._records, 10 * records)
@@ -204,14 +206,14 @@ class Case:
             figures = await self._worker.call(
                 "throughput", settings, {"load": asdict(load), "warm_up_records": warm_up_records}
             )
-            acknowledged = figures["records"] if self._foreign else warm_up_records + records
+            acknowledged = figures["records"] if self._is_external else warm_up_records + records
             check_record_count(
                 self._servers,
                 name,
                 point.partitions,
                 acknowledged,
                 before=before,
-                more_allowed=self._foreign,
+                more_allowed=self._is_external,
             )
         return figures
 
@@ -224,12 +226,12 @@ async def measure(
     round_s: float,
     repetitions: int,
 ) -> Results:
-    """Ask about every point, one after the other, and every client that can do it."""
-    results = Results(QUESTION, (RATE, CPU))
+    """Measure each point with each client that supports it."""
+    results = Results(TITLE, (RATE, CPU))
     async with AsyncExitStack() as stack:
         workers: dict[tuple[str, bool], Worker] = {}
         for point in points:
-            questions = []
+            measurements = []
             with (
                 topic(servers, point.partitions)
                 if point.partitions >= MANY_PARTITIONS
@@ -239,7 +241,7 @@ async def measure(
                     use_every_partition(servers, shared_topic, point.partitions)
                 for client in clients:
                     if point.needs & ADAPTERS[client].lacks or (
-                        point.uvloop and client not in (*LOOPS, results.beside)
+                        point.uvloop and client not in (*LOOPS, results.baseline)
                     ):
                         continue
                     process = client, point.uvloop and client in LOOPS
@@ -255,14 +257,14 @@ async def measure(
                         round_s=round_s,
                         shared_topic=shared_topic,
                     )
-                    questions.append(Question(point.name, client, case.ask))
-                await in_rounds(results, questions, repetitions)
+                    measurements.append(Measurement(point.name, client, case.run))
+                await run_rounds(results, measurements, repetitions)
     return results
 
 
 def points(chosen: argparse.Namespace) -> list[Point]:
-    """What was asked for: all combinations of the lists given, or the grid, or the headline and
-    those beside it.
+    """Return the chosen points: all combinations of the given axes, the grid, or the headline and
+    its neighbors.
     """
     given = {name: values for name in AXES if (values := getattr(chosen, name)) is not None}
     if given:
@@ -277,16 +279,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--grid",
         action="store_true",
-        help="more than the headline and its neighbours: one axis at a time (takes an hour)",
+        help="vary one axis at a time (takes an hour)",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=ROUND_S,
-        help="about how long one measurement lasts (default: %(default)s)",
+        help="approximate duration of a measurement (default: %(default)s)",
     )
     axes = parser.add_argument_group(
-        "instead of the headline", "all combinations of these; lists have commas between"
+        "instead of the headline", "all combinations of these comma-separated lists"
     )
     for name, kind in AXES.items():
         axes.add_argument(
@@ -294,17 +296,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:
-        asked = measure(
+        measuring = measure(
             points(chosen),
             chosen.clients,
             servers,
             round_s=chosen.seconds,
             repetitions=chosen.repetitions,
         )
-        results = asyncio.run(asked)
+        results = asyncio.run(measuring)
     report(results, chosen)
-    if judged := verdicts(results, TARGETS):
-        print("\n" + judged)
+    if targets := target_table(results, TARGETS):
+        print("\n" + targets)
 
 
 def _list_of(kind: Callable[[str], object], text: str) -> list[object]:

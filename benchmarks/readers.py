@@ -1,6 +1,4 @@
-"""The ways of reading that are compared, all of one shape: each reads a topic of one partition,
-without a group.
-"""
+"""The readers that are compared. Each reads a topic with one partition, without a group."""
 
 from __future__ import annotations
 
@@ -11,16 +9,15 @@ from typing import Any, ClassVar, Protocol
 
 from aioprod import Consumer, TopicPartition
 
-MOST_AT_ONCE = 1_000
+MAX_POLL_RECORDS = 1_000
 _LIMIT_S = 60.0
 
 
 class Reader(Protocol):
-    """A consumer, with its client's own defaults but for checksums, which all of them check. Made
-    without arguments, opened and closed once.
+    """A consumer with default settings, except that all check checksums.
 
     Attributes:
-        name: as tables show it.
+        name: the name in tables.
         client: the client of ``ADAPTERS`` in whose worker it runs.
     """
 
@@ -31,26 +28,24 @@ class Reader(Protocol):
         """Connect."""
 
     def assign(self, topic: str) -> None:
-        """Take a topic, from its beginning on; once."""
+        """Assign a topic, from its beginning."""
 
     async def read(self, records: int) -> int:
-        """Read so many records, and look at the value of each: how many bytes these have. Raises
-        where one can't be read.
-        """
+        """Read records and return the total size of their values in bytes."""
 
     async def poll(self, polls: int) -> int:
-        """Ask so often for records, without waiting for any; how many came."""
+        """Poll without waiting and return the number of records."""
 
     async def close(self) -> None:
         """Disconnect."""
 
 
 async def _read_each(consumer: Any, records: int) -> int:
-    size, left = 0, records
+    size, remaining = 0, records
     async for record in consumer:
         size += len(record.value)
-        left -= 1
-        if not left:
+        remaining -= 1
+        if not remaining:
             break
     return size
 
@@ -69,7 +64,7 @@ class _Aioprod:
     async def poll(self, polls: int) -> int:
         getmany, found = self.consumer.getmany, 0
         for _ in range(polls):
-            found += len(await getmany(MOST_AT_ONCE, timeout_ms=0))
+            found += len(await getmany(MAX_POLL_RECORDS, timeout_ms=0))
         return found
 
     async def close(self) -> None:
@@ -93,7 +88,7 @@ class AioprodMany(_Aioprod):
     async def read(self, records: int) -> int:
         size, found = 0, 0
         while found < records:
-            some = await self.consumer.getmany(MOST_AT_ONCE)
+            some = await self.consumer.getmany(MAX_POLL_RECORDS)
             for record in some:
                 size += len(record.value)
             found += len(some)
@@ -105,7 +100,7 @@ class _Aiokafka:
     consumer: Any
 
     async def open(self, servers: str) -> None:
-        from aiokafka import AIOKafkaConsumer  # here, so that a worker loads no client but its own
+        from aiokafka import AIOKafkaConsumer  # so that a worker imports only its client
 
         self.consumer = AIOKafkaConsumer(
             bootstrap_servers=servers,
@@ -116,19 +111,21 @@ class _Aiokafka:
         await self.consumer.start()
 
     def assign(self, topic: str) -> None:
-        from aiokafka import TopicPartition as TheirPartition
+        from aiokafka import TopicPartition as ForeignPartition
 
-        self.consumer.assign([TheirPartition(topic, 0)])
+        self.consumer.assign([ForeignPartition(topic, 0)])
 
     async def poll(self, polls: int) -> int:
         getmany, found = self.consumer.getmany, 0
         for _ in range(polls):
-            found += sum(map(len, (await getmany(timeout_ms=0, max_records=MOST_AT_ONCE)).values()))
+            found += sum(
+                map(len, (await getmany(timeout_ms=0, max_records=MAX_POLL_RECORDS)).values())
+            )
         return found
 
     async def close(self) -> None:
-        # polls that find nothing don't give way, and stop() fails where a task of its own has not
-        # begun
+        # Polls without records do not yield to the loop, and stop() fails if its tasks have not
+        # started.
         await asyncio.sleep(0)
         await self.consumer.stop()
 
@@ -151,7 +148,7 @@ class AiokafkaMany(_Aiokafka):
         size, found = 0, 0
         while found < records:
             for some in (
-                await self.consumer.getmany(timeout_ms=1_000, max_records=MOST_AT_ONCE)
+                await self.consumer.getmany(timeout_ms=1_000, max_records=MAX_POLL_RECORDS)
             ).values():
                 for record in some:
                     size += len(record.value)
@@ -164,27 +161,27 @@ class _Confluent:
     consumer: Any
 
     async def open(self, servers: str) -> None:
-        from confluent_kafka import Consumer as TheirConsumer
+        from confluent_kafka import Consumer as ForeignConsumer
 
-        given = {
+        config = {
             "bootstrap.servers": servers,
             "group.id": "benchmark",
             "enable.auto.commit": False,
             "check.crcs": True,
         }
-        self.consumer = TheirConsumer(given)
-        self.consumer.list_topics(timeout=_LIMIT_S)  # it connects in the background
+        self.consumer = ForeignConsumer(config)
+        self.consumer.list_topics(timeout=_LIMIT_S)  # waits for the connection
 
     def assign(self, topic: str) -> None:
         from confluent_kafka import OFFSET_BEGINNING
-        from confluent_kafka import TopicPartition as TheirPartition
+        from confluent_kafka import TopicPartition as ForeignPartition
 
-        self.consumer.assign([TheirPartition(topic, 0, OFFSET_BEGINNING)])
+        self.consumer.assign([ForeignPartition(topic, 0, OFFSET_BEGINNING)])
 
     async def poll(self, polls: int) -> int:
         consume, found = self.consumer.consume, 0
         for _ in range(polls):
-            found += len(consume(MOST_AT_ONCE, timeout=0))
+            found += len(consume(MAX_POLL_RECORDS, timeout=0))
         return found
 
     async def close(self) -> None:
@@ -199,8 +196,8 @@ class ConfluentMany(_Confluent):
     async def read(self, records: int) -> int:
         size, found = 0, 0
         while found < records:
-            # A value of a message that is an error would be its text: the sum of bytes would tell.
-            some = self.consumer.consume(min(MOST_AT_ONCE, records - found), timeout=_LIMIT_S)
+            # The value of an error is its text, which would change the total size.
+            some = self.consumer.consume(min(MAX_POLL_RECORDS, records - found), timeout=_LIMIT_S)
             for message in some:
                 size += len(message.value())
             found += len(some)
@@ -229,12 +226,12 @@ _ALL: tuple[type[Reader], ...] = (
 )
 
 READERS: dict[str, type[Reader]] = {reader.name: reader for reader in _ALL}
-"""By the names that tables show."""
+"""All readers by name."""
 
 
 @asynccontextmanager
 async def opened(name: str, servers: str) -> AsyncIterator[Reader]:
-    """A reader of ``READERS``, connected until the block ends."""
+    """Connect a reader of ``READERS`` until the block ends."""
     reader = READERS[name]()
     await reader.open(servers)
     try:

@@ -1,4 +1,4 @@
-"""A real Kafka broker for the questions, topics on it, and how many records arrived."""
+"""A real Kafka broker, its topics, and the number of their records."""
 
 from __future__ import annotations
 
@@ -25,23 +25,21 @@ from aioprod.testing.real_cluster import RealCluster
 
 _TIMEOUT_S = 60
 _HEAP_MB = 512
-# All that the JVM's compilers can do: the broker must not be what is measured.
+# A fast JVM, as the broker must not be the bottleneck.
 _JAVA_OPTIONS = ("-XX:+UseParallelGC", "-Xshare:auto")
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.01, 1.0
 _ERRORS_ONLY = 3
-_MOST_AT_ONCE = 10_000
+_MAX_POLL_RECORDS = 10_000
 _numbers = itertools.count(1)
 
 
 class RecordsMissingError(Exception):
-    """A topic does not hold the records that were acknowledged, or holds some twice."""
+    """A topic does not have exactly the acknowledged records."""
 
 
 @contextmanager
 def bootstrap(chosen: str | None) -> Iterator[str]:
-    """``HOST:PORT`` as chosen, or that of a Kafka broker on this machine that ends with the
-    block.
-    """
+    """Yield ``chosen``, or the address of a Kafka broker that runs until the block ends."""
     with ExitStack() as stack:
         servers = (
             chosen
@@ -49,15 +47,15 @@ def bootstrap(chosen: str | None) -> Iterator[str]:
                 RealCluster(nodes=1, heap_mb=_HEAP_MB, java_options=_JAVA_OPTIONS)
             ).bootstrap_servers
         )
-        stack.callback(_admin.cache_clear)  # before the broker goes, or the client would complain
+        stack.callback(
+            _admin.cache_clear
+        )  # before the broker stops, as the client would log errors
         yield servers
 
 
 @contextmanager
 def topics(servers: str, count: int, partitions: int = 1) -> Iterator[list[str]]:
-    """The names of so many new topics; they are deleted with the block, so that no round pays for
-    the records of the one before.
-    """
+    """Create topics, yield their names, and delete them: rounds must not affect each other."""
     names = [f"benchmark-{os.getpid()}-{next(_numbers)}" for _ in range(count)]
     config = {"file.delete.delay.ms": "0"}
     created = _admin(servers).create_topics(
@@ -75,14 +73,14 @@ def topics(servers: str, count: int, partitions: int = 1) -> Iterator[list[str]]
 
 @contextmanager
 def topic(servers: str, partitions: int = 1) -> Iterator[str]:
-    """The name of a new topic; it is deleted with the block."""
+    """Create a topic, yield its name and delete it."""
     with topics(servers, 1, partitions) as (name,):
         yield name
 
 
 def use_every_partition(servers: str, topic: str, partitions: int) -> None:
-    """Write a record to each: the first one of a partition costs the broker files and directories,
-    thousands of them its whole time for seconds.
+    """Write a record to each partition, as the first record of a partition is slow: the broker
+    creates files.
     """
     producer = Producer({"bootstrap.servers": servers, "log_level": _ERRORS_ONLY})
     for number in range(partitions):
@@ -92,9 +90,7 @@ def use_every_partition(servers: str, topic: str, partitions: int) -> None:
 
 
 def record_count(servers: str, names: Sequence[str], partitions: Sequence[int]) -> int:
-    """The sum of the end offsets of these partitions of each topic: what was ever written to
-    them.
-    """
+    """Return the sum of the end offsets of these partitions of each topic."""
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(name, number): latest for name in names for number in partitions}
     return sum(
@@ -112,24 +108,29 @@ def check_record_count(
     before: int = 0,
     more_allowed: bool = False,
 ) -> None:
-    """Raise RecordsMissingError unless the topic was written exactly so many records since it had
-    those ``before``.
+    """Check that ``acknowledged`` records were added to the topic.
 
-    ``more_allowed``: there may be more, of a client that was stopped in the middle.
+    Args:
+        before: the number of records before.
+        more_allowed: the topic may have more, as the client was stopped while sending.
+
+    Raises:
+        RecordsMissingError: if the numbers differ.
     """
     found = record_count(servers, [topic], range(partitions)) - before
     if found < acknowledged or (found > acknowledged and not more_allowed):
         raise RecordsMissingError(
-            f"{topic}: {acknowledged} records were acknowledged, and the end offsets say {found}"
+            f"{topic}: {acknowledged} records were acknowledged, but the topic has {found}"
         )
 
 
 def check_committed_records(servers: str, topic: str, partitions: int, written: int) -> None:
-    """Read the topic as far as its end, and raise RecordsMissingError unless exactly so many
-    records of it can be seen (read_committed).
+    """Read the topic with read_committed and check the number of its records.
 
-    For transactions: their end takes up an offset of each partition, so that end offsets say too
-        much.
+    For transactions, whose markers take up offsets, so that end offsets can't be used.
+
+    Raises:
+        RecordsMissingError: if the numbers differ.
     """
     consumer = Consumer(
         {
@@ -151,7 +152,7 @@ def check_committed_records(servers: str, topic: str, partitions: int, written: 
                 raise RecordsMissingError(
                     f"{topic}: {found} of {written} records were read within {_TIMEOUT_S} s"
                 )
-            for message in consumer.consume(_MOST_AT_ONCE, timeout=1):
+            for message in consumer.consume(_MAX_POLL_RECORDS, timeout=1):
                 error = message.error()
                 if error is None:
                     found += 1
@@ -163,13 +164,15 @@ def check_committed_records(servers: str, topic: str, partitions: int, written: 
         consumer.close()
     if found != written:
         raise RecordsMissingError(
-            f"{topic}: {written} records were written, and {found} can be read"
+            f"{topic}: {written} records were written, but {found} can be read"
         )
 
 
 def _wait_for_leaders(servers: str, names: Sequence[str], partitions: int) -> None:
-    """The controller says that a topic is made before its leaders take anything. Raises the last
-    KafkaException where they don't come to do so.
+    """Wait until the leaders of new topics serve requests.
+
+    Raises:
+        KafkaException: the last error, if they do not.
     """
     deadline = time.monotonic() + _TIMEOUT_S
     pause_s = _FIRST_PAUSE_S
@@ -180,11 +183,9 @@ def _wait_for_leaders(servers: str, names: Sequence[str], partitions: int) -> No
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
-            _admin.cache_clear()  # it would remember for good that there are no leaders
-            time.sleep(
-                pause_s
-            )  # ever longer: to ask about a thousand partitions takes the broker's time
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            _admin.cache_clear()  # it caches that there are no leaders
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
 
 @cache

@@ -1,5 +1,6 @@
-"""What does it cost to make columns of fetched record batches, as the Spark source does, beside
-records read one by one? CPU only: no broker.
+"""The CPU time to read fetched batches as Arrow columns, as the Spark source does.
+
+Compared with reading single records. Without a broker.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ KEYS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the records are like; they are as many as a fetch of 4 MiB has."""
+    """The records of a case, as many as fit into a fetch of 4 MiB."""
 
     name: str
     value_size: int = 100
@@ -37,8 +38,8 @@ class Records:
     codec: Codec = Codec.NONE
 
     def fetched(self) -> tuple[bytes, int]:
-        """The batches, one behind the other, and how many records they have."""
-        chance = random.Random(1)
+        """Return the batches and the number of their records."""
+        rng = random.Random(1)
         size = self.value_size + 15 + 10 * self.headers
         data = bytearray()
         count = FETCH_BYTES // size
@@ -46,7 +47,7 @@ class Records:
             writer = RecordBatchWriter(TIMESTAMP)
             for number in range(start, min(start + self.batch_size // size, count)):
                 length = (
-                    chance.randint(self.value_size // 2, self.value_size * 3 // 2)
+                    rng.randint(self.value_size // 2, self.value_size * 3 // 2)
                     if self.sizes_vary
                     else self.value_size
                 )
@@ -76,7 +77,7 @@ CASES = (
 
 
 def cpu_ns(work: Callable[[], object], count: int) -> float:
-    """Nanoseconds of CPU per record, the best of some rounds."""
+    """Return the CPU nanoseconds per record, the best of several rounds."""
     spent = []
     for _ in range(ROUNDS):
         start = time.process_time_ns()

@@ -1,4 +1,4 @@
-"""What came out of the rounds: as a table, as JSON."""
+"""The figures of all rounds, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _PACKAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One column of the table, and one panel of the picture.
+    """A column of the table and a panel of the chart.
 
     Attributes:
-        title: with the unit.
-        value: of one round's figures.
-        digits: after the point.
-        compared: whether ratios are of use.
+        title: the title, with the unit.
+        value: returns the value of one round.
+        digits: the number of decimal places.
+        compared: whether the table shows ratios to the baseline.
     """
 
     title: str
@@ -48,42 +48,46 @@ class Results:
     """The figures of all rounds.
 
     Attributes:
-        question: what was asked, for people.
-        metrics: what is shown of the figures.
-        beside: the client that the others are compared with, round by round; it may be missing.
-        rounds: by case, then by client: the figures of each round, in order.
+        title: the title of the benchmark.
+        metrics: the metrics to show.
+        baseline: the client that the others are compared with in each round; may be missing.
+        rounds: the figures of each round, by case and client.
     """
 
-    question: str
+    title: str
     metrics: Sequence[Metric]
-    beside: str = "confluent-kafka"
+    baseline: str = "confluent-kafka"
     rounds: dict[str, dict[str, list[Figures]]] = field(default_factory=dict)
 
     def add(self, case: str, client: str, figures: Figures) -> None:
-        """Keep one round's figures."""
+        """Add the figures of a round."""
         self.rounds.setdefault(case, {}).setdefault(client, []).append(figures)
 
     def values(self, metric: Metric, case: str, client: str) -> list[float]:
-        """One number a round."""
+        """Return the value of each round."""
         return [metric.value(figures) for figures in self.rounds[case][client]]
 
-    def ratios(self, metric: Metric, case: str, client: str, beside: str = "") -> list[float]:
-        """One ratio a round, to ``beside`` (the results' own, where none is named); empty where
-        that was not measured or is zero.
+    def ratios(self, metric: Metric, case: str, client: str, baseline: str = "") -> list[float]:
+        """Return the ratio to a baseline in each round; empty if it was not measured or is zero.
+
+        Args:
+            baseline: the client to compare with; default: the baseline of the results.
         """
-        beside = beside or self.beside
-        if beside not in self.rounds[case]:
+        baseline = baseline or self.baseline
+        if baseline not in self.rounds[case]:
             return []
         pairs = list(
-            zip(self.values(metric, case, client), self.values(metric, case, beside), strict=True)
+            zip(self.values(metric, case, client), self.values(metric, case, baseline), strict=True)
         )
         return [own / other for own, other in pairs] if all(other for _, other in pairs) else []
 
     def table(self) -> str:
-        """A Markdown table: medians and ranges, and the median of the ratios."""
+        """Return a Markdown table with medians, ranges and ratios to the baseline."""
         titles = ["case", "client"]
         for metric in self.metrics:
-            titles += [metric.title, f"times {self.beside}"] if metric.compared else [metric.title]
+            titles += (
+                [metric.title, f"times {self.baseline}"] if metric.compared else [metric.title]
+            )
         lines = [_line(titles), "|" + "---|" * len(titles)]
         for case, clients in self.rounds.items():
             for client in clients:
@@ -96,20 +100,20 @@ class Results:
         return "\n".join(lines)
 
     def write_json(self, path: Path) -> None:
-        """Everything, with what it was measured on."""
+        """Write all figures and a description of the machine."""
         content = {
-            "question": self.question,
+            "title": self.title,
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": sys.argv,
             "machine": machine(),
-            "beside": self.beside,
+            "baseline": self.baseline,
             "rounds": self.rounds,
         }
         path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """``median (least-most)``; empty for no values."""
+    """Return ``median (min-max)``; empty if there are no values."""
     if not values:
         return ""
     median, least, most = (
@@ -119,7 +123,7 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 def machine() -> dict[str, object]:
-    """Versions and processors."""
+    """Return the versions and the number of processors of this machine."""
     found = {}
     for package in _PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Questions asked in turn, again and again, and the options of the commands that do so."""
+"""Run measurements in rounds, and the options that all benchmarks share."""
 
 from __future__ import annotations
 
@@ -14,72 +14,76 @@ from benchmarks.results import Results
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One measurement of one client in one case; ``ask`` sets up and clears away outside of what it
-    measures.
-    """
+class Measurement:
+    """A measurement of a client in a case; ``run`` does not measure its setup and cleanup."""
 
     case: str
     client: str
-    ask: Callable[[], Awaitable[Figures]]
+    run: Callable[[], Awaitable[Figures]]
 
 
-async def in_rounds(results: Results, questions: Sequence[Question], repetitions: int) -> None:
-    """Ask every question once, then every question again, and so on: what disturbs the machine for
-    a while disturbs all of them.
+async def run_rounds(
+    results: Results, measurements: Sequence[Measurement], repetitions: int
+) -> None:
+    """Run all measurements in each round, so that disturbances of the machine affect all of them.
 
-    One more round comes first and is thrown away: imports, caches, the broker's warm-up.
+    The first round is a warm-up and is discarded.
     """
     for number in range(repetitions + 1):
-        for question in questions:
-            figures = await question.ask()
+        for measurement in measurements:
+            figures = await measurement.run()
             shown = ", ".join(
                 f"{metric.value(figures):,.{metric.digits}f} {metric.title}"
                 for metric in results.metrics
             )
             print(
-                f"  round {number}: {question.case}, {question.client}: {shown}",
+                f"  round {number}: {measurement.case}, {measurement.client}: {shown}",
                 file=sys.stderr,
                 flush=True,
             )
             if number:
-                results.add(question.case, question.client, figures)
+                results.add(measurement.case, measurement.client, figures)
 
 
 def options(
     description: str, *, clients: Sequence[str], repetitions: int = 5, embedded: bool = False
 ) -> argparse.ArgumentParser:
-    """The arguments that every question takes; one that runs on the embedded broker takes no
-    other.
+    """Return a parser with the options of all benchmarks.
+
+    Args:
+        embedded: the benchmark always starts an embedded broker.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
-        "--clients", type=names, default=list(clients), help=f"some of: {', '.join(clients)}"
+        "--clients",
+        type=names,
+        default=list(clients),
+        help=f"default: {','.join(clients)}",
     )
     parser.add_argument(
         "--repetitions",
         type=int,
         default=repetitions,
-        help="rounds that count, after one that doesn't (default: %(default)s)",
+        help="rounds, after one for warm-up (default: %(default)s)",
     )
     if not embedded:
         parser.add_argument(
-            "--bootstrap", metavar="HOST:PORT", help="a broker that runs (default: one is started)"
+            "--bootstrap", metavar="HOST:PORT", help="a running broker (default: start one)"
         )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     parser.add_argument(
-        "--png", type=Path, metavar="FILE", help="draw them to FILE (needs matplotlib)"
+        "--png", type=Path, metavar="FILE", help="write a chart to FILE (needs matplotlib)"
     )
     return parser
 
 
 def names(text: str) -> list[str]:
-    """Names with commas between."""
+    """Split comma-separated names."""
     return [name.strip() for name in text.split(",")]
 
 
 def report(results: Results, chosen: argparse.Namespace) -> None:
-    """Print the table, and write the files that were asked for."""
+    """Print the table and write the requested files."""
     print(results.table())
     if chosen.json:
         results.write_json(chosen.json)

@@ -1,9 +1,8 @@
-"""Does a record cost more with many partitions, or with many topics in the cluster, beside one?
+"""The cost of a record with many partitions, or with many topics in the cluster, compared with one.
 
-Records without keys fill one partition's batch after the other, at the usual settings. Records with
-keys spread over all partitions; batches are small and linger is long there, so that they are as
-full on a thousand partitions as on one. Partitions are on a real broker; the cluster of many topics
-is an embedded one.
+Records without keys fill the batch of one partition after the other. Records with keys go to all
+partitions, with small batches and a long linger, so that batches are equally full with any number
+of partitions. Partitions are on a real broker, many topics on an embedded one.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from benchmarks.loads import CountedTopic
 from benchmarks.measures import Figures
 from benchmarks.real_broker import bootstrap, topic
 from benchmarks.results import Metric, Results
-from benchmarks.rounds import Question, in_rounds, options, report
+from benchmarks.rounds import Measurement, options, report, run_rounds
 from benchmarks.workers import Worker, worker
 
-QUESTION = "Many partitions, many topics: what a record costs"
+TITLE = "Many partitions, many topics"
 CLIENTS = ("aioprod", "confluent-kafka", "aiokafka")
-SLOW = {"aiokafka": 4}
-"""Who gets one of so many records: it needs more than 100 us for each on 1,000 partitions."""
+RECORD_DIVISORS = {"aiokafka": 4}
+"""Slow clients send fewer records."""
 PARTITIONS = (6, 100, 1_000)
 TOPICS = 5_000
-KEYS_A_PARTITION = 7
+KEYS_PER_PARTITION = 7
 FULL_BATCH_SIZE, LONG_LINGER_MS = 4_096, 2_000
 BUFFER_MEMORY = 64 << 20
-ENOUGH = 1.2
+TARGET_RATIO = 1.2
 
 ONE_PARTITION, ONE_PARTITION_KEYS, ONE_TOPIC = (
     "1 partition",
@@ -44,25 +43,25 @@ ONE_PARTITION, ONE_PARTITION_KEYS, ONE_TOPIC = (
 )
 
 CPU = Metric(
-    "CPU us a record", lambda figures: float(figures["cpu_s"] / figures["records"] * MICROSECONDS)
+    "CPU us per record", lambda figures: float(figures["cpu_s"] / figures["records"] * MICROSECONDS)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is asked, and what it is shown beside: another case's name, or nothing."""
+    """A case and the name of its baseline, if it has one."""
 
     name: str
-    beside: str
-    ask: Callable[[Worker, int], Awaitable[Figures]]
+    baseline: str
+    run: Callable[[Worker, int], Awaitable[Figures]]
     clients: Sequence[str]
 
 
 async def throughput(
     settings: Settings, topic: CountedTopic, keys: int, worker: Worker, records: int
 ) -> Figures:
-    """Figures of ``throughput``. Every key is used once before."""
-    return await topic.ask(
+    """Run the measure ``throughput``; the warm-up uses each key."""
+    return await topic.measure(
         worker,
         "throughput",
         settings,
@@ -74,8 +73,8 @@ async def throughput(
 async def known_topics(
     settings: Settings, topic: CountedTopic, others: Sequence[str], worker: Worker, records: int
 ) -> Figures:
-    """Figures of ``known_topics``."""
-    return await topic.ask(
+    """Run the measure ``known_topics``."""
+    return await topic.measure(
         worker,
         "known_topics",
         settings,
@@ -88,28 +87,28 @@ async def known_topics(
 def partition_cases(
     servers: str, topics: Sequence[CountedTopic], linger_ms: int, clients: Sequence[str]
 ) -> Iterator[Case]:
-    """On the real broker; of the topics the first has one partition and the last has most."""
-    as_usual = Settings(servers, buffer_memory=BUFFER_MEMORY)
+    """Return the cases of partitions; ``topics`` are ordered by their number of partitions."""
+    normal = Settings(servers, buffer_memory=BUFFER_MEMORY)
     full_batches = Settings(
         servers, buffer_memory=BUFFER_MEMORY, batch_size=FULL_BATCH_SIZE, linger_ms=linger_ms
     )
-    one, *_, most = topics
-    keys = most.partitions * KEYS_A_PARTITION
-    yield Case(ONE_PARTITION, "", partial(throughput, as_usual, one, 0), clients)
+    one, *_, largest = topics
+    keys = largest.partitions * KEYS_PER_PARTITION
+    yield Case(ONE_PARTITION, "", partial(throughput, normal, one, 0), clients)
     for many in topics[1:]:
         yield Case(
             f"{many.partitions:,} partitions",
             ONE_PARTITION,
-            partial(throughput, as_usual, many, 0),
+            partial(throughput, normal, many, 0),
             clients,
         )
     yield Case(ONE_PARTITION_KEYS, "", partial(throughput, full_batches, one, keys), clients)
-    keyed = f"{most.partitions:,} partitions, keys"
-    yield Case(keyed, ONE_PARTITION_KEYS, partial(throughput, full_batches, most, keys), clients)
+    keyed = f"{largest.partitions:,} partitions, keys"
+    yield Case(keyed, ONE_PARTITION_KEYS, partial(throughput, full_batches, largest, keys), clients)
     yield Case(
         f"{keyed}, linger 5 ms",
         ONE_PARTITION_KEYS,
-        partial(throughput, as_usual, most, keys),
+        partial(throughput, normal, largest, keys),
         clients,
     )
 
@@ -117,7 +116,7 @@ def partition_cases(
 def topic_cases(
     small: str, large: str, topics: Sequence[str], clients: Sequence[str]
 ) -> Iterator[Case]:
-    """On the embedded brokers of one topic and of many."""
+    """Return the cases of topics, on embedded brokers with one topic and with many."""
     alone, among_many = (
         Settings(small, buffer_memory=BUFFER_MEMORY),
         Settings(large, buffer_memory=BUFFER_MEMORY),
@@ -131,7 +130,7 @@ def topic_cases(
         partial(throughput, among_many, one_of_many, 0),
         clients,
     )
-    # The peers take a minute to get to know so many.
+    # Other clients take a minute to fetch the metadata of all topics.
     known = [client for client in clients if client == "aioprod"]
     yield Case(
         f"{len(topics):,} topics known to the producer",
@@ -142,23 +141,25 @@ def topic_cases(
 
 
 async def measure(cases: Sequence[Case], chosen: argparse.Namespace) -> Results:
-    """Ask every client about every case."""
-    results = Results(QUESTION, [CPU])
+    """Measure each case with each client."""
+    results = Results(TITLE, [CPU])
     async with AsyncExitStack() as stack:
         workers = {
             client: await stack.enter_async_context(worker(client, uvloop=chosen.uvloop))
             for client in chosen.clients
         }
-        questions = [
-            Question(
+        measurements = [
+            Measurement(
                 case.name,
                 client,
-                partial(case.ask, workers[client], chosen.records // SLOW.get(client, 1)),
+                partial(
+                    case.run, workers[client], chosen.records // RECORD_DIVISORS.get(client, 1)
+                ),
             )
             for case in cases
             for client in case.clients
         ]
-        await in_rounds(results, questions, chosen.repetitions)
+        await run_rounds(results, measurements, chosen.repetitions)
     return results
 
 
@@ -168,28 +169,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--records",
         type=int,
         default=200_000,
-        help="records a round; aiokafka gets a quarter (default: %(default)s)",
+        help="records per round; aiokafka sends a quarter (default: %(default)s)",
     )
     parser.add_argument(
         "--partitions",
         type=int,
         nargs="*",
         default=PARTITIONS,
-        help="beside one; none leaves that out (default: %(default)s)",
+        help="numbers of partitions to compare with one; empty to skip (default: %(default)s)",
     )
     parser.add_argument(
         "--linger-ms",
         type=int,
         default=LONG_LINGER_MS,
-        help="time for small batches to get full (default: %(default)s)",
+        help="linger with keys, to fill batches (default: %(default)s)",
     )
     parser.add_argument(
         "--topics",
         type=int,
         default=TOPICS,
-        help="topics in the cluster; 0 leaves that out (default: %(default)s)",
+        help="topics in the cluster; 0 to skip (default: %(default)s)",
     )
-    parser.add_argument("--uvloop", action="store_true", help="run all on uvloop")
+    parser.add_argument("--uvloop", action="store_true", help="use uvloop")
     chosen = parser.parse_args(arguments)
     cases: list[Case] = []
     with ExitStack() as stack:
@@ -212,7 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(
         "\n"
         + growth_table(
-            results, CPU, {case.name: case.beside for case in cases if case.beside}, ENOUGH
+            results,
+            CPU,
+            {case.name: case.baseline for case in cases if case.baseline},
+            TARGET_RATIO,
         )
     )
 

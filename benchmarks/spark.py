@@ -1,9 +1,8 @@
-"""What do rows cost between Spark and Kafka, and how many go through in a second, beside Spark's
-own connector (a jar)?
+"""The cost and throughput of rows between Spark and Kafka, compared with Spark's own connector.
 
-One Spark session does all, with two tasks; a million rows of 100 bytes with keys, acks=all, linger
-5 ms, batches of 64 KiB, six partitions. CPU time is that of the JVM and of all Python workers. What
-was written is counted by librdkafka (read_committed), what was read by Spark.
+One Spark session with two tasks; a million rows of 100 bytes with keys, acks=all, linger 5 ms,
+batches of 64 KiB, six partitions. CPU time is that of the JVM and of all Python workers. Written
+records are counted by librdkafka with read_committed, read records by Spark.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from benchmarks.measures import Figures
 from benchmarks.process_tree import tree_cpu_s
 from benchmarks.real_broker import bootstrap, check_committed_records, topic
 from benchmarks.results import Metric, Results
-from benchmarks.rounds import Question, in_rounds, options, report
-from benchmarks.targets import Target, verdicts
+from benchmarks.rounds import Measurement, options, report, run_rounds
+from benchmarks.targets import Target, target_table
 
-QUESTION = "Rows between Spark and Kafka"
+TITLE = "Rows between Spark and Kafka"
 JAR, AT_LEAST_ONCE, EXACTLY_ONCE, SOURCE = (
     "Spark's connector",
     "aioprod at-least-once",
@@ -63,7 +62,7 @@ CPU = Metric(
     lambda figures: float((figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["rows"] * 1e6),
 )
 PYTHON_CPU = Metric(
-    "of it Python",
+    "Python's share",
     lambda figures: float(figures["python_cpu_s"] / figures["rows"] * 1e6),
     compared=False,
 )
@@ -78,7 +77,7 @@ BATCH_CPU = Metric(
 
 
 def stream_case(rows: int) -> str:
-    """The name of a stream of micro-batches of so many rows."""
+    """Return the name of the case."""
     return f"stream, {rows:,} rows per micro-batch"
 
 
@@ -99,15 +98,15 @@ STREAM_TARGETS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """One Spark session and one broker."""
+class SparkBenchmark:
+    """A Spark session and a broker."""
 
     session: SparkSession
     servers: str
     directory: Path
 
     def measured(self, rows: int, work: Callable[[], object]) -> Figures:
-        """Do the work and tell what it took."""
+        """Run ``work`` and return its cost."""
         gateway = self.session.sparkContext._gateway
         assert gateway is not None
         java = gateway.proc.pid
@@ -122,7 +121,7 @@ class Bench:
         }
 
     def rows(self, count: int) -> DataFrame:
-        """Rows of which half of a value is the same in all, and half differs."""
+        """Return rows; half of each value is equal in all rows, the rest differs."""
         half = VALUE_SIZE // 2
         value = F.concat(
             F.lit("x" * half),
@@ -132,15 +131,17 @@ class Bench:
         return self.session.range(0, count, 1, TASKS).select(key.alias("key"), value.alias("value"))
 
     async def write(self, client: str, frame: DataFrame, count: int) -> Figures:
-        """Write the frame to a new topic."""
+        """Write a frame to a new topic."""
         with topic(self.servers, PARTITIONS) as name:
             figures = self.measured(count, partial(self._save, client, frame, name))
             check_committed_records(self.servers, name, PARTITIONS, count)
         return figures
 
     async def read(self, client: str, name: str, count: int) -> Figures:
-        """Read all of a topic, every column of it; raises ValueError where Spark does not see each
-        record.
+        """Read all columns of a topic.
+
+        Raises:
+            ValueError: if records are missing.
         """
         given = {"kafka.bootstrap.servers": self.servers, "subscribe": name}
         frame = self.session.read.format(SOURCES[client]).options(**given).load()
@@ -154,8 +155,8 @@ class Bench:
         return figures
 
     async def stream(self, client: str, name: str, rows: int, batches: int) -> Figures:
-        """Copy a topic, so many rows at a time; the first micro-batch, which starts the query,
-        counts for the CPU time only.
+        """Copy a topic in micro-batches. The first one, which starts the query, counts only for the
+        CPU time.
         """
         durations: list[float] = []
         with topic(self.servers, PARTITIONS) as target:
@@ -167,7 +168,7 @@ class Bench:
 
     @contextmanager
     def filled_topic(self, frame: DataFrame, count: int) -> Iterator[str]:
-        """A topic with the frame's rows."""
+        """Create a topic with the rows of a frame."""
         with topic(self.servers, PARTITIONS) as name:
             self._save(JAR, frame, name)
             check_committed_records(self.servers, name, PARTITIONS, count)
@@ -179,7 +180,7 @@ class Bench:
         frame.write.format(source).options(**given).mode("append").save()
 
     def _copy(self, client: str, name: str, target: str, rows: int) -> list[float]:
-        """Milliseconds of each micro-batch. The source is the same for all: Spark's own."""
+        """Copy a topic and return the milliseconds of each micro-batch. All use Spark's source."""
         source = {
             "kafka.bootstrap.servers": self.servers,
             "subscribe": name,
@@ -208,7 +209,7 @@ class Bench:
             try:
                 if not query.awaitTermination(STREAM_TIMEOUT_S):
                     raise TimeoutError(
-                        f"{client}: the stream has not ended within {STREAM_TIMEOUT_S} s"
+                        f"{client}: the stream did not end within {STREAM_TIMEOUT_S} s"
                     )
             finally:
                 query.stop()
@@ -220,8 +221,8 @@ class Bench:
 
 
 @contextmanager
-def bench(servers: str) -> Iterator[Bench]:
-    """A Spark session with both, which ends with the block. The JVM has all of its compilers."""
+def spark_benchmark(servers: str) -> Iterator[SparkBenchmark]:
+    """Start a Spark session with aioprod and Spark's connector, until the block ends."""
     with tempfile.TemporaryDirectory(prefix="aioprod-benchmark-") as directory:
         builder = spark_session_builder(
             f"local[{TASKS}]", app_name="aioprod-benchmark", short_run=False
@@ -241,40 +242,40 @@ def bench(servers: str) -> Iterator[Bench]:
         session = builder.getOrCreate()
         try:
             session.sparkContext.setLogLevel("ERROR")
-            yield Bench(session, servers, Path(directory))
+            yield SparkBenchmark(session, servers, Path(directory))
         finally:
             session.stop()
 
 
-async def measure(asked: Bench, chosen: argparse.Namespace) -> tuple[Results, Results]:
-    """Writes and reads; then streams."""
-    results = Results(QUESTION, (RATE, CPU, PYTHON_CPU), beside=JAR)
-    streams = Results("Micro-batches from Spark to Kafka", (BATCH, BATCH_CPU), beside=JAR)
-    frame = asked.rows(chosen.rows).cache()
-    frame.count()  # from here on Spark has the rows in memory
-    with asked.filled_topic(frame, chosen.rows) as name:
+async def measure(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> tuple[Results, Results]:
+    """Measure writes and reads, then streams."""
+    results = Results(TITLE, (RATE, CPU, PYTHON_CPU), baseline=JAR)
+    streams = Results("Micro-batches from Spark to Kafka", (BATCH, BATCH_CPU), baseline=JAR)
+    frame = benchmark.rows(chosen.rows).cache()
+    frame.count()  # loads the rows into memory
+    with benchmark.filled_topic(frame, chosen.rows) as name:
         writes = [
-            Question(WRITE, client, partial(asked.write, client, frame, chosen.rows))
+            Measurement(WRITE, client, partial(benchmark.write, client, frame, chosen.rows))
             for client in SINKS
             if client in chosen.clients
         ]
         reads = [
-            Question(READ, client, partial(asked.read, client, name, chosen.rows))
+            Measurement(READ, client, partial(benchmark.read, client, name, chosen.rows))
             for client in SOURCES
             if client in chosen.clients
         ]
-        await in_rounds(results, [*writes, *reads], chosen.repetitions)
+        await run_rounds(results, [*writes, *reads], chosen.repetitions)
     for rows in (chosen.micro_batch, SMALL_MICRO_BATCH):
         count = rows * MICRO_BATCHES
-        with asked.filled_topic(asked.rows(count), count) as name:
-            ask = {
-                client: partial(asked.stream, client, name, rows, MICRO_BATCHES)
+        with benchmark.filled_topic(benchmark.rows(count), count) as name:
+            runs = {
+                client: partial(benchmark.stream, client, name, rows, MICRO_BATCHES)
                 for client in SINKS
                 if client in chosen.clients
             }
-            await in_rounds(
+            await run_rounds(
                 streams,
-                [Question(stream_case(rows), client, ask[client]) for client in ask],
+                [Measurement(stream_case(rows), client, run) for client, run in runs.items()],
                 chosen.repetitions,
             )
     return results, streams
@@ -283,23 +284,23 @@ async def measure(asked: Bench, chosen: argparse.Namespace) -> tuple[Results, Re
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=[*SINKS, SOURCE])
     parser.add_argument(
-        "--rows", type=int, default=ROWS, help="of a write and of a read (default: %(default)s)"
+        "--rows", type=int, default=ROWS, help="rows of writes and reads (default: %(default)s)"
     )
     parser.add_argument(
         "--micro-batch",
         type=int,
         default=LARGE_MICRO_BATCH,
-        help="rows of a large one (default: %(default)s)",
+        help="rows of large micro-batches (default: %(default)s)",
     )
     chosen = parser.parse_args(arguments)
-    with bootstrap(chosen.bootstrap) as servers, bench(servers) as asked:
-        results, streams = asyncio.run(measure(asked, chosen))
+    with bootstrap(chosen.bootstrap) as servers, spark_benchmark(servers) as benchmark:
+        results, streams = asyncio.run(measure(benchmark, chosen))
     report(results, chosen)
     print("\n" + streams.table())
     if chosen.json:
         streams.write_json(chosen.json.with_stem(f"{chosen.json.stem}-streams"))
-    for judged in (verdicts(results, TARGETS), verdicts(streams, STREAM_TARGETS)):
-        print(f"\n{judged}" if judged else "")
+    for targets in (target_table(results, TARGETS), target_table(streams, STREAM_TARGETS)):
+        print(f"\n{targets}" if targets else "")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How good is good enough: ratios that results are held against."""
+"""Targets for the ratio of one client to another."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from benchmarks.results import Metric, Results
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The median of the rounds' ratios of one client to another.
+    """A target for the median ratio of a client to a baseline.
 
     Attributes:
-        case, client, metric: whose.
-        beside: to whom.
-        bound: whether ``limit`` is the least or the most that is good enough.
+        baseline: the client to compare with.
+        bound: whether ``limit`` is a minimum or a maximum.
     """
 
     case: str
     client: str
     metric: Metric
-    beside: str
+    baseline: str
     bound: Literal["at least", "at most"]
     limit: float
 
     def ratio(self, results: Results) -> float | None:
-        """As measured; None where one of the two was not."""
+        """Return the measured ratio; None if one of the two was not measured."""
         if self.client not in results.rounds.get(self.case, {}):
             return None
-        ratios = results.ratios(self.metric, self.case, self.client, self.beside)
+        ratios = results.ratios(self.metric, self.case, self.client, self.baseline)
         return statistics.median(ratios) if ratios else None
 
     def shortfall(self, results: Results) -> float:
-        """By which share it is missed; 0 where it is met or was not measured."""
+        """Return the share by which it is missed; 0 if it is met or was not measured."""
         ratio = self.ratio(results)
         if ratio is None:
             return 0.0
@@ -44,18 +43,18 @@ class Target:
         )
 
 
-def verdicts(results: Results, targets: Iterable[Target]) -> str:
-    """A Markdown table of the targets that were measured; empty where none was."""
+def target_table(results: Results, targets: Iterable[Target]) -> str:
+    """Return a Markdown table of the measured targets; empty if there are none."""
     lines = []
     for target in targets:
         ratio = target.ratio(results)
         if ratio is not None:
             shortfall = target.shortfall(results)
-            verdict = "met" if not shortfall else f"missed by {shortfall:.0%}"
+            status = "met" if not shortfall else f"missed by {shortfall:.0%}"
             what = f"{target.client}: {target.metric.title}"
             lines.append(
                 f"| {target.case} | {what} | {target.bound} {target.limit:g} times "
-                f"{target.beside} | {ratio:.2f} times | {verdict} |"
+                f"{target.baseline} | {ratio:.2f} times | {status} |"
             )
     return (
         "\n".join(["| case | what | target | measured | |", "|---|---|---|---|---|", *lines])

@@ -1,9 +1,8 @@
-"""A process of its own for one client on one kind of event loop: reads one question a line, answers
-in one line.
+"""A process that measures one client: reads a request from each line, and writes a response.
 
-A question is ``{"measure": NAME, "settings": {...}, "arguments": {...}}``, an answer ``{"figures":
-{...}}`` or ``{"error": TEXT}``. Between questions no client is open, so that nothing disturbs the
-others. ``workers.py`` is the other end.
+A request is ``{"measure": NAME, "settings": {...}, "arguments": {...}}``, a response ``{"figures":
+{...}}`` or ``{"error": TEXT}``. Clients are closed after each request. ``workers.py`` is the other
+end.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from benchmarks.measures import Figures, measure
 
 
 def main() -> None:
-    """Answer until standard input ends."""
+    """Handle requests until standard input ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("client", choices=ADAPTERS)
     parser.add_argument("--uvloop", action="store_true")
     chosen = parser.parse_args()
-    # What a client prints must not get between the answers.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    # Clients may print to standard output: separate that from the responses.
+    responses = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     with contextlib.suppress(KeyboardInterrupt):
         for line in sys.stdin:
             print(
-                json.dumps(_answer(chosen.client, chosen.uvloop, json.loads(line))),
-                file=answers,
+                json.dumps(_handle(chosen.client, chosen.uvloop, json.loads(line))),
+                file=responses,
                 flush=True,
             )
 
 
-def _answer(client: str, uvloop: bool, question: dict[str, Any]) -> Figures:
+def _handle(client: str, uvloop: bool, request: dict[str, Any]) -> Figures:
     try:
-        asked = measure(question["measure"])
+        asked = measure(request["measure"])
         with asyncio.Runner(loop_factory=_uvloop() if uvloop else None) as runner:
-            adapter, settings = ADAPTERS[client](), Settings(**question["settings"])
-            return {"figures": runner.run(asked(adapter, settings, question["arguments"]))}
+            adapter, settings = ADAPTERS[client](), Settings(**request["settings"])
+            return {"figures": runner.run(asked(adapter, settings, request["arguments"]))}
     except Exception:
         return {"error": traceback.format_exc()}
 

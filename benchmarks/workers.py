@@ -1,4 +1,4 @@
-"""The parent's side of ``worker.py``."""
+"""Start ``worker.py`` processes and send them requests."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from benchmarks.adapters import Settings
 from benchmarks.measures import Figures
 
 _REPOSITORY = Path(__file__).parents[1]
-_LONGEST_ANSWER_BYTES = 64 << 20
-_ANSWER_TIMEOUT_S = 120
+_MAX_RESPONSE_BYTES = 64 << 20
+_RESPONSE_TIMEOUT_S = 120
 _STOP_TIMEOUT_S = 5
 
 
 class MeasureError(Exception):
-    """A worker could not measure what it was asked for."""
+    """A worker failed to run a measure."""
 
 
 class Worker:
     """A process that measures one client.
 
     Attributes:
-        name: the client's, with " (uvloop)" where it runs on that.
-        pid: of the process.
+        name: the name of the client, with " (uvloop)" if it runs on uvloop.
+        pid: the process id.
     """
 
     def __init__(self, name: str, process: Process) -> None:
@@ -46,36 +46,37 @@ class Worker:
         settings: Settings,
         arguments: Mapping[str, Any],
         *,
-        timeout_s: float = _ANSWER_TIMEOUT_S,
+        timeout_s: float = _RESPONSE_TIMEOUT_S,
     ) -> Figures:
-        """The figures of one measure.
+        """Run a measure and return its figures.
 
-        Raises MeasureError where the worker fails or ends, TimeoutError where it takes longer than
-        ``timeout_s``.
+        Raises:
+            MeasureError: if the worker fails or ends.
+            TimeoutError: if it takes longer than ``timeout_s``.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
-        question = {"measure": measure, "settings": asdict(settings), "arguments": dict(arguments)}
+        request = {"measure": measure, "settings": asdict(settings), "arguments": dict(arguments)}
         try:
             async with asyncio.timeout(timeout_s):
-                self._process.stdin.write(json.dumps(question).encode() + b"\n")
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
                 await self._process.stdin.drain()
                 line = await self._process.stdout.readline()
         except TimeoutError:
             raise TimeoutError(
-                f"{self.name}: no answer about {measure} within {timeout_s:g} s"
+                f"{self.name}: no response to {measure} within {timeout_s:g} s"
             ) from None
         if not line:
             raise MeasureError(f"{self.name}: the worker has ended")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise MeasureError(f"{self.name}: {answer['error']}")
-        figures: Figures = answer["figures"]
+        response = json.loads(line)
+        if "error" in response:
+            raise MeasureError(f"{self.name}: {response['error']}")
+        figures: Figures = response["figures"]
         return figures
 
 
 @asynccontextmanager
 async def worker(client: str, *, uvloop: bool = False) -> AsyncIterator[Worker]:
-    """A worker for a client of ``ADAPTERS``; it ends with the block."""
+    """Run a worker for a client of ``ADAPTERS`` until the block ends."""
     command = ["-m", "benchmarks.worker", client, *(["--uvloop"] if uvloop else [])]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -83,7 +84,7 @@ async def worker(client: str, *, uvloop: bool = False) -> AsyncIterator[Worker]:
         cwd=_REPOSITORY,
         stdin=PIPE,
         stdout=PIPE,
-        limit=_LONGEST_ANSWER_BYTES,
+        limit=_MAX_RESPONSE_BYTES,
     )
     try:
         yield Worker(f"{client} (uvloop)" if uvloop else client, process)
@@ -92,9 +93,7 @@ async def worker(client: str, *, uvloop: bool = False) -> AsyncIterator[Worker]:
 
 
 async def _end(process: Process) -> None:
-    """At the end of its input a worker ends; one that is in the middle of something is interrupted,
-    so that it can end what it has started.
-    """
+    """Close the worker's input, then interrupt it, then kill it if it does not end."""
     assert process.stdin is not None
     process.stdin.close()
     for act in (None, partial(process.send_signal, signal.SIGINT), process.kill):

@@ -150,12 +150,12 @@ KINDS = {
     "producer": Kind(producer_at_rest, "unclosed producer 'c'; use 'async with', or await close"),
     "producer with records": Kind(
         producer_with_records,
-        "unclosed producer 'c': 7 records that it has accepted are not delivered; use",
+        "unclosed producer 'c': 7 accepted records are not delivered; use",
         True,
     ),
     "producer in a transaction": Kind(
         producer_in_transaction,
-        "unclosed producer 'c': 1 records that it has accepted are not",
+        "unclosed producer 'c': 1 accepted records are not",
         True,
     ),
     "producer with stored records in a transaction": Kind(

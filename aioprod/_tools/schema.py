@@ -1,21 +1,21 @@
-"""Reads the definitions of the protocol's messages.
+"""Parses the definitions of the protocol's messages.
 
 A definition, one file per API, looks like this::
 
     api Produce key 0
 
     request 3-13 flexible 9+
-      acks: int16                               a field in all versions
-      transactional_id: string? = null          nullable, with a default
-      topics: []TopicData                an array of a struct, whose fields follow indented
-        name: string 3-12 ignorable      in versions 3 to 12 only; left out of others silently
-        rack: string?7+                         nullable from version 7
-        cluster_id: string? 12+ tag 0           a tagged field
-      struct Shared                             a struct that several fields use
+      acks: int16                         a field in all versions
+      transactional_id: string? = null    nullable, with a default
+      topics: []TopicData                 an array of a struct, with its fields below
+        name: string 3-12 ignorable       only in versions 3 to 12; ignored in others
+        rack: string?7+                   nullable from version 7 on
+        cluster_id: string? 12+ tag 0     a tagged field
+      struct Shared                       a struct that several fields use
         id: int32
 
-Versions default to those of what encloses the field. A field without a default has its type's zero
-value.
+A field has the versions of its struct unless it names others. A field without a default has the
+zero value of its type.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _API = re.compile(r"api (?P<name>\w+) key (?P<key>\d+)$")
 
 
 class SchemaError(Exception):
-    """A definition can't be read, or contradicts itself."""
+    """A definition is not valid."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,11 @@ class Versions:
 
 @dataclass
 class Field:
-    """One field of a struct. ``nullable_from`` is the first version in which it may be null,
-    ``default`` is as written.
+    """One field of a struct.
+
+    Attributes:
+        nullable_from: the first version in which it may be null, if any.
+        default: as in the definition, if any.
     """
 
     name: str
@@ -111,8 +114,10 @@ class Struct:
 
 @dataclass
 class Message:
-    """A request or a response; ``structs`` are the nested ones, each after those that it uses
-    itself.
+    """A request or a response.
+
+    Attributes:
+        structs: nested ones, each behind those that it uses.
     """
 
     api_name: str
@@ -144,16 +149,16 @@ class _Line:
 
 
 def parse_api(text: str) -> ApiDefinition:
-    """The API that a definition describes.
+    """Parse the definition of an API.
 
     Raises:
-        SchemaError: the definition is not well formed.
+        SchemaError: if it is not valid.
     """
     head, *messages = _tree(text)
     match = _API.match(head.text)
     if match is None or len(messages) != 2:
         raise SchemaError(
-            f"an api line, a request and a response are wanted, not {head.text!r} and "
+            f"expected an api line, a request and a response, found {head.text!r} and "
             f"{len(messages)} more"
         )
     request, response = (
@@ -174,7 +179,7 @@ def parse_api(text: str) -> ApiDefinition:
 
 
 def _tree(text: str) -> list[_Line]:
-    """The lines, each with those that are indented below it."""
+    """Return the lines, each with those that are indented below it."""
     root = _Line("", -1)
     path = [root]
     for line in _lines(text):

@@ -1,4 +1,4 @@
-"""The admin client, and what its calls take and give."""
+"""The admin client, with the types of its arguments and results."""
 
 from aioprod.admin.admin import Admin
 from aioprod.admin.cluster import ClusterDescription, LogDirDescription, Node, ReplicaLog

@@ -1,4 +1,4 @@
-"""The admin client that users see."""
+"""The public admin client."""
 
 from __future__ import annotations
 
@@ -36,17 +36,16 @@ class Admin(
     ReplicaCalls,
     QuotaCalls,
 ):
-    """Looks at a cluster and changes it: topics, settings, groups and their offsets, records,
+    """Describes and changes a cluster: topics, settings, groups and their offsets, records,
     transactions, replicas, quotas.
 
-    Make it anywhere (the constructor touches no event loop), use it in one event loop, share it
-    between any number of tasks.
+    The constructor needs no event loop. Use the client in one event loop, from any number of tasks.
 
-    Calls about one thing raise its error. Calls about several give :class:`aioprod.admin.Results`:
-    each item has its own result or error. What may pass (a moved controller, coordinator or leader,
-    a lost connection, a quota) is tried again until ``timeout_ms``, by default
-    ``default_api_timeout_ms``; then the error is a :class:`aioprod.KafkaTimeoutError` that names
-    the last reason.
+    A call about one item raises its error. A call about several items returns
+    :class:`aioprod.admin.Results`, in which each item has its own result or error. Temporary errors
+    (a moved controller, coordinator or leader, a lost connection, a quota) are retried until
+    ``timeout_ms``, by default ``default_api_timeout_ms``; then the error is a
+    :class:`aioprod.KafkaTimeoutError` that contains the last one.
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
@@ -54,7 +53,7 @@ class Admin(
         settings: the fields of :class:`aioprod.admin.AdminConfig`; docs/admin.md explains each.
 
     Raises:
-        ConfigError: a setting is unknown or has a bad value.
+        ConfigError: if a setting is unknown or its value is invalid.
     """
 
     @hide_arguments
@@ -80,51 +79,51 @@ class Admin(
         "...", "request.timeout.ms": "5000"}``.
 
         Raises:
-            ConfigError: as the constructor does; and for a setting of Java's that is not there,
-                which says why.
+            ConfigError: as the constructor does, and for Java settings that are not supported; the
+                message says why.
         """
         with client_arguments(ADMIN, settings, lambda given: _client_id()) as arguments:
             return cls(**arguments)
 
     async def start(self) -> None:
-        """Connect and learn the brokers, within ``default_api_timeout_ms``.
+        """Connect and ask for the brokers, within ``default_api_timeout_ms``.
 
-        After a failure it may be called again.
+        It may be called again after a failure.
 
         Raises:
-            BrokerConnectionError: no bootstrap address answers; the message names each and why.
-            KafkaTimeoutError: the limit has passed: a server takes connections, and does not say
-                which brokers there are.
-            AuthenticationError: the broker refuses the credentials.
-            AdminClosedError: it was closed before, or meanwhile.
-            WrongEventLoopError: it was started in another event loop, or before this process was
-                forked.
+            BrokerConnectionError: if no bootstrap server answers; the message has the reason for
+                each one.
+            KafkaTimeoutError: if the limit passes: a server accepts connections but does not
+                answer.
+            AuthenticationError: if the broker refuses the credentials.
+            AdminClosedError: if the client is closed, before or during the call.
+            WrongEventLoopError: if the client was started in another event loop, or before this
+                process was forked.
         """
-        await self._driver.start()
+        await self._driver.runtime.start(self._driver)
 
     def __del__(self) -> None:
-        driver: AdminDriver | None = self.__dict__.get("_driver")  # None: the settings were refused
-        if driver is not None and not driver.released:
-            driver.home.forgotten(self, "", driver.abandon)
+        if "_driver" in self.__dict__:  # the settings were valid
+            self._driver.runtime.dropped(self, self._driver)
 
     async def stop(self) -> None:
-        """The same as :meth:`close`."""
+        """Close, as :meth:`close` does."""
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections, within 2 seconds. Closing twice is fine.
+        """Close all connections, within 2 seconds. It may be called twice.
 
-        Calls that are under way in other tasks fail with AdminClosedError.
+        Calls in other tasks fail with AdminClosedError.
         """
-        await self._driver.close()
+        await self._driver.runtime.close(self._driver)
 
     async def __aenter__(self) -> Self:
-        """As :meth:`start`."""
+        """Start, as :meth:`start` does."""
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """As :meth:`close`."""
+        """Close, as :meth:`close` does."""
         await self.close()
 
 

@@ -1,11 +1,13 @@
-"""The cluster itself: brokers, controller, the directories of their logs."""
+"""Brokers, the controller, and the log directories of brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, side_by_side
+from aioprod.admin.answers import check, outcome
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
 from aioprod.errors import KafkaError, UnsupportedVersionError
@@ -35,11 +37,12 @@ class ClusterDescription:
     """A cluster.
 
     Attributes:
-        cluster_id: its name for itself; None where it has none.
-        controller: the controller, or, with KRaft, the broker that requests to it go to; None where
-            there is none now.
-        nodes: the brokers that run, by their ids' order.
-        authorized_operations: what this client may do with the cluster; None where not asked for.
+        cluster_id: the id of the cluster, if it has one.
+        controller: the controller, or with KRaft a broker that forwards requests to it; None if
+            there is none.
+        nodes: the brokers that run, in the order of their ids.
+        authorized_operations: what this client is authorized to do with the cluster; None if not
+            requested.
     """
 
     cluster_id: str | None
@@ -50,12 +53,12 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLog:
-    """What a broker has of a partition.
+    """A replica of a partition in a log directory.
 
     Attributes:
         size: bytes on disk.
-        offset_lag: records that it lacks.
-        is_future: it is being moved here from another directory of the same broker.
+        offset_lag: the number of offsets by which it is behind.
+        is_future: whether it is being moved here from another directory of the broker.
     """
 
     size: int
@@ -65,12 +68,12 @@ class ReplicaLog:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """A directory of a broker's logs.
+    """A log directory of a broker.
 
     Attributes:
-        total_bytes, usable_bytes: of its volume; None where the broker (before 3.3) does not tell.
-        replicas: what is in it.
-        error: why it is of no use; None where it is fine.
+        total_bytes, usable_bytes: of its volume; None for brokers before 3.3.
+        replicas: the replicas in the directory.
+        error: why it can't be used; None if it can.
     """
 
     path: str
@@ -81,17 +84,17 @@ class LogDirDescription:
 
 
 class ClusterCalls:
-    """Of :class:`aioprod.Admin`."""
+    """Calls of :class:`aioprod.Admin`."""
 
     _driver: AdminDriver
 
     async def describe_cluster(
         self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None
     ) -> ClusterDescription:
-        """Tell the brokers that run, and which of them is the controller.
+        """Describe the cluster: its id, the brokers that run, the controller.
 
         Args:
-            include_authorized_operations: also tell what this client may do with the cluster.
+            include_authorized_operations: whether to include what this client is authorized to do.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -131,14 +134,15 @@ class ClusterCalls:
     async def describe_log_dirs(
         self, brokers: Iterable[int], *, timeout_ms: float | None = None
     ) -> Results[int, dict[str, LogDirDescription]]:
-        """Tell what is in brokers' log directories, per node id and path.
+        """Describe the log directories of brokers, by node id and path.
 
         Args:
-            brokers: node ids.
+            brokers: the node ids.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as CLUSTER_AUTHORIZATION_FAILED; by looking at the broker in question.
+            BrokerError: such as CLUSTER_AUTHORIZATION_FAILED; raised by ``results[node_id]`` or
+                ``results.check()``.
         """
 
         async def ask(
@@ -150,7 +154,7 @@ class ClusterCalls:
                 check(reply.error_code, f"log directories of broker {node_id}")
                 return {each.path: each for each in _log_dirs(reply)}
 
-            return await side_by_side(attempt.items, at)
+            return await gather_outcomes(attempt.items, at)
 
         return await self._driver.each("describe_log_dirs", brokers, ask, timeout_ms)
 

@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and groups: looking at them and changing them."""
+"""Describing and changing the settings of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Self, TypeVar, overload
 
-from aioprod.admin.driver import AdminDriver, Attempt, outcome, side_by_side
+from aioprod.admin.answers import outcome
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.results import Results
 from aioprod.arguments import check_mapping
 from aioprod.errors import ConfigError, KafkaError
@@ -28,7 +30,7 @@ EnumT = TypeVar("EnumT", bound=IntEnum)
 
 
 class ConfigResourceType(IntEnum):
-    """What has settings; the numbers are the protocol's."""
+    """The types of resources with settings, with the numbers of the protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -38,7 +40,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a setting's value comes from."""
+    """Where the value of a setting comes from."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -52,7 +54,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """The type of a setting's value."""
+    """The type of the value of a setting."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -67,7 +69,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """Something that has settings."""
+    """A topic, broker or group that has settings."""
 
     type: ConfigResourceType
     name: str
@@ -79,7 +81,7 @@ class ConfigResource(NamedTuple):
 
     @classmethod
     def broker(cls, node_id: int | None = None) -> Self:
-        """One broker; without a number, what all brokers have in common."""
+        """A broker; without a node id, the defaults of all brokers."""
         return cls(ConfigResourceType.BROKER, "" if node_id is None else str(node_id))
 
     @classmethod
@@ -93,7 +95,7 @@ class ConfigResource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One of the places that a value can come from, the first that has one wins."""
+    """A source of the value of a setting; the first source with a value is used."""
 
     name: str
     value: str | None
@@ -105,12 +107,12 @@ class ConfigEntry:
     """A setting.
 
     Attributes:
-        value: as text; None where it has none, or is a secret.
+        value: as text; None if there is none, or if it is secret.
         source: where the value comes from.
-        read_only: it can't be changed while the broker runs.
-        sensitive: it is a secret, and its value is not told.
-        synonyms: where else a value could come from, in their order; only where asked for.
-        documentation: Kafka's own description; only where asked for.
+        read_only: whether it can't be changed while the broker runs.
+        sensitive: whether it is secret.
+        synonyms: all sources of a value, in their order; empty if not requested.
+        documentation: Kafka's description; None if not requested.
     """
 
     name: str
@@ -124,27 +126,27 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether it has its default value."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
 class Append(NamedTuple):
-    """A change: put items (with commas between them) to a setting that is a list."""
+    """A change that appends items, separated by commas, to a setting that is a list."""
 
     items: str
 
 
 class Subtract(NamedTuple):
-    """A change: take items (with commas between them) from a setting that is a list."""
+    """A change that removes items, separated by commas, from a setting that is a list."""
 
     items: str
 
 
 ConfigValue = str | int | float | bool
-"""A setting's value; numbers and truth values are written as Kafka reads them."""
+"""The value of a setting; numbers and booleans are written as Kafka reads them."""
 
 ConfigChange = ConfigValue | Append | Subtract | None
-"""A value to set, or :class:`Append`, :class:`Subtract`, or None to go back to the default."""
+"""A value, :class:`Append`, :class:`Subtract`, or None to restore the default."""
 
 _AskResources = Callable[
     [Connection, list[ConfigResource]], Awaitable[Mapping[ConfigResource, V | KafkaError]]
@@ -154,7 +156,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 class ConfigCalls:
-    """Of :class:`aioprod.Admin`."""
+    """Calls of :class:`aioprod.Admin`."""
 
     _driver: AdminDriver
 
@@ -189,18 +191,18 @@ class ConfigCalls:
         include_documentation: bool = False,
         timeout_ms: float | None = None,
     ) -> dict[str, ConfigEntry] | Results[ConfigResource, dict[str, ConfigEntry]]:
-        """Tell the settings of topics, brokers or groups, by name.
+        """Return the settings of topics, brokers or groups, by name.
 
         Args:
-            resources: one, or several.
-            names: only these settings.
-            include_synonyms: also tell what each falls back to.
-            include_documentation: also tell Kafka's own description of each (brokers from 2.6 on).
+            resources: one, whose error is raised, or several, each with its own result.
+            names: the settings; all by default.
+            include_synonyms: whether to include all sources of each value.
+            include_documentation: whether to include Kafka's descriptions (brokers since 2.6).
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; of several resources, by looking at the
-                one in question.
+            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; of several resources, raised by
+                ``results[resource]`` or ``results.check()``.
         """
         wanted = None if names is None else list(names)
 
@@ -240,22 +242,21 @@ class ConfigCalls:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> Results[ConfigResource, None]:
-        """Change single settings of topics, brokers or groups; the others stay as they are
-        (KIP-339).
+        """Change settings of topics, brokers or groups; other settings keep their values (KIP-339).
 
         ``{ConfigResource.topic("orders"): {"retention.ms": 1000, "cleanup.policy":
-        Append("compact"), "segment.ms": None}}`` sets the first, adds to the second and takes the
-        third back to its default.
+        Append("compact"), "segment.ms": None}}`` sets the first, appends to the second and restores
+        the default of the third.
 
         Args:
-            changes: per resource what is to be changed.
-            validate_only: only find out whether it could be done.
+            changes: the changes of each resource.
+            validate_only: only check whether the change is possible.
             timeout_ms: limit on the whole call.
 
         Raises:
-            ConfigError: a value is of no type that a setting can have.
-            BrokerError: such as INVALID_CONFIG; by looking at the resource in question, or by
-                ``check()``.
+            ConfigError: if a value has the wrong type.
+            BrokerError: such as INVALID_CONFIG; raised by ``results[resource]`` or
+                ``results.check()``.
         """
         checked = check_mapping("changes", changes, "ConfigResource")
         written = {
@@ -291,7 +292,7 @@ class ConfigCalls:
         ask: _AskResources[V],
         timeout_ms: float | None,
     ) -> Results[ConfigResource, V]:
-        """Ask each broker for its own settings, and any for the others."""
+        """Ask each broker about its own settings, and any broker about the others."""
         places = {resource: _broker_of(resource) for resource in resources}
 
         async def ask_all(
@@ -307,7 +308,7 @@ class ConfigCalls:
 
             outcomes: dict[ConfigResource, V | KafkaError] = {}
             for node_id, answers in (
-                await side_by_side({places[each] for each in attempt.items}, at)
+                await gather_outcomes({places[each] for each in attempt.items}, at)
             ).items():
                 if isinstance(answers, KafkaError):
                     outcomes |= {each: answers for each in attempt.items if places[each] == node_id}
@@ -319,16 +320,16 @@ class ConfigCalls:
 
 
 def config_text(name: str, value: ConfigValue) -> str:
-    """A value as Kafka reads it.
+    """Return the value of a setting as Kafka reads it.
 
     Raises:
-        ConfigError: it is neither text nor a number nor a truth value.
+        ConfigError: if the value is not text, a number or a boolean.
     """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise ConfigError(f"{name}={value!r}: must be text, a number or a truth value")
+    raise ConfigError(f"{name}={value!r}: must be text, a number or a boolean")
 
 
 def _change(name: str, change: ConfigChange) -> AlterableConfig:
@@ -342,7 +343,7 @@ def _change(name: str, change: ConfigChange) -> AlterableConfig:
 
 
 def _broker_of(resource: object) -> int | None:
-    """The broker that has to be asked; None for any."""
+    """Return the node id of the broker to ask; None for any."""
     if not isinstance(resource, ConfigResource):
         raise ConfigError(
             f"resource {resource!r}: must be a ConfigResource, such as "
@@ -375,7 +376,7 @@ def _entry(told: DescribeConfigsResourceResult) -> ConfigEntry:
 
 
 def known(kind: type[EnumT], number: int) -> EnumT:
-    """The member of this number; the one of 0 (unknown) for a number that a newer broker may
-    have.
+    """Return the member with this number, or that of 0 (unknown) for a number that only newer
+    brokers know.
     """
     return kind(number) if number in kind.__members__.values() else kind(0)

@@ -1,6 +1,4 @@
-"""Consumer groups, classic ones and those of KIP-848: who is in them, what they read, and their
-end.
-"""
+"""Listing, describing and deleting consumer groups, classic ones and those of KIP-848."""
 
 from __future__ import annotations
 
@@ -8,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import overload
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, refusal, side_by_side, single
+from aioprod.admin.answers import broker_error, check, outcome, single
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
 from aioprod.cluster.coordinators import CoordinatorType
@@ -46,15 +46,15 @@ _SEVERAL_MEMBERS_FROM = 3
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group among all.
+    """A group in the list of all groups.
 
     Attributes:
-        type: ``"classic"``, ``"consumer"`` (KIP-848), ``"share"`` ...; empty where the broker
-            (before 3.8) does not tell.
-        protocol_type: what its members are for, ``"consumer"`` for those of topics; empty where it
-            has only offsets.
-        state: such as ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``; empty where the broker
-            (before 2.6) does not tell.
+        type: ``"classic"``, ``"consumer"`` (KIP-848), ``"share"`` ...; empty for brokers before
+            3.8.
+        protocol_type: the protocol of the members, ``"consumer"`` for consumers; empty for a group
+            with offsets only.
+        state: such as ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``; empty for brokers before
+            2.6.
     """
 
     group_id: str
@@ -68,15 +68,15 @@ class MemberDescription:
     """A member of a group.
 
     Attributes:
-        member_id: what the group knows it by.
-        group_instance_id: its own lasting name (KIP-345), if it has one.
-        client_id, host: who it is, and where.
+        member_id: its id in the group.
+        group_instance_id: the id of a static member (KIP-345); None for a dynamic one.
+        client_id, host: the client and its address.
         assignment: the partitions that it reads.
-        target_assignment: those that it is to read; None in classic groups.
+        target_assignment: the partitions that it should read; None in classic groups.
         member_epoch: None in classic groups.
-        rack: None where it does not tell.
-        subscription: the topics that it asked for; None in classic groups.
-        subscription_pattern: the pattern that it asked for; None where there is none.
+        rack: None if unknown.
+        subscription: the topics that it subscribes to; None in classic groups.
+        subscription_pattern: the pattern that it subscribes to, if any.
     """
 
     member_id: str
@@ -98,11 +98,11 @@ class GroupDescription:
     Attributes:
         type: ``"classic"`` or ``"consumer"`` (KIP-848).
         state: such as ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``, ``"Reconciling"``.
-        assignor: how partitions are shared out; empty where nobody has chosen yet.
-        protocol_type: what the members are for, ``"consumer"`` for those that read topics.
+        assignor: the name of the assignor; empty if none is chosen yet.
+        protocol_type: the protocol of the members, ``"consumer"`` for consumers.
         members: in the broker's order.
         group_epoch, assignment_epoch: None in classic groups.
-        authorized_operations: what this client may do with it; None where not asked for.
+        authorized_operations: what this client is authorized to do with it; None if not requested.
     """
 
     group_id: str
@@ -117,7 +117,7 @@ class GroupDescription:
 
 
 class GroupCalls:
-    """Of :class:`aioprod.Admin`."""
+    """Calls of :class:`aioprod.Admin`."""
 
     _driver: AdminDriver
 
@@ -128,17 +128,16 @@ class GroupCalls:
         types: Iterable[str] = (),
         timeout_ms: float | None = None,
     ) -> dict[str, GroupListing]:
-        """Tell all groups, by their ids.
+        """List all groups, by group id.
 
         Args:
-            states: only those in one of these, such as ``"Stable"`` (brokers from 2.6 on).
-            types: only those of one of these, ``"classic"`` or ``"consumer"`` (brokers from 3.8
-                on).
+            states: only groups in one of these states, such as ``"Stable"`` (brokers since 2.6).
+            types: only groups of these types, ``"classic"`` or ``"consumer"`` (brokers since 3.8).
             timeout_ms: limit on the whole call.
 
         Raises:
-            KafkaTimeoutError: a broker did not answer: its groups are unknown.
-            ProtocolError: a broker is too old for ``states`` or ``types``.
+            KafkaTimeoutError: if a broker does not answer, so that its groups are unknown.
+            ProtocolError: if a broker is too old for ``states`` or ``types``.
         """
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
@@ -180,12 +179,11 @@ class GroupCalls:
         include_authorized_operations: bool = False,
         timeout_ms: float | None = None,
     ) -> GroupDescription | Results[str, GroupDescription]:
-        """Tell who is in groups, and what each member reads; of classic groups and of those of
-        KIP-848.
+        """Describe groups, classic ones and those of KIP-848, with their members.
 
         Args:
-            group_ids: one, whose error is raised, or several, of which each has its own result.
-            include_authorized_operations: also tell what this client may do with each.
+            group_ids: one, whose error is raised, or several, each with its own result.
+            include_authorized_operations: whether to include what this client is authorized to do.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -193,7 +191,7 @@ class GroupCalls:
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, GroupDescription | KafkaError]:
-            return await side_by_side(
+            return await gather_outcomes(
                 attempt.items,
                 lambda group_id: self._describe_group(
                     group_id, include_authorized_operations, attempt
@@ -245,8 +243,8 @@ class GroupCalls:
         )
         told = single(reply.groups, f"group {group_id}")
         check(told.error_code, f"group {group_id}", told.error_message)
-        if told.group_state == _DEAD:  # as brokers before 4.0 say it (KIP-1043)
-            raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
+        if told.group_state == _DEAD:  # brokers before 4.0, for an unknown group (KIP-1043)
+            raise broker_error(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
         return _classic_group(told)
 
     @overload
@@ -265,7 +263,7 @@ class GroupCalls:
         """Delete groups that have no members, with their offsets (KIP-229).
 
         Args:
-            group_ids: one, whose error is raised, or several, of which each has its own result.
+            group_ids: one, whose error is raised, or several, each with its own result.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -285,7 +283,7 @@ class GroupCalls:
                 told = single(reply.results, f"group {group_id}")
                 check(told.error_code, f"group {group_id}")
 
-            return await side_by_side(attempt.items, delete)
+            return await gather_outcomes(attempt.items, delete)
 
         if isinstance(group_ids, str):
             return (
@@ -296,17 +294,17 @@ class GroupCalls:
     async def remove_members_from_consumer_group(
         self, group_id: str, group_instance_ids: Iterable[str], *, timeout_ms: float | None = None
     ) -> Results[str, None]:
-        """Take static members (KIP-345) out of a group at once, instead of waiting for their
-        session to end.
+        """Remove static members (KIP-345) from a group at once, without waiting for their session
+        timeout.
 
         Args:
             group_id: the group.
-            group_instance_ids: the members' own lasting names.
+            group_instance_ids: the ids of the members.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_MEMBER_ID; by looking at the member in question, or by
-                ``check()``.
+            BrokerError: such as UNKNOWN_MEMBER_ID; raised by ``results[group_instance_id]`` or
+                ``results.check()``.
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
@@ -314,7 +312,7 @@ class GroupCalls:
                 version = connection.pick_version(LeaveGroupRequest)
                 if version < _SEVERAL_MEMBERS_FROM:
                     raise UnsupportedVersionError(
-                        f"{connection.address} is too old for removing static members"
+                        f"{connection.address} is too old to remove static members"
                     )
                 members = [
                     MemberIdentity(group_instance_id=instance_id) for instance_id in attempt.items

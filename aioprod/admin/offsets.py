@@ -1,4 +1,4 @@
-"""What groups have committed, and where partitions begin and end."""
+"""The committed offsets of groups, and the first and last offsets of partitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, place, refusal
+from aioprod.admin.answers import broker_error, check, outcome, partition_name
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_offsets, check_partitions
 from aioprod.cluster.coordinators import CoordinatorType
@@ -19,6 +21,7 @@ from aioprod.protocol.group_offsets import HAS_MEMBERS, fetch_offsets, topics_to
 from aioprod.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -37,9 +40,7 @@ _CONSUMER = -1  # instead of a follower's node id
 
 
 class OffsetSpec(IntEnum):
-    """A place in a partition that has a name; where it is, :meth:`aioprod.Admin.list_offsets`
-    tells.
-    """
+    """A position in a partition that :meth:`aioprod.Admin.list_offsets` can look up."""
 
     LATEST = -1
     EARLIEST = -2
@@ -49,12 +50,12 @@ class OffsetSpec(IntEnum):
 
 
 class OffsetResult(NamedTuple):
-    """A place in a partition.
+    """A position in a partition.
 
     Attributes:
-        offset: -1 where there is none, such as no record at or after a time.
-        timestamp: of the record there, in milliseconds since 1970; -1 for the ends of the log.
-        leader_epoch: of the record there; -1 where unknown.
+        offset: the offset; -1 if there is none, such as no record at or after a time.
+        timestamp: of the record, in milliseconds since 1970; -1 for the ends of the log.
+        leader_epoch: of the record; -1 if unknown.
     """
 
     offset: int
@@ -63,7 +64,7 @@ class OffsetResult(NamedTuple):
 
 
 class OffsetCalls:
-    """Of :class:`aioprod.Admin`."""
+    """Calls of :class:`aioprod.Admin`."""
 
     _driver: AdminDriver
 
@@ -75,13 +76,13 @@ class OffsetCalls:
         require_stable: bool = False,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Tell what a group has committed. A group that does not exist has committed nothing.
+        """Return the committed offsets of a group; none for a group that does not exist.
 
         Args:
             group_id: the group.
-            partitions: only these; None in the answer for one without an offset. All that have one,
-                where not given.
-            require_stable: wait until transactions that write offsets are decided (KIP-447).
+            partitions: the partitions, with None in the result for one without a committed offset.
+                By default all partitions that have one.
+            require_stable: wait for transactions with offsets of the group to end (KIP-447).
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -108,18 +109,18 @@ class OffsetCalls:
         *,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Set where a group goes on reading. It must have no members; one that does not exist is
-        made.
+        """Set the committed offsets of a group, which must have no members. A group that does not
+        exist is created.
 
         Args:
             group_id: the group.
-            offsets: per partition the offset of the next record to read.
+            offsets: for each partition the offset of the next record to read.
             timeout_ms: limit on the whole call.
 
         Raises:
-            ConfigError: something is no partition, or no offset from 0 on.
-            BrokerError: such as UNKNOWN_MEMBER_ID (the group has members); by looking at the
-                partition in question, or by ``check()``.
+            ConfigError: if a key is not a partition, or a value is not an offset of 0 or more.
+            BrokerError: such as UNKNOWN_MEMBER_ID (the group has members); raised by
+                ``results[partition]`` or ``results.check()``.
         """
         wanted = check_offsets(offsets)
 
@@ -151,17 +152,16 @@ class OffsetCalls:
         *,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Forget what a group has committed for partitions of topics that no member reads
-        (KIP-496).
+        """Delete the committed offsets of a group for topics that no member reads (KIP-496).
 
         Args:
             group_id: the group.
-            partitions: of which to forget it.
+            partitions: the partitions.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC; by looking at the
-                partition in question, or by ``check()``.
+            BrokerError: such as GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC; raised by
+                ``results[partition]`` or ``results.check()``.
         """
 
         async def ask(
@@ -200,19 +200,19 @@ class OffsetCalls:
         isolation_level: str = "read_uncommitted",
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, OffsetResult]:
-        """Look up places in partitions.
+        """Look up offsets of partitions: the first, the last, or by time.
 
         Args:
-            specs: per partition an :class:`OffsetSpec`, or milliseconds since 1970 for the first
-                record at or after that time.
-            isolation_level: with ``"read_committed"`` the end is that of the last finished
-                transaction.
+            specs: for each partition an :class:`OffsetSpec`, or milliseconds since 1970 for the
+                first record at or after that time.
+            isolation_level: with ``"read_committed"`` the last offset is the one before the first
+                open transaction.
             timeout_ms: limit on the whole call.
 
         Raises:
-            ConfigError: ``isolation_level`` is neither of the two.
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; by looking at the partition in
-                question, or by ``check()``.
+            ConfigError: if ``isolation_level`` is invalid.
+            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; raised by ``results[partition]`` or
+                ``results.check()``.
         """
         given = check_by_partition("specs", specs)
         level = ISOLATION_LEVELS.get(isolation_level)
@@ -228,36 +228,46 @@ class OffsetCalls:
                 node_id: int, partitions: list[TopicPartition]
             ) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
                 connection = await self._driver.node(node_id)
-                topics = [
-                    ListOffsetsTopic(
-                        topic,
-                        [
-                            ListOffsetsPartition(
-                                number, timestamp=int(given[TopicPartition(topic, number)])
-                            )
-                            for number in numbers
-                        ],
+                wanted = {tp: int(given[tp]) for tp in partitions}
+                return _found(
+                    await connection.request(
+                        _list_offsets_request(wanted, level, attempt.timeout_ms)
                     )
-                    for topic, numbers in group_by_topic(partitions).items()
-                ]
-                reply = await connection.request(
-                    ListOffsetsRequest(_CONSUMER, level, topics, timeout_ms=attempt.timeout_ms)
                 )
-                return {
-                    tp: outcome(
-                        each.error_code,
-                        f"offset of {place(tp)}",
-                        None,
-                        OffsetResult(each.offset, each.timestamp, each.leader_epoch),
-                    )
-                    for topic in reply.topics
-                    for each in topic.partitions
-                    for tp in (TopicPartition(topic.name, each.partition_index),)
-                }
 
             return await self._driver.from_leaders(attempt.items, at)
 
         return await self._driver.each("list_offsets", given, ask, timeout_ms)
+
+
+def _list_offsets_request(
+    timestamps: Mapping[TopicPartition, int], isolation_level: int, timeout_ms: int
+) -> ListOffsetsRequest:
+    topics = [
+        ListOffsetsTopic(
+            topic,
+            [
+                ListOffsetsPartition(number, timestamp=timestamps[TopicPartition(topic, number)])
+                for number in numbers
+            ],
+        )
+        for topic, numbers in group_by_topic(timestamps).items()
+    ]
+    return ListOffsetsRequest(_CONSUMER, isolation_level, topics, timeout_ms=timeout_ms)
+
+
+def _found(reply: ListOffsetsResponse) -> dict[TopicPartition, OffsetResult | KafkaError]:
+    return {
+        tp: outcome(
+            each.error_code,
+            f"offset of {partition_name(tp)}",
+            None,
+            OffsetResult(each.offset, each.timestamp, each.leader_epoch),
+        )
+        for topic in reply.topics
+        for each in topic.partitions
+        for tp in (TopicPartition(topic.name, each.partition_index),)
+    }
 
 
 def _committed(
@@ -269,7 +279,7 @@ def _committed(
     for topic in answer.topics:
         for each in topic.partitions:
             tp = TopicPartition(topic.name, each.partition_index)
-            check(each.error_code, f"offsets of group {group_id} for {place(tp)}")
+            check(each.error_code, f"offsets of group {group_id} for {partition_name(tp)}")
             known = each.committed_offset >= 0
             found[tp] = (
                 OffsetAndMetadata(
@@ -284,8 +294,8 @@ def _committed(
 def _written(group_id: str, tp: TopicPartition, code: int) -> KafkaError | None:
     if code == ErrorCode.NONE:
         return None
-    return refusal(
+    return broker_error(
         code,
-        f"group {group_id}, {place(tp)}",
-        "it has members: stop them first" if code in HAS_MEMBERS else None,
+        f"group {group_id}, {partition_name(tp)}",
+        "the group has members: stop them first" if code in HAS_MEMBERS else None,
     )

@@ -1,14 +1,14 @@
-"""What a client may do with a topic, a group or the cluster (KIP-430)."""
+"""What a client is authorized to do with a topic, a group or the cluster (KIP-430)."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-_NOT_ASKED_FOR = -(2**31)
+_NOT_REQUESTED = -(2**31)
 
 
 class AclOperation(IntEnum):
-    """Kafka's kinds of access, with its numbers."""
+    """Kafka's ACL operations, with their numbers."""
 
     UNKNOWN = 0
     ANY = 1
@@ -29,7 +29,7 @@ class AclOperation(IntEnum):
 
 
 def operations(bits: int) -> frozenset[AclOperation] | None:
-    """A bit field of the protocol as a set; None where it was not asked for."""
-    if bits == _NOT_ASKED_FOR:
+    """Return a bit field of the protocol as a set; None if it was not requested."""
+    if bits == _NOT_REQUESTED:
         return None
     return frozenset(operation for operation in AclOperation if bits >> operation & 1)

@@ -1,4 +1,4 @@
-"""Limits on clients (KIP-546): how fast they may send, read and ask."""
+"""Client quotas (KIP-546): limits on bytes and requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome
+from aioprod.admin.answers import check, outcome
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.protocol.messages.alter_client_quotas import (
@@ -26,20 +28,22 @@ _FIELDS = {kind: field for field, kind in _KINDS.items()}
 
 
 class QuotaMatch(Enum):
-    """Whom a limit is for, or is asked for, where it is nobody by name."""
+    """An entity other than one with a given name."""
 
-    DEFAULT = "default"  #: those that have no limit by name
-    ANY = "any"  #: by whatever name, or the default; only to ask for
+    DEFAULT = "default"  #: all that have no quota under their name
+    ANY = "any"  #: any name, or the default; only for describing quotas
 
 
 class ClientQuotaEntity(NamedTuple):
-    """Whom a limit is for: a name, ``QuotaMatch.DEFAULT`` for all that have none by name, or None
-    where it does not depend on it.
+    """The clients that a quota applies to.
+
+    Each attribute is a name, ``QuotaMatch.DEFAULT`` for all names without a quota, or None if the
+    quota does not depend on it.
 
     Attributes:
-        user: the principal that logged in.
+        user: the principal of the client.
         client_id: the ``client.id``.
-        ip: the address; only together with neither of the others.
+        ip: the address of the client; not together with the others.
     """
 
     user: str | QuotaMatch | None = None
@@ -53,12 +57,12 @@ class ClientQuotaEntity(NamedTuple):
                 f"{field}={who.name if isinstance(who, QuotaMatch) else who}"
                 for field, who in named.items()
             )
-            or "nobody"
+            or "no client"
         )
 
 
 class QuotaCalls:
-    """Of :class:`aioprod.Admin`."""
+    """Calls of :class:`aioprod.Admin`."""
 
     _driver: AdminDriver
 
@@ -69,13 +73,12 @@ class QuotaCalls:
         strict: bool = False,
         timeout_ms: float | None = None,
     ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """Tell limits, by whom they are for and their names, such as ``producer_byte_rate``
-        (brokers from 2.6 on).
+        """Return quotas by entity and name, such as ``producer_byte_rate`` (brokers since 2.6).
 
         Args:
-            entity: only those that are for all that it says, where ``QuotaMatch.ANY`` stands for
-                whatever is said; all limits where None.
-            strict: only those that depend on nothing else.
+            entity: only quotas that have all of its attributes, where ``QuotaMatch.ANY`` matches
+                any name; all quotas if None.
+            strict: only quotas that have no other attributes.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -107,24 +110,23 @@ class QuotaCalls:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> Results[ClientQuotaEntity, None]:
-        """Set limits or, by None, take them away; those that are not named stay (brokers from 2.6
-        on).
+        """Set quotas, or remove those with the value None (brokers since 2.6).
 
         Args:
             limits: such as ``{ClientQuotaEntity(client_id="batch"): {"producer_byte_rate":
-                1_000_000, "request_percentage": None}}``.
-            validate_only: only find out whether it could be done.
+                1_000_000, "request_percentage": None}}``; other quotas keep their values.
+            validate_only: only check whether the change is possible.
             timeout_ms: limit on the whole call.
 
         Raises:
-            ConfigError: an entity is for ``QuotaMatch.ANY``.
-            BrokerError: such as INVALID_REQUEST for an unknown limit; by looking at the entity in
-                question, or by ``check()``.
+            ConfigError: if an entity contains ``QuotaMatch.ANY``.
+            BrokerError: such as INVALID_REQUEST for an unknown quota; raised by
+                ``results[entity]`` or ``results.check()``.
         """
         if any(QuotaMatch.ANY in entity for entity in limits):
             raise ConfigError(
-                "alter_client_quotas: a limit can't be for QuotaMatch.ANY; "
-                "QuotaMatch.DEFAULT is for all that have none by name"
+                "alter_client_quotas: a quota can't be set for QuotaMatch.ANY; "
+                "use QuotaMatch.DEFAULT for all names without a quota"
             )
         entries = {
             entity: EntryData(_entity_data(entity), [_change(*limit) for limit in its.items()])

@@ -1,11 +1,13 @@
-"""Deleting records, and who writes to a partition."""
+"""Deleting records, and describing the producers of partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from aioprod.admin.driver import AdminDriver, Attempt, outcome, place
+from aioprod.admin.answers import outcome, partition_name
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_partitions
 from aioprod.errors import KafkaError
@@ -19,20 +21,20 @@ from aioprod.protocol.messages.describe_producers import DescribeProducersReques
 from aioprod.protocol.messages.describe_producers import ProducerState as ToldProducer
 from aioprod.types import TopicPartition
 
-#: Instead of an offset: up to the end of what can be read now.
+#: Instead of an offset: the high watermark.
 TO_THE_END = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A producer that a partition remembers.
+    """The state of a producer in a partition.
 
     Attributes:
-        producer_id, producer_epoch: who it is.
-        last_sequence: of its last record there.
-        last_timestamp: of its last record there, in milliseconds since 1970.
-        coordinator_epoch: None where no transaction has ended there.
-        transaction_start_offset: where its open transaction begins; None where none is open.
+        producer_id, producer_epoch: the producer.
+        last_sequence: the sequence number of its last record in the partition.
+        last_timestamp: of its last record in the partition, in milliseconds since 1970.
+        coordinator_epoch: of the last transaction; None if no transaction has ended.
+        transaction_start_offset: the first offset of its open transaction; None if none is open.
     """
 
     producer_id: int
@@ -44,23 +46,24 @@ class ProducerState:
 
 
 class RecordCalls:
-    """Of :class:`aioprod.Admin`."""
+    """Calls of :class:`aioprod.Admin`."""
 
     _driver: AdminDriver
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> Results[TopicPartition, int]:
-        """Delete the records in front of an offset (KIP-107); gives the offset at which each
-        partition begins now.
+        """Delete the records before an offset (KIP-107), and return the first offset that is left
+        in each partition.
 
         Args:
-            before: per partition the first offset to keep; -1 (``TO_THE_END``) deletes everything.
+            before: for each partition the first offset to keep; -1 (``TO_THE_END``) deletes all
+                records.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (``cleanup.policy`` does not
-                delete); by looking at the partition in question, or by ``check()``.
+            BrokerError: such as OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (``cleanup.policy`` is not
+                ``delete``); raised by ``results[partition]`` or ``results.check()``.
         """
         wanted = check_by_partition("before", before)
 
@@ -85,7 +88,7 @@ class RecordCalls:
                 return {
                     tp: outcome(
                         each.error_code,
-                        f"records of {place(tp)} before offset {wanted[tp]}",
+                        f"records of {partition_name(tp)} before offset {wanted[tp]}",
                         None,
                         each.low_watermark,
                     )
@@ -101,15 +104,15 @@ class RecordCalls:
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> Results[TopicPartition, tuple[ProducerState, ...]]:
-        """Tell which idempotent and transactional producers partitions remember (KIP-664).
+        """Describe the idempotent and transactional producers of partitions (KIP-664).
 
         Args:
-            partitions: of which to tell.
+            partitions: the partitions.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; by looking at the partition in
-                question, or by ``check()``.
+            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; raised by ``results[partition]`` or
+                ``results.check()``.
         """
 
         async def ask(
@@ -130,7 +133,7 @@ class RecordCalls:
                 return {
                     tp: outcome(
                         each.error_code,
-                        f"producers of {place(tp)}",
+                        f"producers of {partition_name(tp)}",
                         each.error_message,
                         tuple(map(_producer, each.active_producers)),
                     )

@@ -1,4 +1,4 @@
-"""Leaders and replicas: electing the one, moving the other."""
+"""Electing leaders and moving replicas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome, place
+from aioprod.admin.answers import check, outcome, partition_name
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_partitions
 from aioprod.error_codes import ErrorCode
@@ -30,8 +32,8 @@ from aioprod.types import TopicPartition
 
 
 class ElectionType(IntEnum):
-    """Who is to lead: the first of a partition's replicas (PREFERRED), or, where none in sync is
-    left, any that runs (UNCLEAN: records are lost).
+    """The replica to elect: the first one (PREFERRED), or any that runs if none is in sync
+    (UNCLEAN, which loses records).
     """
 
     PREFERRED = 0
@@ -40,8 +42,12 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionReassignment:
-    """A partition that is being moved: node ids of all its replicas for now, of those that come and
-    of those that go.
+    """A partition that is being moved, by node ids.
+
+    Attributes:
+        replicas: all replicas, including those that are added or removed.
+        adding_replicas: the replicas that are added.
+        removing_replicas: the replicas that are removed.
     """
 
     replicas: tuple[int, ...]
@@ -50,7 +56,7 @@ class PartitionReassignment:
 
 
 class ReplicaCalls:
-    """Of :class:`aioprod.Admin`."""
+    """Calls of :class:`aioprod.Admin`."""
 
     _driver: AdminDriver
 
@@ -61,18 +67,17 @@ class ReplicaCalls:
         *,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, bool]:
-        """Let partitions have the leader that they should have (KIP-460); gives whether there was a
-        need to.
+        """Elect the leaders of partitions (KIP-460), and return whether each election was needed.
 
         Args:
-            election_type: who is to lead.
-            partitions: which; all partitions of the cluster where not given, and the result then
-                has those where there was a need.
+            election_type: the replica to elect.
+            partitions: the partitions. By default all partitions of the cluster; the result then
+                contains those that needed an election.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as PREFERRED_LEADER_NOT_AVAILABLE; by looking at the partition in
-                question, or by ``check()``.
+            BrokerError: such as PREFERRED_LEADER_NOT_AVAILABLE; raised by ``results[partition]`` or
+                ``results.check()``.
         """
 
         async def elect(
@@ -110,17 +115,17 @@ class ReplicaCalls:
         *,
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
-        """Begin to move partitions to other brokers (KIP-455); :meth:`list_partition_reassignments`
-        tells when it is done.
+        """Start to move partitions to other brokers (KIP-455). Partitions that are still being
+        moved are in :meth:`list_partition_reassignments`.
 
         Args:
-            reassignments: per partition the node ids that are to have it, the preferred leader
-                first; None stops a move that is under way.
+            reassignments: for each partition the node ids of the new replicas, the preferred leader
+                first; None cancels a move in progress.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS; by looking
-                at the partition in question, or by ``check()``.
+            BrokerError: such as INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS; raised by
+                ``results[partition]`` or ``results.check()``.
         """
         wanted = check_by_partition("reassignments", reassignments)
 
@@ -143,7 +148,9 @@ class ReplicaCalls:
             )
             check(reply.error_code, "alter_partition_reassignments", reply.error_message)
             return {
-                tp: outcome(each.error_code, f"replicas of {place(tp)}", each.error_message, None)
+                tp: outcome(
+                    each.error_code, f"replicas of {partition_name(tp)}", each.error_message, None
+                )
                 for topic in reply.responses
                 for each in topic.partitions
                 for tp in (TopicPartition(topic.name, each.partition_index),)
@@ -154,10 +161,10 @@ class ReplicaCalls:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Tell the partitions that are being moved (KIP-455).
+        """List the partitions that are being moved (KIP-455).
 
         Args:
-            partitions: only these; all where not given.
+            partitions: only these; all by default.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -200,7 +207,7 @@ def _elected(reply: ElectLeadersResponse) -> dict[TopicPartition, bool | KafkaEr
                 found[tp] = False
             else:
                 found[tp] = outcome(
-                    each.error_code, f"leader of {place(tp)}", each.error_message, True
+                    each.error_code, f"leader of {partition_name(tp)}", each.error_message, True
                 )
     return found
 

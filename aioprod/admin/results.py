@@ -1,4 +1,4 @@
-"""What a call about several things came to, one by one."""
+"""The results and errors of a call about several items."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aioprod.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
-# So many of the items that failed are in the note of an error.
-_NAMED = 10
+# How many failed items the note of an error names.
+_MAX_NAMED = 10
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -20,24 +20,24 @@ V = TypeVar("V")
 class Results(Mapping[K, V]):
     """A mapping from each item to its result.
 
-    ``results[item]`` gives the item's result, or raises its error; so do ``values()`` and
-    ``items()`` when they come to it. One failed item does not hide the others. Errors that nobody
-    looked at are logged when the results are dropped.
+    ``results[item]`` returns the item's result or raises its error; so do ``values()`` and
+    ``items()`` when they reach the item. A failed item does not hide the others. Errors that are
+    never retrieved are logged when the results are dropped.
 
     Args:
-        call: what was asked for, for the log.
-        outcomes: per item its result or its error.
+        call: the name of the call, for the log.
+        outcomes: the result or error of each item.
     """
 
     def __init__(self, call: str, outcomes: Mapping[K, V | KafkaError]) -> None:
         self._call = call
         self._outcomes = dict(outcomes)
-        self._looked = False
+        self._retrieved = False
 
     def __getitem__(self, item: K) -> V:
         outcome = self._outcomes[item]
         if isinstance(outcome, KafkaError):
-            self._looked = True
+            self._retrieved = True
             raise outcome.with_traceback(None)
         return outcome
 
@@ -51,13 +51,13 @@ class Results(Mapping[K, V]):
         return len(self._outcomes)
 
     def __repr__(self) -> str:
-        self._looked = True
+        self._retrieved = True
         return f"Results({self._outcomes!r})"
 
     @property
     def errors(self) -> dict[K, KafkaError]:
-        """The items that failed, each with its error."""
-        self._looked = True
+        """The errors of the items that failed."""
+        self._retrieved = True
         return {
             item: outcome
             for item, outcome in self._outcomes.items()
@@ -66,7 +66,7 @@ class Results(Mapping[K, V]):
 
     @property
     def successes(self) -> dict[K, V]:
-        """The items that did not fail, each with its result."""
+        """The results of the items that succeeded."""
         return {
             item: outcome
             for item, outcome in self._outcomes.items()
@@ -74,27 +74,27 @@ class Results(Mapping[K, V]):
         }
 
     def check(self) -> Self:
-        """Raise the first item's error, with a note of the others; these same results where nothing
-        failed.
+        """Raise the first error, with a note about the others; return these results if there is
+        none.
 
         Raises:
-            KafkaError: an item failed.
+            KafkaError: if an item failed.
         """
         errors = self.errors
         if not errors:
             return self
         first = next(iter(errors.values())).with_traceback(None)
         if len(errors) > 1:
-            failed = ", ".join(str(item) for item in list(errors)[:_NAMED])
+            failed = ", ".join(str(item) for item in list(errors)[:_MAX_NAMED])
             first.__notes__ = [
                 (
                     f"{len(errors)} of {len(self)} failed: "
-                    f"{failed}{', ...' if len(errors) > _NAMED else ''}"
+                    f"{failed}{', ...' if len(errors) > _MAX_NAMED else ''}"
                 )
             ]
         raise first
 
     def __del__(self) -> None:
-        if not self._looked:
+        if not self._retrieved:
             for item, error in self.errors.items():
-                log.error("%s: nobody looked at the error of %s: %s", self._call, item, error)
+                log.error("%s: the error of %s was never retrieved: %s", self._call, item, error)

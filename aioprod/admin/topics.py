@@ -1,4 +1,4 @@
-"""Topics: making, deleting, describing and growing them."""
+"""Creating, deleting, describing and extending topics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from aioprod.admin.answers import check, outcome
+from aioprod.admin.attempts import Attempt
 from aioprod.admin.cluster import Node
 from aioprod.admin.configs import ConfigEntry, ConfigSource, ConfigValue, config_text, known
-from aioprod.admin.driver import AdminDriver, Attempt, check, outcome
+from aioprod.admin.driver import AdminDriver
 from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
 from aioprod.arguments import check_mapping
@@ -40,14 +42,15 @@ _BROKERS_DEFAULT = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to make.
+    """A topic to create.
 
     Attributes:
-        num_partitions: how many; -1 for the broker's ``num.partitions``.
-        replication_factor: how many brokers have each; -1 for the broker's
+        name: the name.
+        num_partitions: the number of partitions; -1 for the broker's ``num.partitions``.
+        replication_factor: the number of replicas of each; -1 for the broker's
             ``default.replication.factor``.
-        configs: settings of its own, such as ``{"retention.ms": 3_600_000}``.
-        assignments: node ids of the replicas of partition 0, 1, ...; the two numbers then stay -1.
+        configs: settings of the topic, such as ``{"retention.ms": 3_600_000}``.
+        assignments: node ids of the replicas of partition 0, 1, ...; both numbers must be -1 then.
     """
 
     name: str
@@ -59,13 +62,13 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic that was made, or could be made.
+    """A topic that was created, or could be created.
 
     Attributes:
-        topic_id: its id (KIP-516); None for brokers before 2.8.
-        num_partitions, replication_factor: as it has them; -1 where the broker (before 2.4) does
-            not tell.
-        configs: all its settings; empty where the broker does not tell.
+        name: the name.
+        topic_id: the id (KIP-516); None for brokers before 2.8.
+        num_partitions, replication_factor: -1 for brokers before 2.4.
+        configs: all settings of the topic; empty for brokers before 2.4.
     """
 
     name: str
@@ -77,10 +80,12 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
-    """A topic among all.
+    """A topic in the list of all topics.
 
     Attributes:
-        internal: it belongs to Kafka itself, such as ``__consumer_offsets``.
+        name: the name.
+        topic_id: the id (KIP-516); None for brokers before 2.8.
+        internal: whether it belongs to Kafka, such as ``__consumer_offsets``.
     """
 
     name: str
@@ -90,14 +95,15 @@ class TopicListing:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition of a topic.
+    """A partition of a topic.
 
     Attributes:
-        leader: the broker that leads it; None where there is none now.
-        leader_epoch: grows with each change of leader; -1 where the broker does not tell.
-        replicas: node ids of the brokers that are to have it, the preferred leader first.
-        isr: those of them that have everything.
-        offline_replicas: those of them that can't be reached.
+        partition: the number.
+        leader: the broker that leads it; None if there is none.
+        leader_epoch: increases with each change of the leader; -1 if unknown.
+        replicas: the node ids of all replicas, the preferred leader first.
+        isr: the replicas that are in sync.
+        offline_replicas: the replicas that are offline.
     """
 
     partition: int
@@ -114,7 +120,7 @@ class TopicDescription:
 
     Attributes:
         partitions: in the order of their numbers.
-        authorized_operations: what this client may do with it; None where not asked for.
+        authorized_operations: what this client is authorized to do with it; None if not requested.
     """
 
     name: str
@@ -126,12 +132,11 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """To how many partitions a topic is to grow.
+    """The new number of partitions of a topic.
 
     Attributes:
-        total_count: partitions that it will have.
-        assignments: node ids of the replicas of each partition that is added; the cluster chooses
-            where there are none.
+        total_count: the number of partitions, including the existing ones.
+        assignments: node ids of the replicas of each new partition; the cluster chooses if None.
     """
 
     total_count: int
@@ -139,7 +144,7 @@ class NewPartitions:
 
 
 class TopicCalls:
-    """Of :class:`aioprod.Admin`."""
+    """Calls of :class:`aioprod.Admin`."""
 
     _driver: AdminDriver
 
@@ -164,17 +169,16 @@ class TopicCalls:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> CreatedTopic | Results[str, CreatedTopic]:
-        """Make topics.
+        """Create topics.
 
         Args:
-            topics: one, whose error is raised, or several, of which each has its own result by its
-                name.
-            validate_only: only find out whether they could be made.
+            topics: one, whose error is raised, or several, each with its own result under its name.
+            validate_only: only check whether the topics could be created.
             timeout_ms: limit on the whole call.
 
         Raises:
-            ConfigError: a setting's value is of no type that a setting can have; something is no
-                NewTopic; a name comes twice.
+            ConfigError: if the value of a setting has the wrong type, an item is not a NewTopic, or
+                a name occurs twice.
             BrokerError: such as TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG.
         """
         asked_for = [
@@ -183,7 +187,8 @@ class TopicCalls:
         wanted = {topic.name: topic for topic in asked_for}
         if len(wanted) < len(asked_for):
             raise ConfigError(
-                f"create_topics: a name comes twice: {', '.join(topic.name for topic in asked_for)}"
+                "create_topics: each name may occur only once: "
+                f"{', '.join(topic.name for topic in asked_for)}"
             )
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, CreatedTopic | KafkaError]:
@@ -215,11 +220,11 @@ class TopicCalls:
     async def delete_topics(
         self, topics: str | Iterable[str], *, timeout_ms: float | None = None
     ) -> Results[str, None] | None:
-        """Delete topics and all their records.
+        """Delete topics with all their records.
 
         Args:
-            topics: the name of one, whose error is raised, or of several, of which each has its own
-                result.
+            topics: the name of one, whose error is raised, or the names of several, each with its
+                own result.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -252,17 +257,18 @@ class TopicCalls:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> Results[str, None]:
-        """Let topics grow. Keyed records go to other partitions than before from then on.
+        """Add partitions to topics. Later records with a key may go to another partition than
+        earlier ones with the same key.
 
         Args:
-            partitions: per topic how many partitions it is to have (more than now), or
+            partitions: for each topic the new number of partitions (more than now), or
                 :class:`NewPartitions`.
-            validate_only: only find out whether it could be done.
+            validate_only: only check whether the change is possible.
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as INVALID_PARTITIONS; by looking at the topic in question, or by
-                ``check()``.
+            BrokerError: such as INVALID_PARTITIONS; raised by ``results[topic]`` or
+                ``results.check()``.
         """
         wanted = {
             name: _growth(name, new)
@@ -287,10 +293,10 @@ class TopicCalls:
     async def list_topics(
         self, *, list_internal: bool = False, timeout_ms: float | None = None
     ) -> dict[str, TopicListing]:
-        """Tell all topics that this client may see, by name.
+        """List the topics that this client is authorized to see, by name.
 
         Args:
-            list_internal: also those of Kafka itself.
+            list_internal: whether to include Kafka's internal topics.
             timeout_ms: limit on the whole call.
         """
 
@@ -335,12 +341,12 @@ class TopicCalls:
         include_authorized_operations: bool = False,
         timeout_ms: float | None = None,
     ) -> TopicDescription | Results[str, TopicDescription]:
-        """Tell topics' partitions, with their leaders and replicas.
+        """Describe topics: partitions, leaders, replicas.
 
         Args:
-            topics: the name of one, whose error is raised, or of several, of which each has its own
-                result.
-            include_authorized_operations: also tell what this client may do with each.
+            topics: the name of one, whose error is raised, or the names of several, each with its
+                own result.
+            include_authorized_operations: whether to include what this client is authorized to do.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -369,7 +375,7 @@ class TopicCalls:
 
 def _creatable(topic: object) -> CreatableTopic:
     if not isinstance(topic, NewTopic):
-        raise ConfigError(f"create_topics: {topic!r} is no NewTopic")
+        raise ConfigError(f"create_topics: {topic!r} is not a NewTopic")
     return CreatableTopic(
         name=topic.name,
         num_partitions=topic.num_partitions,

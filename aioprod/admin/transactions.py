@@ -1,4 +1,4 @@
-"""Transactions: which there are, and shutting out their producers."""
+"""Listing and describing transactions, and fencing their producers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, overload
 
-from aioprod.admin.driver import AdminDriver, Attempt, check, side_by_side, single
+from aioprod.admin.answers import check, single
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.results import Results
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.errors import KafkaError
@@ -24,8 +26,8 @@ _NO_DURATION = -1
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id among all; its state is such as ``"Ongoing"``, ``"PrepareCommit"``,
-    ``"CompleteAbort"``, ``"Empty"``.
+    """A transactional id in the list of all. The state is such as ``"Ongoing"``,
+    ``"PrepareCommit"``, ``"CompleteAbort"``, ``"Empty"``.
     """
 
     transactional_id: str
@@ -39,10 +41,10 @@ class TransactionDescription:
 
     Attributes:
         state: such as ``"Ongoing"``, ``"PrepareCommit"``, ``"CompleteAbort"``, ``"Empty"``.
-        producer_id, producer_epoch: who has it now.
-        transaction_timeout_ms: the coordinator aborts what is open for longer.
-        transaction_start_time_ms: milliseconds since 1970; None where no transaction has begun.
-        partitions: those that the open transaction has written to.
+        producer_id, producer_epoch: the current producer.
+        transaction_timeout_ms: the coordinator aborts a transaction that is open for longer.
+        transaction_start_time_ms: milliseconds since 1970; None if there was no transaction.
+        partitions: the partitions that the open transaction has written to.
     """
 
     transactional_id: str
@@ -55,14 +57,14 @@ class TransactionDescription:
 
 
 class FencedProducer(NamedTuple):
-    """A transactional id's new identity; whoever has an older one is shut out."""
+    """The new producer id and epoch of a transactional id; producers with older ones are fenced."""
 
     producer_id: int
     producer_epoch: int
 
 
 class TransactionCalls:
-    """Of :class:`aioprod.Admin`."""
+    """Calls of :class:`aioprod.Admin`."""
 
     _driver: AdminDriver
 
@@ -75,21 +77,21 @@ class TransactionCalls:
         pattern: str | None = None,
         timeout_ms: float | None = None,
     ) -> dict[str, TransactionListing]:
-        """Tell all transactional ids (KIP-664; brokers from 3.0 on).
+        """List all transactional ids (KIP-664; brokers since 3.0).
 
         Args:
-            states: only those in one of these.
-            producer_ids: only those of one of these.
-            duration_ms: only those whose transaction is open for longer (KIP-994; brokers from 3.8
-                on).
-            pattern: only ids that this regular expression (of RE2/J) matches as a whole (brokers
-                from 4.1 on).
+            states: only ids in one of these states.
+            producer_ids: only ids with one of these producer ids.
+            duration_ms: only ids with a transaction that is open for longer (KIP-994; brokers since
+                3.8).
+            pattern: only ids that this regular expression (RE2/J) matches completely (brokers since
+                4.1).
             timeout_ms: limit on the whole call.
 
         Raises:
-            KafkaTimeoutError: a broker did not answer: its transactions are unknown.
-            UnsupportedVersionError, ProtocolError: a broker is too old for it, or for one of the
-                filters.
+            KafkaTimeoutError: if a broker does not answer, so that its transactions are unknown.
+            UnsupportedVersionError, ProtocolError: if a broker is too old for the call or one of
+                the filters.
         """
         request = ListTransactionsRequest(list(states), list(producer_ids), duration_ms, pattern)
 
@@ -120,12 +122,11 @@ class TransactionCalls:
     async def describe_transactions(
         self, transactional_ids: str | Iterable[str], *, timeout_ms: float | None = None
     ) -> TransactionDescription | Results[str, TransactionDescription]:
-        """Tell the state of transactional ids and what their open transactions have written to
-        (KIP-664; brokers from 3.0 on).
+        """Describe transactional ids: their state, and the partitions that their open transactions
+        have written to (KIP-664; brokers since 3.0).
 
         Args:
-            transactional_ids: one, whose error is raised, or several, of which each has its own
-                result.
+            transactional_ids: one, whose error is raised, or several, each with its own result.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -144,7 +145,7 @@ class TransactionCalls:
                 )
                 return _described(transactional_id, reply)
 
-            return await side_by_side(attempt.items, describe)
+            return await gather_outcomes(attempt.items, describe)
 
         if isinstance(transactional_ids, str):
             return (
@@ -167,12 +168,10 @@ class TransactionCalls:
     async def fence_producers(
         self, transactional_ids: str | Iterable[str], *, timeout_ms: float | None = None
     ) -> FencedProducer | Results[str, FencedProducer]:
-        """Shut out whoever uses transactional ids now; a transaction of theirs that is open is
-        aborted.
+        """Fence the current producers of transactional ids, and abort their open transactions.
 
         Args:
-            transactional_ids: one, whose error is raised, or several, of which each has its own
-                result.
+            transactional_ids: one, whose error is raised, or several, each with its own result.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -182,7 +181,7 @@ class TransactionCalls:
         async def ask(attempt: Attempt[str]) -> Mapping[str, FencedProducer | KafkaError]:
             async def fence(transactional_id: str) -> FencedProducer:
                 def prepare(connection: Connection) -> tuple[InitProducerIdRequest, int]:
-                    # It never begins a transaction: the time-out is of no matter.
+                    # The timeout does not matter, as no transaction follows.
                     request = InitProducerIdRequest(
                         transactional_id=transactional_id, transaction_timeout_ms=attempt.timeout_ms
                     )
@@ -194,7 +193,7 @@ class TransactionCalls:
                 check(reply.error_code, f"transactional id {transactional_id}")
                 return FencedProducer(reply.producer_id, reply.producer_epoch)
 
-            return await side_by_side(attempt.items, fence)
+            return await gather_outcomes(attempt.items, fence)
 
         if isinstance(transactional_ids, str):
             return (

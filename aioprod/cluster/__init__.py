@@ -1,1 +1,1 @@
-"""What the client knows of the cluster: brokers, topics, leaders."""
+"""What all clients share: connections, metadata, coordinators, start and close."""

@@ -1,25 +1,33 @@
-"""A client of a whole cluster: brokers and metadata put together, for any request."""
+"""A client that sends any request to any broker of a cluster."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import random
 from collections.abc import Iterable
 from typing import Any, Self, TypeVar, cast
 
-from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.retry import RetryLimit, retry
+from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.checks import check_names
 from aioprod.config.client import ClientConfig
 from aioprod.config.redaction import hide_arguments
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
-from aioprod.net.bounds import TimeLimit
-from aioprod.net.brokers import Brokers
 from aioprod.protocol.message import Message, Request
 
 ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+class _Steps(ClientLifecycle):
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    async def connect(self) -> None:
+        self._metadata.refresh_on_silence()
+        await self._metadata.first(
+            (), "request_timeout_ms", "socket_connection_setup_timeout_max_ms"
+        )
 
 
 class ClusterClient:
@@ -27,14 +35,14 @@ class ClusterClient:
 
     Args:
         bootstrap_servers: ``"host:port,..."`` or a list of these.
-        create_topics: whether asking for an unknown topic's metadata may create it.
-        settings: the fields of :class:`aioprod.config.ClientConfig`.
+        create_topics: whether asking for the metadata of an unknown topic may create it.
+        settings: the fields of :class:`aioprod.config.client.ClientConfig`.
 
     Attributes:
-        coordinators: requests to those who look after groups and transactional ids.
+        coordinators: sends requests to the coordinators of groups and transactional ids.
 
     Raises:
-        ConfigError: a setting is unknown or out of range.
+        ConfigError: if a setting is unknown or out of range.
     """
 
     @hide_arguments
@@ -49,42 +57,41 @@ class ClusterClient:
         self.config = ClientConfig(
             bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
         )
-        rng = random.Random()
-        self._brokers = Brokers(self.config, rng, on_silence=self._look_around)
-        self._metadata = Metadata(self.config, self._brokers, rng, create_topics=create_topics)
-        self.coordinators = Coordinators(self.config, self._brokers, rng)
-        self._looking: asyncio.Task[None] | None = None
+        self._runtime = ClientRuntime(
+            self.config,
+            random.Random(),
+            kind="cluster client",
+            closed_error=KafkaError,
+            create_topics=create_topics,
+        )
+        self._steps = _Steps(self._runtime.metadata)
+        self.coordinators = self._runtime.coordinators
 
     @property
     def snapshot(self) -> ClusterSnapshot:
-        """The cluster as last told."""
-        return self._metadata.snapshot
+        """The cluster as described by the last metadata."""
+        return self._runtime.metadata.snapshot
 
     async def start(self) -> None:
-        """Connect and learn the brokers.
+        """Connect and ask for the brokers.
 
-        The limit is ``request_timeout_ms``, or ``socket_connection_setup_timeout_max_ms`` where
-        that is longer.
+        The limit is ``request_timeout_ms``, or ``socket_connection_setup_timeout_max_ms`` if that
+        is longer.
 
         Raises:
-            BrokerConnectionError: no bootstrap address answers; the message names each and why.
-            KafkaTimeoutError: the limit has passed.
+            BrokerConnectionError: if no bootstrap server answers; the message has the reason for
+                each one.
+            KafkaTimeoutError: if the limit passes.
         """
-        self._brokers.open()
-        try:
-            limits = "request_timeout_ms", "socket_connection_setup_timeout_max_ms"
-            await self._metadata.first((), *limits)
-        except BaseException:
-            await self.close()
-            raise
+        await self._runtime.start(self._steps)
 
     async def close(self) -> None:
         """Close all connections, within 2 seconds."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking], timeout=1)
-        await self._metadata.close()
-        await self._brokers.close()
+        await self._runtime.close(self._steps)
+
+    def __del__(self) -> None:
+        if "_steps" in self.__dict__:  # the settings were valid
+            self._runtime.dropped(self, self._steps)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -93,64 +100,50 @@ class ClusterClient:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    def _look_around(self) -> None:
-        """A broker is silent: should it have left the cluster, whoever waits for its answer hears
-        of that.
-        """
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(
-                self._ask_for_brokers(), name="aioprod-look-around"
-            )
-
-    async def _ask_for_brokers(self) -> None:
-        with contextlib.suppress(KafkaError):
-            await self._metadata.refresh(())
-
     async def request(self, message: Request[ResponseT], node_id: int | None = None) -> ResponseT:
-        """Send a request to a node, or to any, in the newest version both sides know, and return
-        its reply.
+        """Send a request to a broker and return its answer.
 
-        Waits as long as connecting takes, and then as
-        :meth:`aioprod.net.connection.Connection.request` does.
+        The version is the newest that client and broker support. Waits as long as connecting takes,
+        and then as :meth:`aioprod.net.connection.Connection.request` does.
+
+        Args:
+            message: the request.
+            node_id: the broker; any if None.
 
         Raises:
-            BrokerConnectionError, RequestTimedOutError, ProtocolError: no usable answer.
-            UnsupportedVersionError: the broker has no version of it that we know.
+            BrokerConnectionError, RequestTimedOutError, ProtocolError: if there is no usable
+                answer.
+            UnsupportedVersionError: if client and broker have no version in common.
         """
-        # Not by asking several: what changes something must not be done twice.
-        connection = await (
-            self._brokers.any() if node_id is None else self._brokers.connection(node_id)
-        )
+        self._runtime.loop_binding.check()
+        brokers = self._runtime.brokers
+        # Only one broker gets it, as a request may change something.
+        connection = await (brokers.any() if node_id is None else brokers.connection(node_id))
         return await connection.request(message)
 
     async def refresh_topics(self, topics: Iterable[str]) -> ClusterSnapshot:
-        """Ask for the metadata of these topics, within ``request_timeout_ms``.
+        """Ask for the metadata of topics, within ``request_timeout_ms``.
 
-        An unknown topic is in the answer with its error code.
+        The answer has an unknown topic with its error code.
 
         Raises:
-            BrokerConnectionError: all tries within the limit have failed.
-            RequestTimedOutError: the limit has passed during one.
-            KafkaError: another try does not help.
+            BrokerConnectionError: if all attempts within the limit fail.
+            RequestTimedOutError: if the limit passes during an attempt.
+            KafkaError: if an attempt fails for another reason.
         """
+        self._runtime.loop_binding.check()
+        metadata, config = self._runtime.metadata, self.config
         names = list(topics)
         for name in names:
-            self._metadata.touch(name)
-        limit_ms, pause_s = self.config.request_timeout_ms, self.config.retry_backoff_ms / 1000
-        deadline = asyncio.get_running_loop().time() + limit_ms / 1000
-        trouble: BrokerConnectionError | None = None
-        async with TimeLimit(
-            limit_ms,
-            "asking for metadata",
-            "request_timeout_ms",
-            lambda: trouble,
-            RequestTimedOutError,
-        ):
-            while True:
-                try:
-                    return await self._metadata.refresh(names)
-                except BrokerConnectionError as error:
-                    trouble = error
-                    if asyncio.get_running_loop().time() + pause_s >= deadline:
-                        raise
-                    await asyncio.sleep(pause_s)
+            metadata.touch(name)
+        return await retry(
+            lambda: metadata.refresh(names),
+            lambda _: config.retry_backoff_ms / 1000,
+            is_retriable=lambda error: isinstance(error, BrokerConnectionError),
+            limit=RetryLimit(
+                config.request_timeout_ms,
+                "asking for metadata",
+                "request_timeout_ms",
+                RequestTimedOutError,
+            ),
+        )

@@ -1,5 +1,5 @@
-"""The brokers that look after a consumer group or a transactional id: found when needed, and looked
-for again when they are gone.
+"""Requests to the coordinators of consumer groups and transactional ids, which are looked up when
+they are needed, and again when they have moved.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TypeVar
 
+from aioprod.cluster.retry import is_retriable, retry
 from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -39,22 +40,22 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 class CoordinatorType(IntEnum):
-    """What is coordinated; the numbers are the protocol's."""
+    """What a coordinator coordinates, with the numbers of the protocol."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class Coordinators:
-    """Requests to coordinators.
+    """Sends requests to coordinators.
 
     Args:
-        config: time-outs and back-off.
+        config: the timeouts and the backoff.
         brokers: the connections.
         rng: source of jitter.
 
     Attributes:
-        trouble: why the last try to reach a coordinator failed; None once one is reached.
+        trouble: why the last attempt to reach a coordinator failed; None if it succeeded.
     """
 
     def __init__(self, config: ClientConfig, brokers: Brokers, rng: random.Random) -> None:
@@ -65,9 +66,7 @@ class Coordinators:
         self.trouble: KafkaError | None = None
 
     def forget(self, kind: CoordinatorType, key: str) -> None:
-        """Look for this coordinator again before the next request; its answer said that it is not
-        the one.
-        """
+        """Look up this coordinator again before the next request, as it has moved."""
         self._known.pop((kind, key), None)
 
     async def request(
@@ -77,22 +76,23 @@ class Coordinators:
         prepare: Callable[[Connection], tuple[Request[ResponseT], int]],
         timeout_ms: float | None = None,
     ) -> ResponseT:
-        """Send one request to a coordinator, found first where need be, and return its answer,
-        whatever code is in it.
+        """Send one request to a coordinator and return its answer, with any error code. The
+        coordinator is looked up first if it is unknown.
 
         Args:
-            kind, key: a group's id or a transactional id.
+            kind: what is coordinated.
+            key: the group id or transactional id.
             prepare: makes the message and picks its version for the connection, right before it is
                 sent.
-            timeout_ms: the longest wait for the answer, where that is not ``request_timeout_ms``.
+            timeout_ms: the limit on waiting for the answer; ``request_timeout_ms`` if None.
 
         Raises:
-            BrokerConnectionError, RequestTimedOutError, ProtocolError: no usable answer; the next
-            request looks for the coordinator again.
-            BrokerError: a broker does not say who the coordinator is. A retriable code was tried
-                for ``request_timeout_ms``.
-            UnsupportedVersionError: the broker is too old for it.
-            AuthenticationError: client and broker don't trust each other.
+            BrokerConnectionError, RequestTimedOutError, ProtocolError: if there is no usable
+                answer. The next request looks up the coordinator again.
+            BrokerError: if a broker answers the lookup with an error; after retries for
+                ``request_timeout_ms`` if the error is retriable.
+            UnsupportedVersionError: if the broker is too old.
+            AuthenticationError: if the client or the broker does not trust the other one.
         """
         connection = await self.connection(kind, key)
         message, version = prepare(connection)
@@ -111,8 +111,8 @@ class Coordinators:
         version: int,
         timeout_ms: float | None,
     ) -> ResponseT:
-        """The coordinator's answer, unless it keeps silent and the other brokers name another
-        one.
+        """Wait for the coordinator's answer; fail if it is silent and other brokers name another
+        coordinator.
         """
         asked = self._known.get((kind, key))
         loop = asyncio.get_running_loop()
@@ -134,8 +134,8 @@ class Coordinators:
                 elif looking is not None and looking.done():
                     if looking.exception() is None and looking.result() != asked:
                         raise BrokerConnectionError(
-                            f"{connection.address}: silent, and another broker coordinates "
-                            f"{kind.name.lower()} {key!r} now"
+                            f"{connection.address}: no answer, and another broker is now the "
+                            f"coordinator of {kind.name.lower()} {key!r}"
                         )
                     looking = None
         finally:
@@ -144,65 +144,63 @@ class Coordinators:
                 looking.cancel()
 
     async def connection(self, kind: CoordinatorType, key: str) -> Connection:
-        """A connection to the coordinator; one that can't be reached is looked for again, with
-        back-off, for ``request_timeout_ms``.
+        """Return a connection to the coordinator. One that can't be reached is looked up again,
+        with backoff, for ``request_timeout_ms``.
 
         Raises:
             KafkaError: as :meth:`request` does.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._config.request_timeout_ms / 1000
-        failures = 0
-        while True:
+        deadline = asyncio.get_running_loop().time() + self._config.request_timeout_ms / 1000
+
+        async def connect() -> Connection:
             try:
                 node = self._known.get((kind, key)) or await self._find(kind, key)
                 connection = await self._brokers.connection(node.node_id)
-                self.trouble = None
-                return connection
-            except (AuthenticationError, UnsupportedVersionError):
-                raise
             except KafkaError as error:
-                self.trouble = error
-                self.forget(kind, key)
-                if isinstance(error, BrokerError) and not error.code.retriable:
-                    raise
-                failures += 1
-                pause = self._backoff.seconds(failures)
-                if loop.time() + pause >= deadline:
-                    raise
-            await asyncio.sleep(pause)
+                if not isinstance(error, AuthenticationError | UnsupportedVersionError):
+                    self.trouble = error
+                    self.forget(kind, key)
+                raise
+            self.trouble = None
+            return connection
+
+        return await retry(
+            connect, self._backoff.seconds, is_retriable=is_retriable, deadline=deadline
+        )
 
     async def nodes(self, kind: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
-        """The node id of each one's coordinator; those that are not known are asked for together,
-        where brokers allow that (KIP-699).
+        """Return the node id of each coordinator. Unknown ones are looked up with one request if
+        the brokers support that (KIP-699).
 
         Raises:
-            KafkaError: as :meth:`request` does, but without trying again.
+            KafkaError: as :meth:`request` does, but without retries.
         """
         missing = [key for key in keys if (kind, key) not in self._known]
         if missing:
-            found = await self._brokers.ask_any(partial(_ask_for_coordinators, kind, missing))
+            found = await self._brokers.ask_any(partial(_find_coordinators, kind, missing))
             for key, node in found.items():
                 self._brokers.learn(node)
                 self._known[kind, key] = node
         return {key: self._known[kind, key].node_id for key in keys}
 
     async def _find(self, kind: CoordinatorType, key: str) -> Node:
-        node = (await self._brokers.ask_any(partial(_ask_for_coordinators, kind, [key])))[key]
+        node = (await self._brokers.ask_any(partial(_find_coordinators, kind, [key])))[key]
         self._brokers.learn(node)
         self._known[kind, key] = node
         log.debug("the coordinator of %s %r is broker %d at %s:%d", kind.name.lower(), key, *node)
         return node
 
 
-async def _ask_for_coordinators(
+async def _find_coordinators(
     kind: CoordinatorType, keys: Collection[str], connection: Connection
 ) -> dict[str, Node]:
     version = connection.pick_version(FindCoordinatorRequest)
     if version < _TRANSACTIONS_FROM and kind is not CoordinatorType.GROUP:
-        raise UnsupportedVersionError(f"{connection.address} is too old for transactions")
+        raise UnsupportedVersionError(
+            f"{connection.address} is too old for transactions; they need Kafka 0.11"
+        )
     if version < _SEVERAL_KEYS_FROM:
-        return {key: await _ask_for_one(kind, key, connection, version) for key in keys}
+        return {key: await _find_coordinator(kind, key, connection, version) for key in keys}
     reply = await connection.request(
         FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys)), version=version
     )
@@ -211,7 +209,7 @@ async def _ask_for_coordinators(
     for key in keys:
         if key not in told:
             raise ProtocolError(
-                f"{connection.address}: the answer to FindCoordinator leaves out {key!r}"
+                f"{connection.address}: the answer to FindCoordinator does not contain {key!r}"
             )
         found = told[key]
         _check(kind, key, found.error_code, found.error_message)
@@ -219,7 +217,7 @@ async def _ask_for_coordinators(
     return nodes
 
 
-async def _ask_for_one(
+async def _find_coordinator(
     kind: CoordinatorType, key: str, connection: Connection, version: int
 ) -> Node:
     reply = await connection.request(

@@ -1,4 +1,4 @@
-"""Keeps the cluster snapshot fresh: one refresh at a time, on age or on demand, without a storm."""
+"""Refreshes the metadata of a cluster: by age and on demand, one request at a time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,22 @@ log = logging.getLogger(__name__)
 
 
 class Metadata:
-    """The present snapshot and the task that refreshes it.
+    """The current snapshot of the cluster and the task that refreshes it.
 
     Args:
+        config: the settings.
+        brokers: the connections; their addresses are kept up to date.
+        rng: source of jitter.
         create_topics: whether asking for an unknown topic may create it
             (``allow.auto.create.topics``).
+
+    Attributes:
+        snapshot: brokers, topics and leaders.
+        last_error: why the last refresh failed; None if it succeeded.
+        refreshed_at: loop time of the last success.
+        want_all_topics: whether each refresh asks for all topics, as a pattern subscription needs.
+        on_update: called with each new snapshot.
+        on_fault: called if the task fails, so that there are no more updates.
     """
 
     def __init__(
@@ -39,48 +50,65 @@ class Metadata:
     ) -> None:
         self.snapshot = ClusterSnapshot()
         self.last_error: KafkaError | None = None
-        self.refreshed_at = 0.0  # loop time
+        self.refreshed_at = 0.0
+        self.want_all_topics = False
         self.on_update: Callable[[ClusterSnapshot], None] | None = None
-        self.want_all_topics = (
-            False  # each refresh asks for every topic there is: somebody reads by a pattern
-        )
-        self.on_fault: Callable[[KafkaError], None] | None = (
-            None  # the task has died: there will be no news any more
-        )
+        self.on_fault: Callable[[KafkaError], None] | None = None
         self._config = config
         self._brokers = brokers
+        self._connections = [brokers]
         self._create_topics = create_topics
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._last_used: dict[str, float] = {}
         self._failures = 0
         self._failing_since = 0.0
-        self._noted = False
-        self._earliest = 0.0
-        # What is asked for next: all topics, or only those of which nothing is known (KIP-526);
-        # thousands of others need not be told again then.
-        self._everything = False
-        self._everything_at = 0.0
-        self._wanted: dict[str, None] = {}
-        self._requested = asyncio.Event()
+        self._failure_logged = False
+        self._next_refresh_at = 0.0
+        # The next request asks for all topics that are in use, or only for new ones (KIP-526).
+        self._refresh_all = False
+        self._refreshed_all_at = 0.0
+        self._requested_topics: dict[str, None] = {}
+        self._wake = asyncio.Event()
         self._urgent = asyncio.Event()
         self._waiters: set[asyncio.Future[None]] = set()
-        self._attempts = 0
         self._task: asyncio.Task[None] | None = None
+        self._refresh_on_silence = False
 
-    def start(self) -> None:
-        """Begin to refresh on age and on demand."""
+    def start(
+        self,
+        on_update: Callable[[ClusterSnapshot], None] | None = None,
+        on_fault: Callable[[KafkaError], None] | None = None,
+    ) -> None:
+        """Start the task that refreshes by age and on demand.
+
+        Args:
+            on_update: called with each new snapshot.
+            on_fault: called if the task fails, so that there are no more updates.
+        """
+        self.on_update = on_update or self.on_update
+        self.on_fault = on_fault or self.on_fault
         self._task = asyncio.get_running_loop().create_task(
             self._refresh_always(), name="aioprod-metadata"
         )
         self._task.add_done_callback(self._ended)
 
+    def refresh_on_silence(self) -> None:
+        """Ask for the brokers whenever one is silent, so that requests to a broker that has left
+        the cluster fail. For clients that do without the task of :meth:`start`.
+        """
+        self._refresh_on_silence = True
+
+    def inform(self, brokers: Brokers) -> None:
+        """Keep the addresses of further connections up to date."""
+        self._connections.append(brokers)
+
     async def close(self) -> None:
-        """End the task; whoever waits for an update stops waiting."""
+        """End the task and all calls of :meth:`await_update`."""
         if self._task is not None:
             self._task.remove_done_callback(self._ended)
             self._task.cancel()
             await asyncio.wait([self._task], timeout=1)
-        self._tell_waiters()
+        self._wake_waiters()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         reason = (
@@ -90,51 +118,57 @@ class Metadata:
             log.error("the metadata task failed", exc_info=task.exception())
         if self.on_fault is not None:
             self.on_fault(
-                KafkaError(f"the client's metadata task {reason}; close it and make a new one")
+                KafkaError(f"the client's metadata task {reason}; close the client, make a new one")
             )
-        self._tell_waiters()
+        self._wake_waiters()
 
-    def _tell_waiters(self) -> None:
-        self._attempts += 1
+    def _wake_waiters(self) -> None:
+
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def touch(self, topic: str) -> None:
-        """Note that a topic is in use; a new one is asked for at once."""
+        """Mark a topic as in use. A new topic is asked for at once."""
         new = topic not in self._last_used
         self._last_used[topic] = asyncio.get_running_loop().time()
         if new:
             if not self._failures:
                 self._urgent.set()
-            self._wanted[topic] = None
-            self._requested.set()
+            self._requested_topics[topic] = None
+            self._wake.set()
 
     def request_topic(self, topic: str) -> int:
-        """Ask for one topic soon: at once where it is new, else not before the back-off; returns
-        the version that is present now.
+        """Request a refresh of one topic: at once if it is new, else after the backoff.
+
+        Returns:
+            The version of the current snapshot, for :meth:`await_update`.
         """
         self.touch(topic)
-        self._wanted[topic] = None
-        self._requested.set()
+        self._requested_topics[topic] = None
+        self._wake.set()
         return self.snapshot.version
 
     def request_update(self) -> int:
-        """Ask for a refresh of all topics soon (not before the back-off); returns the version that
-        is present now.
+        """Request a refresh of all topics in use, after the backoff.
+
+        Returns:
+            The version of the current snapshot, for :meth:`await_update`.
         """
-        self._everything = True
-        self._requested.set()
+        self._refresh_all = True
+        self._wake.set()
         return self.snapshot.version
 
     def broker_silent(self) -> None:
-        """Ask for a refresh, as a broker owes a reply: another one may lead its partitions now."""
-        if self._task is not None:
+        """Request a refresh, as a broker owes an answer: its partitions may have new leaders."""
+        if self._refresh_on_silence:
+            self._refresh_brokers()
+        elif self._task is not None:
             self.request_update()
 
     async def await_update(self, version: int) -> None:
-        """Wait for a snapshot newer than ``version``, for a failed try to get one, or for the end;
-        the caller sets the limit on time.
+        """Wait for a snapshot newer than ``version``, for a refresh that fails, or for
+        :meth:`close`. The caller sets the time limit.
         """
         if self.snapshot.version > version:
             return
@@ -148,39 +182,47 @@ class Metadata:
     async def _refresh_always(self) -> None:
         loop = asyncio.get_running_loop()
         max_age = self._config.metadata_max_age_ms / 1000
-        self._everything_at = loop.time()
+        self._refreshed_all_at = loop.time()
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._everything_at + max_age):
-                    await self._requested.wait()
-            # Wait out the back-off, but not when a topic is new.
-            if self._earliest > loop.time():
+                async with asyncio.timeout_at(self._refreshed_all_at + max_age):
+                    await self._wake.wait()
+            # A new topic does not wait for the backoff.
+            if self._next_refresh_at > loop.time():
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(self._earliest):
+                    async with asyncio.timeout_at(self._next_refresh_at):
                         await self._urgent.wait()
             self._urgent.clear()
             self._forget_idle(loop.time())
             await self._refresh_once(self._choose_topics(loop.time()))
 
+    def _refresh_brokers(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(
+                self._refresh_brokers_once(), name="aioprod-metadata-brokers"
+            )
+
+    async def _refresh_brokers_once(self) -> None:
+        with contextlib.suppress(KafkaError):
+            await self.refresh(())
+
     def _choose_topics(self, now: float) -> list[str]:
-        """What to ask for now. A flow of new topics can't hold up the others for longer than the
-        back-off.
-        """
-        age = now - self._everything_at
-        due = now >= self._earliest or age * 1000 >= self._config.retry_backoff_ms
+        """Return the topics to ask for now. New topics delay the others by the backoff at most."""
+        age = now - self._refreshed_all_at
+        due = now >= self._next_refresh_at or age * 1000 >= self._config.retry_backoff_ms
         if (
-            not self._wanted
-            or (self._everything and due)
+            not self._requested_topics
+            or (self._refresh_all and due)
             or age * 1000 >= self._config.metadata_max_age_ms
         ):
-            self._everything = False
-            self._everything_at = now
+            self._refresh_all = False
+            self._refreshed_all_at = now
             wanted = list(self._last_used)
         else:
-            wanted = list(self._wanted)
-        self._wanted.clear()
-        if not self._everything:
-            self._requested.clear()
+            wanted = list(self._requested_topics)
+        self._requested_topics.clear()
+        if not self._refresh_all:
+            self._wake.clear()
         return wanted
 
     async def _refresh_once(self, topics: list[str]) -> None:
@@ -196,29 +238,33 @@ class Metadata:
             ) * 1000 >= self._config.metadata_recovery_rebootstrap_trigger_ms:
                 self._failing_since = loop.time()
                 self._rebootstrap("no metadata for metadata_recovery_rebootstrap_trigger_ms")
-            # Which broker can't be reached is said where connections are made.
-            if not self._noted and not isinstance(error, BrokerConnectionError):
-                self._noted = True
-                log.warning("metadata refresh failed, trying on: %s", error)
+            # Connections log which broker can't be reached.
+            if not self._failure_logged and not isinstance(error, BrokerConnectionError):
+                self._failure_logged = True
+                log.warning("metadata refresh failed, retrying: %s", error)
             self.last_error = error
-            self._everything = True
-            self._requested.set()
-            self._earliest = loop.time() + self._backoff.seconds(self._failures)
+            self._refresh_all = True
+            self._wake.set()
+            self._next_refresh_at = loop.time() + self._backoff.seconds(self._failures)
         else:
-            if self._noted:
-                self._noted = False
-                log.info("metadata is fresh again after %d failed tries", self._failures)
+            if self._failure_logged:
+                self._failure_logged = False
+                log.info("metadata refreshed after %d failed attempts", self._failures)
             self._failures = 0
             self.last_error = None
-            self._earliest = loop.time() + self._config.retry_backoff_ms / 1000
-        self._tell_waiters()
+            self._next_refresh_at = loop.time() + self._config.retry_backoff_ms / 1000
+        self._wake_waiters()
 
     async def first(self, topics: Iterable[str], *limits: str) -> None:
-        """Ask for the first time, as a client starts; ``limits`` are settings: the longest counts.
+        """Refresh for the first time, when the client starts.
+
+        Args:
+            topics: the topics to ask for.
+            limits: names of settings; the largest value is the limit.
 
         Raises:
-            KafkaTimeoutError: no broker answered within the limit.
-            KafkaError: none can be asked.
+            KafkaTimeoutError: if no broker answers within the limit.
+            KafkaError: if no broker can be asked.
         """
         setting = max(limits, key=lambda name: float(getattr(self._config, name)))
         what = (
@@ -228,11 +274,13 @@ class Metadata:
             await self.refresh(topics)
 
     async def refresh(self, topics: Iterable[str] | None) -> ClusterSnapshot:
-        """Ask now for these topics, or for all that there are, and put the answer into the
-        snapshot.
+        """Ask for topics now and update the snapshot.
+
+        Args:
+            topics: the topics; all topics of the cluster if None.
 
         Raises:
-            KafkaError: no broker answers.
+            KafkaError: if no broker answers.
         """
         wanted = (
             None
@@ -246,10 +294,10 @@ class Metadata:
 
         address, reply = await self._brokers.ask_any(ask)
         if reply.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
-            self._rebootstrap("the broker asks for it")
+            self._rebootstrap(f"requested by {address}")
             raise BrokerError(ErrorCode.REBOOTSTRAP_REQUIRED, f"{address}: Metadata")
         if not reply.brokers:
-            raise ProtocolError(f"{address}: metadata without a broker")
+            raise ProtocolError(f"{address}: the metadata contains no broker")
         self.refreshed_at = asyncio.get_running_loop().time()
         self._replace(self.snapshot.updated(reply, () if wanted is None else self._last_used))
         return self.snapshot
@@ -257,22 +305,21 @@ class Metadata:
     def take_leaders(
         self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
     ) -> None:
-        """Take over leaders (node id, epoch) that a broker named in its answer to something else
-        (KIP-951).
-        """
+        """Update leaders (node id, epoch) from the answer to another request (KIP-951)."""
         snapshot = self.snapshot.with_leaders(leaders, nodes)
         if snapshot is not self.snapshot:
             self._replace(snapshot)
 
     def _replace(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot = snapshot
-        self._brokers.update_nodes(snapshot.nodes)
+        for brokers in self._connections:
+            brokers.update_nodes(snapshot.nodes)
         if self.on_update is not None:
             self.on_update(snapshot)
 
     def _rebootstrap(self, why: str) -> None:
         if self._config.metadata_recovery_strategy == "rebootstrap":
-            log.info("starting again from the bootstrap servers: %s", why)
+            log.info("connecting to the bootstrap servers again: %s", why)
             self._brokers.forget_nodes()
 
     def _forget_idle(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""The cluster at one moment. Never changed, only replaced: a reader can't see half an update."""
+"""The cluster at one moment. A snapshot never changes, so readers never see half an update."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from aioprod.protocol.messages.metadata import MetadataResponse, MetadataRespons
 from aioprod.types import TopicPartition
 
 _NO_ID = uuid.UUID(int=0)
-# A broker may leave out partitions for a moment. What keeps something for each number up to the
-# last must not be made to keep it for 2^31.
-_MOST_LEFT_OUT = 10_000
+# Brokers may omit partitions for a moment. The producer has a queue for each number up to the
+# highest, so that must not be 2^31.
+_MAX_OMITTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: its number, its leader's node id (-1: none now) and the leader's epoch (-1:
-    not told).
+    """A partition.
+
+    Attributes:
+        partition: the number.
+        leader: the node id of the leader; -1 if there is none.
+        leader_epoch: the epoch of the leader; -1 if unknown.
+        error: the broker's error code for the partition.
     """
 
     partition: int
@@ -32,8 +37,13 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic: partitions in order of their number, which may leave out some, and the broker's
-    error code for it.
+    """A topic.
+
+    Attributes:
+        name: the name.
+        topic_id: the id (KIP-516); zero if unknown.
+        partitions: in the order of their numbers; some numbers may be missing.
+        error: the broker's error code for the topic.
     """
 
     name: str
@@ -42,7 +52,7 @@ class TopicInfo:
     error: ErrorCode = ErrorCode.NONE
 
     def find(self, partition: int) -> PartitionInfo | None:
-        """The partition of this number, None where there is none."""
+        """Return the partition with this number, or None."""
         if (
             0 <= partition < len(self.partitions)
             and self.partitions[partition].partition == partition
@@ -53,10 +63,14 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Brokers and topics as last told.
+    """Brokers and topics as described by the last metadata.
 
     Attributes:
-        version: grows by one with each successful refresh; 0 before the first.
+        version: increases with each change; 0 before the first.
+        nodes: the brokers by node id.
+        topics: the topics by name.
+        controller_id: the node id of the controller; -1 if unknown.
+        cluster_id: the id of the cluster, if known.
     """
 
     version: int = 0
@@ -66,8 +80,8 @@ class ClusterSnapshot:
     cluster_id: str | None = None
 
     def find_leader(self, tp: TopicPartition) -> PartitionInfo | BrokerError | None:
-        """The partition, where it has a leader now; else why not, or None where nothing was told of
-        the topic yet.
+        """Return the partition if it has a leader, an error if it has none, or None if the topic is
+        unknown.
         """
         topic = self.topics.get(tp.topic)
         if topic is None:
@@ -87,8 +101,8 @@ class ClusterSnapshot:
         )
 
     def updated(self, reply: MetadataResponse, keep: Iterable[str]) -> ClusterSnapshot:
-        """The next snapshot: topics of the reply replace older ones, of the others those in
-        ``keep`` stay.
+        """Return the next snapshot: the topics of an answer, and those of ``keep`` that the answer
+        does not contain.
         """
         kept = set(keep)
         topics = {name: info for name, info in self.topics.items() if name in kept}
@@ -106,10 +120,10 @@ class ClusterSnapshot:
     def with_leaders(
         self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
     ) -> ClusterSnapshot:
-        """The next snapshot: partitions have these leaders (node id, epoch) where the epoch is
-        newer than the one known (KIP-951).
+        """Return the next snapshot, with those of the leaders (node id, epoch) whose epoch is newer
+        (KIP-951).
 
-        A leader that is neither known nor among ``nodes`` is left out.
+        A leader that is neither known nor in ``nodes`` is ignored.
         """
         known = {**self.nodes, **{node.node_id: node for node in nodes}}
         topics = dict(self.topics)
@@ -131,8 +145,7 @@ class ClusterSnapshot:
 
 def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInfo:
     assert topic.name is not None
-    # A topic that was deleted and made again starts its leader epochs anew, so only the same topic
-    # id is compared.
+    # A topic that is deleted and created again has a new id, and its leader epochs begin again.
     known = (
         {p.partition: p for p in old.partitions}
         if old is not None and old.topic_id == topic.topic_id
@@ -140,7 +153,7 @@ def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInf
     )
     partitions = []
     by_number = {told.partition_index: told for told in topic.partitions}
-    if by_number and not 0 <= min(by_number) <= max(by_number) < len(by_number) + _MOST_LEFT_OUT:
+    if by_number and not 0 <= min(by_number) <= max(by_number) < len(by_number) + _MAX_OMITTED:
         raise ProtocolError(
             f"metadata of topic {topic.name!r}: {len(by_number)} partitions, numbered from "
             f"{min(by_number)} to {max(by_number)}"

@@ -44,18 +44,15 @@ class Background:
         self._scheduler = scheduler
         self._started = False
 
-    async def open(self) -> None:
-        """Connect and get the metadata. :meth:`undo_open` follows if that fails."""
-        await self._connections.open(self._updates.topics())
-
-    async def undo_open(self) -> None:
-        """Close what :meth:`open` has opened."""
-        await self._connections.undo_open()
+    async def connect(self) -> None:
+        """Get the metadata of the topics that are read."""
+        topics = sorted(self._updates.topics())
+        await self._connections.metadata.first(topics, "default_api_timeout_ms")
 
     def start(self) -> None:
         """Begin to work, once the consumer is connected."""
         self._started = True
-        self._connections.start(self._updates.apply, self._scheduler.fail)
+        self._connections.metadata.start(self._updates.apply, self._scheduler.fail)
         self._membership.start()
         self._updates.apply(self._connections.metadata.snapshot)
         self._membership.subscription_changed()
@@ -77,7 +74,7 @@ class Background:
             await asyncio.wait(sessions, timeout=_END_SESSIONS_S)
 
     async def close(self) -> None:
-        """End all tasks and close all connections."""
+        """End all tasks and requests."""
         self._ready.close()
         await self._commits.close()
         if self._started:
@@ -85,4 +82,4 @@ class Background:
             await self._membership.close(asyncio.get_running_loop().time(), leave=False)
         self._scheduler.stop()
         await self._positions.close()
-        await self._connections.close()
+        self._connections.close()

@@ -147,9 +147,9 @@ class Consumer:
         await self.close()
 
     def __del__(self) -> None:
-        lifecycle = self.__dict__.get("_lifecycle")  # None if the settings were refused
-        if lifecycle is not None and not lifecycle.released:
-            lifecycle.home.forgotten(self, lifecycle.loss(), lifecycle.abandon)
+        if "_lifecycle" in self.__dict__:  # the settings were valid
+            lifecycle = self._lifecycle
+            lifecycle.runtime.dropped(self, lifecycle, lifecycle.loss())
 
     # -- records -----------------------------------------------------------------------------------
 

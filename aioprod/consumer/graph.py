@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from aioprod.cluster.client_ids import next_client_number
-from aioprod.cluster.home import Home
-from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.background import Background
 from aioprod.consumer.calls.commits import CommitCalls
@@ -39,9 +38,9 @@ from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import SubscriptionState
+from aioprod.errors import ConsumerClosedError, ConsumerStateError
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.metrics import ConsumerMetrics
-from aioprod.net.backoff import Backoff
 
 
 class Graph(NamedTuple):
@@ -67,24 +66,31 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     metrics = ConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
     interceptors = ConsumerInterceptorChain(config.interceptors)
     converter = RecordConverter(config, interceptors)
-    backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
 
     notifier, buffer = Notifier(), FetchBuffer()
     problems = Problems(notifier.notify)
     in_group = config.group_id is not None
     ready = ReadyRecords(buffer, metrics, notifier, problems, in_group=in_group)
-    run_state = RunState(clock, on_fault=ready.interrupt)
-    home = Home(f"consumer {config.client_id!r}")
-    home.on_fork = ready.clear
-    guard = CallGuard(home, run_state, ready, config.default_api_timeout_ms)
+    runtime = ClientRuntime(
+        config,
+        rng,
+        kind="consumer",
+        closed_error=ConsumerClosedError,
+        not_started_error=ConsumerStateError,
+        create_topics=config.allow_auto_create_topics,
+        on_change=lambda: connections.requests.brokers_changed(),
+        on_fork=ready.clear,
+    )
+    run_state = RunState(runtime, clock, on_fault=ready.interrupt)
+    guard = CallGuard(runtime.loop_binding, run_state, ready, config.default_api_timeout_ms)
 
     scheduler = Scheduler(notifier, on_fault=run_state.fail)
-    connections = Connections(config, rng, on_change=scheduler.wake)
-    metadata, requests = connections.metadata, connections.requests
+    connections = Connections(config, runtime, on_change=scheduler.wake)
+    metadata, requests, backoff = runtime.metadata, connections.requests, runtime.backoff
     subscription = SubscriptionState(scheduler.wake_all, ready.settle_partition, ready.drop)
     partitions = GroupPartitions(subscription, guard.listener_call)
     membership = _membership(
-        config, subscription, metadata, partitions, rng, ready.interrupt, interceptors.on_commit
+        config, subscription, runtime, partitions, ready.interrupt, interceptors.on_commit
     )
     positions = PositionFinder(
         config, metadata, subscription, requests, problems, backoff, membership, clock, scheduler
@@ -95,7 +101,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     fetcher = Fetcher(
         config, connections, subscription, buffer, problems, backoff, metrics, results, scheduler
     )
-    updates = MetadataUpdates(connections, subscription, problems, membership, scheduler)
+    updates = MetadataUpdates(metadata, subscription, problems, membership, scheduler)
     commits = CommitQueue(membership, config.default_api_timeout_ms)
     background = Background(
         guard, ready, connections, membership, commits, positions, fetcher, updates, scheduler
@@ -105,7 +111,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
         ready,
         subscription,
         Health(run_state, membership, problems),
-        Lifecycle(home, run_state, guard, background, converter, subscription, config.group_id),
+        Lifecycle(runtime, run_state, guard, background, converter, subscription, config.group_id),
         RecordCalls(
             config, guard, ready, notifier, scheduler, membership, subscription, problems, metrics
         ),
@@ -122,17 +128,16 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
 def _membership(
     config: ConsumerConfig,
     subscription: SubscriptionState,
-    metadata: Metadata,
+    runtime: ClientRuntime,
     partitions: GroupPartitions,
-    rng: random.Random,
     on_attention: Callable[[], None],
     on_commit: Callable[[Offsets], None],
 ) -> Membership:
     """The member that ``group_id`` and ``group_protocol`` ask for."""
     if config.group_id is None:
-        return NoGroup(config, subscription, metadata, partitions, on_attention)
+        return NoGroup(config, subscription, runtime.metadata, partitions, on_attention)
     member = ReconcilingMember if config.group_protocol == "consumer" else ClassicMember
-    return member(config, subscription, metadata, partitions, rng, on_attention, on_commit)
+    return member(config, subscription, runtime, partitions, on_attention, on_commit)
 
 
 def client_id(group_id: str | None) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
-from aioprod.consumer.connections import Connections
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.scheduler import Scheduler
@@ -18,14 +18,13 @@ class MetadataUpdates:
 
     def __init__(
         self,
-        connections: Connections,
+        metadata: Metadata,
         subscription: SubscriptionState,
         problems: Problems,
         membership: Membership,
         scheduler: Scheduler,
     ) -> None:
-        self._connections = connections
-        self._metadata = connections.metadata
+        self._metadata = metadata
         self._subscription = subscription
         self._problems = problems
         self._membership = membership
@@ -38,7 +37,6 @@ class MetadataUpdates:
 
     def apply(self, snapshot: ClusterSnapshot) -> None:
         """Take over a snapshot. Partitions that only lacked a leader are read without a pause."""
-        self._connections.update_nodes(snapshot)
         before, self._snapshot = self._snapshot, snapshot
         for state in self._subscription.partitions.values():
             if isinstance(snapshot.find_leader(state.tp), PartitionInfo) and not isinstance(

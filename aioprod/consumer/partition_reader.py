@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aioprod.cluster.client import ClusterClient
+from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.aborted import AbortedBatches
@@ -38,12 +39,14 @@ from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import Record, read_batch_records
 from aioprod.types import TopicPartition
 
+T = TypeVar("T")
+
 LATEST = LATEST_TIMESTAMP
 EARLIEST = EARLIEST_TIMESTAMP
 
-# A topic that was made a moment ago may not be known to every broker yet; one that does not exist
-# should not cost the whole limit.
+# Not every broker knows a new topic yet; one that does not exist does not cost the whole limit.
 _UNKNOWN_TOPIC_LIMIT_S = 5.0
+_UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
 _LIMIT_NAME = "default.api.timeout.ms"
 
 
@@ -111,12 +114,9 @@ class FetchedRecords:
         found: list[Record] = []
         for header, place in self.batches:
             records = read_batch_records(self.data, place, header)
-            inside = header.base_offset >= self.start and header.last_offset < self.end
-            found += (
-                records
-                if inside
-                else [record for record in records if self.start <= record.offset < self.end]
-            )
+            if header.base_offset < self.start or header.last_offset >= self.end:
+                records = [each for each in records if self.start <= each.offset < self.end]
+            found += records
         return found
 
 
@@ -130,26 +130,19 @@ async def partitions_of(
         BrokerError: a topic does not exist (after a few tries) or may not be read.
     """
     names = sorted(set(topics))
-    retry = _Retry(client, limit_s)
-    async with retry.limited(f"partitions of {', '.join(names)}"):
-        while True:
-            snapshot = await client.refresh_topics(names)
-            bad = next(
-                (
-                    (name, snapshot.topics[name].error)
-                    for name in names
-                    if snapshot.topics[name].error
-                ),
-                None,
-            )
-            if bad is None:
-                return [
-                    TopicPartition(name, info.partition)
-                    for name in names
-                    for info in snapshot.topics[name].partitions
-                ]
-            name, code = bad
-            await retry.pause(BrokerError(code, f"topic {name}"))
+
+    async def attempt() -> list[TopicPartition]:
+        snapshot = await client.refresh_topics(names)
+        for name in names:
+            if code := snapshot.topics[name].error:
+                raise BrokerError(code, f"topic {name}")
+        return [
+            TopicPartition(name, info.partition)
+            for name in names
+            for info in snapshot.topics[name].partitions
+        ]
+
+    return await _retry(client, attempt, limit_s, f"partitions of {', '.join(names)}")
 
 
 async def list_offsets(
@@ -164,7 +157,7 @@ async def list_offsets(
     Args:
         client: a started client.
         timestamps: per partition -1 for the end of the log, -2 for its beginning, or milliseconds
-            since 1970 for the first record at or after that time (-1 in the answer where there is
+            since 1970 for the first record at or after that time (-1 in the answer if there is
             none).
         isolation_level: with ``read_committed`` the end is that of the last finished transaction.
         retry_limit_ms: limit on all tries together (``default.api.timeout.ms``).
@@ -174,20 +167,21 @@ async def list_offsets(
         BrokerConnectionError, RequestTimedOutError: no leader answered within the limit.
     """
     found: dict[TopicPartition, int] = {}
-    missing = dict(timestamps)
-    retry = _Retry(client, retry_limit_ms / 1000)
-    async with retry.limited("looking up offsets"):
-        while missing:
-            try:
-                leaders = await _leaders(client, missing)
-                failure = await _list_offsets_once(
-                    client, leaders, missing, ISOLATION_LEVELS[isolation_level], found
-                )
-            except KafkaError as error:
-                failure = error
-            missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in found}
-            if failure is not None:
-                await retry.pause(failure)
+
+    async def attempt() -> None:
+        missing = {tp: at for tp, at in timestamps.items() if tp not in found}
+        failure = await _list_offsets_once(
+            client,
+            await _leaders(client, missing),
+            missing,
+            ISOLATION_LEVELS[isolation_level],
+            found,
+        )
+        if failure is not None:
+            raise failure
+
+    if timestamps:
+        await _retry(client, attempt, retry_limit_ms / 1000, "looking up offsets")
     return found
 
 
@@ -202,7 +196,7 @@ class PartitionReader:
         settings: how to fetch.
 
     Iterate over it with ``async for``; each item is one reply's `FetchedRecords`. Leader moves,
-    lost connections and time-outs are retried with back-off; the limits are ``retry_limit_ms`` for
+    lost connections and timeouts are retried with backoff; the limits are ``retry_limit_ms`` for
     one try, and as much for all tries since the first that failed.
 
     Raises (while iterating):
@@ -227,29 +221,34 @@ class PartitionReader:
         self._client = client
         self._settings = settings or FetchSettings()
         self._leader: PartitionInfo | None = None
-        self._retry = _Retry(client, self._settings.retry_limit_ms / 1000)
+        self._backoff = _backoff(client)
+        self._patience = _Patience(self._settings.retry_limit_ms / 1000)
 
     async def __aiter__(self) -> AsyncIterator[FetchedRecords]:
         while self.end is None or self.position < self.end:
-            try:
-                async with TimeLimit(
-                    self._settings.retry_limit_ms,
-                    self._doing(),
-                    _LIMIT_NAME,
-                    error_type=RequestTimedOutError,
-                ):
-                    data = await self._fetch()
-            except KafkaError as error:
-                self._leader = None
-                await self._retry.pause(error)
-                continue
+            data = await retry(
+                self._attempt, self._backoff.seconds, is_retriable=self._patience.is_retriable
+            )
             fetched = self._take(data)
             if fetched is not None:
-                self._retry.reset()
+                self._patience.reset()
                 if fetched.batches:
                     yield fetched
             elif self.end is not None:
                 self._check_patience(data)
+
+    async def _attempt(self) -> PartitionData:
+        try:
+            async with TimeLimit(
+                self._settings.retry_limit_ms,
+                self._doing(),
+                _LIMIT_NAME,
+                error_type=RequestTimedOutError,
+            ):
+                return await self._fetch()
+        except KafkaError:
+            self._leader = None
+            raise
 
     async def _fetch(self) -> PartitionData:
         """One reply for this partition, without an error code."""
@@ -328,10 +327,10 @@ class PartitionReader:
 
     def _check_patience(self, data: PartitionData) -> None:
         """An empty reply is normal at the end of the log, but a given end must be reached."""
-        if self._retry.exhausted():
+        if self._patience.exhausted():
             raise RequestTimedOutError(
                 f"{_name(self.partition)}: no records from offset {self.position} (to read "
-                f"up to {self.end}) for {self._retry.limit_s:.0f} s; "
+                f"up to {self.end}) for {self._patience.limit_s:.0f} s; "
                 f"the log ends at {data.high_watermark}, its finished transactions at "
                 f"{data.last_stable_offset}"
             )
@@ -350,53 +349,48 @@ class PartitionReader:
         )
 
 
-class _Retry:
-    """Pauses between tries, and the limit on trying without progress."""
+class _Patience:
+    """The time for which errors and empty answers without progress are accepted."""
 
-    def __init__(self, client: ClusterClient, limit_s: float) -> None:
+    def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._backoff = Backoff(
-            client.config.retry_backoff_ms, client.config.retry_backoff_max_ms, random.Random()
-        )
-        self._failures = 0
         self._since: float | None = None
-        self._last: KafkaError | None = None
-        self._deadline = float("inf")
-
-    def limited(self, what: str) -> AbstractAsyncContextManager[None]:
-        """End what is in the block when the limit has passed."""
-        self._deadline = asyncio.get_running_loop().time() + self.limit_s
-        return TimeLimit(
-            self.limit_s * 1000, what, _LIMIT_NAME, lambda: self._last, RequestTimedOutError
-        )
 
     def reset(self) -> None:
-        self._failures = 0
+        """Note progress."""
         self._since = None
 
     def exhausted(self) -> bool:
         """Whether the limit has passed since the first call after progress."""
+        return self._elapsed_s() >= self.limit_s
+
+    def is_retriable(self, error: KafkaError) -> bool:
+        """Whether another attempt may succeed and there is time for it."""
+        unknown = isinstance(error, BrokerError) and error.code in _UNKNOWN_TOPIC
+        limit_s = min(self.limit_s, _UNKNOWN_TOPIC_LIMIT_S) if unknown else self.limit_s
+        return self._elapsed_s() < limit_s and _retriable(error)
+
+    def _elapsed_s(self) -> float:
         now = asyncio.get_running_loop().time()
         if self._since is None:
             self._since = now
-        return now - self._since >= self.limit_s
+        return now - self._since
 
-    async def pause(self, error: KafkaError) -> None:
-        """Wait before the next try, or raise the error where another try is of no use."""
-        unknown = isinstance(error, BrokerError) and error.code in (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.UNKNOWN_TOPIC_ID,
-        )
-        exhausted = self.exhausted()
-        assert self._since is not None
-        now = asyncio.get_running_loop().time()
-        self._failures += 1
-        self._last = error
-        pause = self._backoff.seconds(self._failures)
-        hopeless = unknown and now - self._since >= _UNKNOWN_TOPIC_LIMIT_S
-        if exhausted or hopeless or not _retriable(error) or now + pause >= self._deadline:
-            raise error
-        await asyncio.sleep(pause)
+
+async def _retry(
+    client: ClusterClient, attempt: Callable[[], Awaitable[T]], limit_s: float, what: str
+) -> T:
+    return await retry(
+        attempt,
+        _backoff(client).seconds,
+        is_retriable=_Patience(limit_s).is_retriable,
+        limit=RetryLimit(limit_s * 1000, what, _LIMIT_NAME, RequestTimedOutError),
+    )
+
+
+def _backoff(client: ClusterClient) -> Backoff:
+    config = client.config
+    return Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
 
 
 def _retriable(error: KafkaError) -> bool:

@@ -1,1 +1,1 @@
-"""Connections to brokers: asyncio streams, correlation ids, time-outs."""
+"""Connections to brokers: asyncio streams, correlation ids, timeouts."""

@@ -1,7 +1,7 @@
-"""A client proves who it is: SaslHandshake, then SaslAuthenticate until both sides are content.
+"""The login of a client: SaslHandshake, then SaslAuthenticate until both sides are authenticated.
 
-What is secret stays out of the frames that an error passes through: some tools print a traceback
-with its local variables.
+Secrets stay out of the stack frames that an error passes through: some tools print a traceback with
+its local variables.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from aioprod.protocol.sasl.scram import ScramClient
 from aioprod.types import OAuthToken, TokenProvider
 from aioprod.user_code import is_cancelled, surface
 
-# From version 1 on the exchange goes in SaslAuthenticate requests; before (Kafka 0.10) it went in
-# bare bytes.
+# From version 1 on, the client sends SaslAuthenticate requests; before (Kafka 0.10) bytes without a
+# header.
 _HANDSHAKE_VERSION = 1
 
-# Which secrets were warned of, and for which servers.
+# Secrets and servers for which the warning was logged.
 _warned: set[tuple[str, str]] = set()
 
 log = logging.getLogger(__name__)
 
 
 async def new_mechanism(config: ClientConfig) -> ClientMechanism:
-    """Make what can log in once; asks the token provider for a token where there is one.
+    """Prepare one login; get a token if there is a token provider.
 
     Raises:
-        AuthenticationError: the token provider failed, or gave nothing within
+        AuthenticationError: if the token provider fails, or returns nothing within
             ``request_timeout_ms``.
     """
     _warn_if_readable(config)
@@ -55,7 +55,7 @@ async def new_mechanism(config: ClientConfig) -> ClientMechanism:
     try:
         return _mechanism(config, token)
     except Exception as error:
-        fault = _told(error)
+        fault = _safe_text(error)
     raise AuthenticationError(
         f"{'sasl_mechanism' if token is None else 'sasl_oauth_token_provider'}: {fault}"
     )
@@ -72,21 +72,21 @@ def _mechanism(config: ClientConfig, token: OAuthToken | None) -> ClientMechanis
 
 
 def _warn_if_readable(config: ClientConfig) -> None:
-    """Warn of a secret that goes out unencrypted: once in a process for each cluster."""
+    """Warn of a secret that is sent unencrypted, once for each cluster."""
     secret = READABLE_SECRETS.get(config.sasl_mechanism or "")
     servers = ",".join(config.bootstrap_servers)
     if secret is None or config.uses_tls or (secret, servers) in _warned:
         return
     _warned.add((secret, servers))
     log.warning(
-        "the %s goes to %s unencrypted (sasl_mechanism=%r, security_protocol=%r): "
+        "the %s is sent to %s unencrypted (sasl_mechanism=%r, security_protocol=%r): "
         "use security_protocol='SASL_SSL'",
         secret, servers, config.sasl_mechanism, config.security_protocol,
     )  # fmt: skip
 
 
-def _told(error: Exception) -> str:
-    """What may be said of an error: the text of any but this library's own may hold secrets."""
+def _safe_text(error: Exception) -> str:
+    """Return a text for an error. The text of foreign errors may contain secrets."""
     if isinstance(error, KafkaError):
         return str(error)
     return f"credentials of a wrong type or encoding ({type(error).__name__})"
@@ -98,14 +98,13 @@ async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
             answer = await _call(provider)
     except TimeoutError as error:
         raise AuthenticationError(
-            f"sasl_oauth_token_provider gave no token within request_timeout_ms={limit_ms}"
+            f"sasl_oauth_token_provider returned no token within request_timeout_ms={limit_ms}"
         ) from error
     except BaseException as error:
         if _is_end_of_caller(error):
             raise
         surface(error)
-        # Its text may hold secrets of the identity provider; it is in the traceback of the cause
-        # for whoever looks at that.
+        # Its text may contain secrets of the identity provider; only the cause has it.
         raise AuthenticationError(
             f"sasl_oauth_token_provider failed with {type(error).__name__}"
         ) from error
@@ -115,9 +114,9 @@ async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
 
 
 async def _call(provider: TokenProvider) -> OAuthToken | str:
-    """The token, or what the provider must do.
+    """Return the token, or what the provider must do instead.
 
-    Not an error: what the provider gave in place of an OAuthToken may be the bare token.
+    Raises no error: its frame would hold what the provider returned, perhaps the token as text.
     """
     answer = provider()
     if not inspect.isawaitable(answer):
@@ -129,28 +128,31 @@ async def _call(provider: TokenProvider) -> OAuthToken | str:
 
 
 def _is_end_of_caller(error: BaseException) -> bool:
-    """Whether the caller is cancelled, or its coroutine is being closed."""
+    """Return whether the caller is cancelled, or its coroutine is closed."""
     if isinstance(error, asyncio.CancelledError):
         return is_cancelled()
-    # Python raises GeneratorExit in the frame of the coroutine itself, users' code in one below it.
+    # Python raises GeneratorExit in the coroutine's own frame, users' code in one below it.
     raised = error.__traceback__
     return isinstance(error, GeneratorExit) and raised is not None and raised.tb_next is None
 
 
 async def authenticate(connection: Connection, mechanism: ClientMechanism, timeout_ms: int) -> int:
-    """Log in; goes past :meth:`Connection.hold`. Each reply may take ``timeout_ms``.
+    """Log in, also while :meth:`Connection.hold` holds other requests.
+
+    Args:
+        timeout_ms: for each reply, in milliseconds.
 
     Returns:
-        How long the session lasts, in milliseconds; 0: as long as the connection.
+        The lifetime of the session in milliseconds; 0: it does not expire.
 
     Raises:
-        AuthenticationError: the broker refuses, with its reason, or is not who it should be.
-        BrokerConnectionError, RequestTimedOutError: the connection is over.
-        UnsupportedVersionError: the broker is older than Kafka 1.0.
+        AuthenticationError: if the broker refuses the login, or fails to authenticate itself.
+        BrokerConnectionError, RequestTimedOutError: if the connection is over.
+        UnsupportedVersionError: if the broker is older than Kafka 1.0.
     """
     connection.pick_version(SaslAuthenticateRequest)
     await _choose(connection, mechanism, timeout_ms)
-    pending = _say(connection, mechanism, None, timeout_ms)
+    pending = _send_response(connection, mechanism, None, timeout_ms)
     lifetime_ms = 0
     while pending is not None:
         reply = cast(SaslAuthenticateResponse, await pending)
@@ -161,21 +163,22 @@ async def authenticate(connection: Connection, mechanism: ClientMechanism, timeo
                 reply.error_message or ErrorCode.of(reply.error_code).description,
             )
         lifetime_ms = reply.session_lifetime_ms
-        pending = _say(connection, mechanism, reply.auth_bytes, timeout_ms)
+        pending = _send_response(connection, mechanism, reply.auth_bytes, timeout_ms)
     return lifetime_ms
 
 
-def _say(
+def _send_response(
     connection: Connection, mechanism: ClientMechanism, challenge: bytes | None, timeout_ms: int
 ) -> asyncio.Future[Message] | None:
-    """Send what the mechanism has to say, first or to a challenge; None where it is content.
+    """Send the mechanism's first message or its response to a challenge; None if it is complete.
 
-    Any error becomes an AuthenticationError.
+    Raises:
+        AuthenticationError: for any error.
     """
     try:
         return _send_next(connection, mechanism, challenge, timeout_ms)
     except Exception as error:
-        fault = _told(error)
+        fault = _safe_text(error)
     raise _refusal(connection, mechanism, fault)
 
 
@@ -187,8 +190,8 @@ def _send_next(
 
 
 def _send(connection: Connection, message: bytes, timeout_ms: int) -> asyncio.Future[Message]:
-    # Not by Connection.request: that waits for the reply, and a time-out would pass through a frame
-    # that holds the message.
+    # Not Connection.request: it waits for the reply, and a timeout would pass through its frame,
+    # which holds the message.
     version = connection.pick_version(SaslAuthenticateRequest)
     correlation_id = connection.next_correlation_id()
     frame = encode_request(
@@ -216,12 +219,11 @@ async def _choose(connection: Connection, mechanism: ClientMechanism, timeout_ms
         offered = ", ".join(reply.mechanisms) or "none"
         raise AuthenticationError(
             f"{connection.address}: the broker does not offer "
-            f"sasl_mechanism={mechanism.name!r} there, but {offered}"
+            f"sasl_mechanism={mechanism.name!r} on this port, but {offered}"
         )
     if code == ErrorCode.ILLEGAL_SASL_STATE:
         raise AuthenticationError(
-            f"{connection.address}: this listener does not use SASL; is its "
-            "security_protocol another one?"
+            f"{connection.address}: this port does not use SASL; check security_protocol"
         )
     if code:
         raise AuthenticationError(

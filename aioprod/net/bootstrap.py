@@ -1,4 +1,4 @@
-"""Where a client begins: the bootstrap servers, and the one connection to any of them."""
+"""The bootstrap servers, and the one connection to any of them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class BootstrapServers:
         link.failures = 0
         if self._closed:
             await connection.close()
-            raise BrokerConnectionError("client is closed")
+            raise BrokerConnectionError("the client is closed")
         if (old := self.connection) is not None:
             if not old.silent:
                 await connection.close()
@@ -138,12 +138,14 @@ class BootstrapServers:
 
 
 async def bootstrap_addresses(config: ClientConfig) -> list[tuple[str, int]]:
-    """Hosts and ports; with ``client_dns_lookup="resolve_canonical_bootstrap_servers_only"`` one
-    per address behind a name, by its canonical name.
+    """Return hosts and ports of the bootstrap servers.
+
+    With ``client_dns_lookup="resolve_canonical_bootstrap_servers_only"``, a host name stands for
+    each of its addresses, by their canonical names.
     """
     given = [split_address(address) for address in config.bootstrap_servers]
     if config.client_dns_lookup == "use_all_dns_ips":
-        return given  # a connection tries all of them
+        return given  # connecting tries all addresses of a name
     found: dict[tuple[str, int], None] = {}
     for host, port in given:
         for name in await _canonical_names(host, port):
@@ -160,4 +162,4 @@ async def _canonical_names(host: str, port: int) -> list[str]:
             for *_, address in addresses
         ]
     except Exception:
-        return [host]  # connecting to it will say what is wrong
+        return [host]  # connecting to it raises an error with the reason

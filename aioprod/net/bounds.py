@@ -1,8 +1,8 @@
 """Bounds on what a broker may ask of a client, and the limit on a call that waits for brokers.
 
-A broker names pauses, intervals, session lifetimes and sizes. Each is taken within bounds: a faulty
-or hostile server can neither stop a client for days nor have it flood the network, nor fill its
-memory before the login.
+Brokers send pauses, intervals, session lifetimes and sizes. Each is used within bounds: a faulty or
+hostile server can't stop a client for days, make it flood the network, or fill its memory before
+the login.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from types import TracebackType
 
 from aioprod.errors import KafkaError, KafkaTimeoutError
 
-#: Longest pause that is kept for ``throttle_time_ms`` (KIP-219). Kafka's
-#: ``default.api.timeout.ms``: no call waits longer by default.
+#: Longest pause for ``throttle_time_ms`` (KIP-219). Equal to the default of Kafka's
+#: ``default.api.timeout.ms``: no call waits longer.
 MAX_THROTTLE_MS = 60_000
-#: Largest reply. A broker keeps to ``fetch.max.bytes``, 55 MB by default; more can only be garbage.
+#: Largest reply. Brokers respect ``fetch.max.bytes``, 55 MB by default, so more is not valid.
 MAX_REPLY_BYTES = 512 * 1024 * 1024
-#: Largest reply before the login is complete. Real ones (ApiVersions, SaslHandshake,
+#: Largest reply before the login is complete. Valid ones (ApiVersions, SaslHandshake,
 #: SaslAuthenticate) have a few KiB.
 MAX_REPLY_BYTES_BEFORE_LOGIN = 1024 * 1024
 #: Bounds of the pause between two logins on one connection (``session_lifetime_ms``, KIP-368).
@@ -30,22 +30,22 @@ MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS = 100, 60_000
 
 
 def bounded(asked_ms: int, shortest_ms: int, longest_ms: int) -> float:
-    """The seconds that a broker asks for in milliseconds, at least and at most so many."""
+    """Return milliseconds that a broker asks for as seconds, within bounds."""
     return min(max(asked_ms, shortest_ms), longest_ms) / 1000
 
 
 class TimeLimit(AbstractAsyncContextManager[None]):
-    """Ends what is in its ``async with`` block after ``limit_ms``.
+    """Cancels its ``async with`` block after ``limit_ms``.
 
-    Not an asynchronous generator: of these the event loop keeps those that are not freed yet, which
-    would make the steps of a simulation depend on the garbage collector.
+    Not an asynchronous generator: the event loop tracks those until they are freed, so the steps of
+    a simulation would depend on the garbage collector.
 
     Args:
         what, setting: name the call and its limit in the error.
-        trouble: tells what did not work last, for the error.
+        trouble: returns the last problem, for the error.
 
-    Raises (as the block ends):
-        KafkaTimeoutError: the limit has passed; of type ``error_type``.
+    Raises:
+        KafkaTimeoutError: when the block ends, if the limit has passed; of type ``error_type``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TimeLimit(AbstractAsyncContextManager[None]):
     ) -> None:
         try:
             await self._scope.__aexit__(kind, error, trace)
-        except TimeoutError:  # what the block itself raises is not raised here
+        except TimeoutError:  # not one that the block itself raises
             cause = self._trouble()
             what, setting = self._name
             why = f"; the last problem: {cause}" if cause is not None else ""

@@ -1,4 +1,4 @@
-"""The brokers of a cluster and the one connection kept to each."""
+"""The brokers of a cluster, with one connection to each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Node(NamedTuple):
-    """A broker: its id and where it listens."""
+    """A broker: its id, and the address at which it listens."""
 
     node_id: int
     host: str
@@ -39,7 +39,7 @@ class Node(NamedTuple):
 
 
 class Brokers:
-    """Connections by node id, opened on demand and shared; a dead node never delays another.
+    """Connections by node id, opened on demand and shared. A dead node never delays another.
 
     Args:
         config: timeouts and backoff.
@@ -78,8 +78,8 @@ class Brokers:
         self._bootstrap.open()
 
     def update_nodes(self, nodes: Mapping[int, Node]) -> None:
-        """Take over the cluster's present brokers; connections to those that moved or left are
-        closed.
+        """Take over the cluster's current brokers, and close connections to those that moved or
+        left.
         """
         for node_id, old in self._nodes.items():
             if nodes.get(node_id) != old:
@@ -90,52 +90,50 @@ class Brokers:
         self._nodes = dict(nodes)
 
     def learn(self, node: Node) -> None:
-        """Take over one broker that another answer than metadata named, such as a group's
-        coordinator.
-        """
+        """Add one broker that is not known from metadata yet, such as a group's coordinator."""
         if self._nodes.get(node.node_id) != node:
             self.update_nodes({**self._nodes, node.node_id: node})
 
     def forget_nodes(self) -> None:
-        """Forget all brokers but the bootstrap servers, whose names are looked up anew (KIP-899,
-        KIP-1102).
-        """
+        """Forget all brokers, and start again from the bootstrap servers (KIP-899, KIP-1102)."""
         self.update_nodes({})
         self._bootstrap.abort("starting again from the bootstrap servers")
 
     def knows(self, node_id: int) -> bool:
-        """Whether a node is in the cluster, as far as was told."""
+        """Return whether a node is in the cluster, by the latest metadata."""
         return node_id in self._nodes
 
     @property
     def connected(self) -> int:
-        """How many connections there are."""
+        """The number of open connections."""
         return sum(link.connection is not None for link in self._links.values()) + (
             self._bootstrap.connection is not None
         )
 
     def live(self, node_id: int) -> Connection | None:
-        """The open connection to a node, if there is one now."""
+        """Return the open connection to a node, if there is one now."""
         link = self._links.get(node_id)
         return link.connection if link is not None else None
 
     def connecting(self, node_id: int) -> bool:
-        """Whether a connection to a node is being made."""
+        """Return whether a connection to a node is being opened."""
         link = self._links.get(node_id)
         return link is not None and link.connecting is not None
 
     def retry_at(self, node_id: int) -> float:
-        """Loop time before which no new try to connect is made."""
+        """Return the loop time before which no attempt to connect is made."""
         link = self._links.get(node_id)
         return link.retry_at if link is not None else 0.0
 
     def last_error(self, node_id: int) -> KafkaError | None:
-        """Why the node could not be reached the last time, or why its connection broke."""
+        """Return why the last attempt to connect failed, or why the connection broke."""
         link = self._links.get(node_id)
         return link.last_error if link is not None else None
 
     def start_connecting(self, node_id: int) -> None:
-        """Begin to connect, if that is due and not under way; ``on_change`` tells of the end."""
+        """Begin to connect, unless that is under way or the backoff is not over; ``on_change`` is
+        called at the end.
+        """
         link = self._links.setdefault(node_id, BrokerLink())
         node = self._nodes.get(node_id)
         if (
@@ -149,16 +147,16 @@ class Brokers:
         link.connecting = asyncio.get_running_loop().create_task(
             self._connect(node, link), name=f"aioprod-connect-{node_id}"
         )
-        # Nobody may be waiting; a failure is kept in the link.
+        # The link keeps the failure; asyncio would log it if no task waits.
         link.connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def connection(self, node_id: int) -> Connection:
-        """The connection to a node, opened if need be.
+        """Return the connection to a node; open it if necessary.
 
         Raises:
-            BrokerConnectionError: it can't be reached, or is unknown.
-            AuthenticationError: it refuses this client; until the next try is due
-                (``reconnect_backoff_max_ms``) at once, without asking it.
+            BrokerConnectionError: if the node can't be reached, or is not known.
+            AuthenticationError: if the broker refuses this client. Raised again without an attempt
+                to connect for the next ``reconnect_backoff_max_ms``.
         """
         live = self.live(node_id)
         if live is not None:
@@ -181,28 +179,30 @@ class Brokers:
         if link.connection is not None:
             return link.connection
         assert link.connecting is not None
-        # Others may wait for the same connection: cancelling one who waits does not cancel it.
+        # Several tasks may wait for the same connection, so cancelling one does not cancel it.
         connecting = link.connecting
         await asyncio.wait([connecting])
         if connecting.cancelled():
             raise BrokerConnectionError(
-                f"broker {node_id}: it moved or left, or the client was closed, while connecting"
+                f"broker {node_id}: moved or left the cluster, or the client was closed, while "
+                "connecting"
             )
         return connecting.result()
 
-    async def ask_any(self, conversation: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
-        """What a conversation with any broker comes to. One that hesitates does not hold it up:
-        after a quarter of a second another is asked too.
+    async def ask_any(self, ask: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+        """Ask any broker, and return the first answer. If a broker does not answer within a quarter
+        of a second, another is asked too.
 
-        Connecting to the first waits as :meth:`any` does, then all answers have
+        Connecting to the first takes as long as :meth:`any` does; after that, the limit is
         ``request_timeout_ms``.
 
         Args:
-            conversation: gets a connection; may be begun several times, so it must do no harm then.
+            ask: sends requests on the given connection. It may run several times at once, so its
+                requests must be idempotent.
 
         Raises:
-            RequestTimedOutError: none has answered by then.
-            KafkaError: as :meth:`any` does, or what ``conversation`` raises.
+            RequestTimedOutError: if the limit has passed.
+            KafkaError: that :meth:`any` or ``ask`` raises.
         """
         asked = [await self.any()]
         looking = False
@@ -216,13 +216,13 @@ class Brokers:
                 looking = False
             if connection in asked:
                 raise BrokerConnectionError(
-                    f"{connection.address}: no answer, and there is no other broker to ask"
+                    f"{connection.address}: no answer, and no other broker can be asked"
                 )
             asked.append(connection)
-            return await conversation(connection)
+            return await ask(connection)
 
-        # A silent bootstrap server is asked again on a fresh connection each second, so no single
-        # request reaches its own limit.
+        # A silent bootstrap server is asked again on a new connection each second, so no single
+        # request reaches its own timeout.
         limit_ms = self._config.request_timeout_ms
         servers = ", ".join(self._config.bootstrap_servers)
         async with TimeLimit(
@@ -231,24 +231,23 @@ class Brokers:
             "request_timeout_ms",
             error_type=RequestTimedOutError,
         ):
-            return await first_answer(
-                conversation(asked[0]), ask_another, lambda: not looking, HESITATION_S
-            )
+            return await first_answer(ask(asked[0]), ask_another, lambda: not looking, HESITATION_S)
 
     async def any(self, avoid: Collection[Connection] = ()) -> Connection:
-        """A connection to any broker: the least loaded open one that does not hesitate, else a new
-        one, from the bootstrap addresses at the last.
+        """Return a connection to any broker: the least loaded open one that answers promptly, else
+        a new one; to the bootstrap servers last.
 
-        Waits no longer than one try to connect to each: ``socket_connection_setup_timeout_ms``,
-        growing to ``socket_connection_setup_timeout_max_ms``, for the connection and again for
-        ApiVersions, and ``request_timeout_ms`` for each step of a login.
+        Makes one attempt for each address. It may take ``socket_connection_setup_timeout_ms``
+        (growing to ``socket_connection_setup_timeout_max_ms``) for the connection and again for
+        ApiVersions, and ``request_timeout_ms`` for each step of the login.
 
         Args:
-            avoid: connections that are taken only where there is no other.
+            avoid: connections to return only if there is no other.
 
         Raises:
-            BrokerConnectionError: none answers; the message names each address and why.
-            AuthenticationError: none takes this client, and at least one refuses it.
+            BrokerConnectionError: if no broker answers; the message names each address and the
+                reason.
+            AuthenticationError: if no broker accepts this client, and at least one refuses it.
         """
         open_ones = [
             link.connection for link in self._links.values() if link.connection is not None
@@ -278,7 +277,7 @@ class Brokers:
             connection = None
         if connection is not None:
             return connection
-        # Nobody else is there: one that hesitates may still answer.
+        # No other broker is there: a slow one may still answer.
         if still_open := [connection for connection in open_ones if not connection.closed]:
             return min(still_open, key=lambda connection: connection.waited_s)
         refusal = next((error for error in errors if isinstance(error, AuthenticationError)), None)
@@ -334,12 +333,13 @@ class Brokers:
             if self._closed or self._links.get(node.node_id) is not link:
                 await connection.close()
                 raise BrokerConnectionError(
-                    f"{connection.address}: client closed or broker moved while connecting"
+                    f"{connection.address}: the client was closed, or the broker moved, while "
+                    "connecting"
                 )
             link.failures = 0
             if node.node_id in self._unreachable:
                 self._unreachable.remove(node.node_id)
-                log.info("broker %d (%s) is reached again", node.node_id, connection.address)
+                log.info("broker %d (%s) can be reached again", node.node_id, connection.address)
             link.connection = connection
             self._on_connection(node.node_id, connection.address, True, None)
             connection.close_when_idle(self._config.connections_max_idle_ms)
@@ -354,7 +354,8 @@ class Brokers:
         if node.node_id not in self._unreachable:
             self._unreachable.add(node.node_id)
             log.warning(
-                "broker %d (%s) can't be reached, trying on: %s",
+                "broker %d (%s) can't be reached: %s; retrying, further failures are not logged "
+                "until it recovers",
                 node.node_id,
                 address_of(node.host, node.port),
                 error,

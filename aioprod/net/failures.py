@@ -1,4 +1,4 @@
-"""What went wrong with a socket, as errors that say what to look at."""
+"""Errors for failed connections, which name the likely cause and setting."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaErro
 from aioprod.net.bounds import MAX_REPLY_BYTES
 from aioprod.protocol.frame_reader import MIN_FRAME_BYTES, FrameSizeError
 
-# Alerts with which a peer refuses our certificate, or the lack of one. With TLS 1.3 they come after
-# the handshake, with the first reply.
+# Alerts with which a peer refuses this client's certificate, or the lack of one. With TLS 1.3 they
+# arrive after the handshake, in place of the first reply.
 _CERTIFICATE_ALERTS = (
     "ALERT_CERTIFICATE",
     "ALERT_BAD_CERTIFICATE",
@@ -26,46 +26,45 @@ _NOT_TLS = (
     "UNKNOWN_PROTOCOL",
     "UNEXPECTED_EOF_WHILE_READING",
 )
-_LONGEST_HOST = 255  # as DNS has it
+_LONGEST_HOST = 255  # the limit of DNS
 _HIGHEST_PORT = 65_535
-# The first bytes of a TLS alert, read as the size of a reply: what a TLS port says to a client that
-# does not speak TLS.
+# The first bytes of a TLS alert, read as the size of a reply: a TLS port sends it to a client that
+# does not use TLS.
 _TLS_ALERT_SIZES = range(0x15030000, 0x15030500)
 
 
 def connection_failure(
     address: str, error: OSError, *, tls: bool, replies: int | None = None
 ) -> KafkaError:
-    """The error to raise for a connection that broke after so many replies; None: that could not be
+    """Return the error for a connection that broke after so many replies; None: that could not be
     opened.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(
-            f"{address}: the broker's certificate is refused: {_certificate_fault(error)}"
+            f"{address}: the broker's certificate is not valid: {_certificate_fault(error)}"
         )
     if isinstance(error, ssl.SSLError):
         return _tls_failure(address, error)
     if tls and replies is None and (error.errno is None or isinstance(error, ConnectionResetError)):
         return BrokerConnectionError(
-            f"{address}: closed during the TLS handshake; does this port speak TLS "
-            "(security_protocol), "
-            "or does it want a client certificate (ssl_keystore_location)?"
+            f"{address}: closed during the TLS handshake; does this port use TLS "
+            "(security_protocol), or require a client certificate (ssl_keystore_location)?"
         )
     hint = _early_end(replies, tls=tls) if isinstance(error, ConnectionResetError) else ""
     return BrokerConnectionError(f"{address}: {_reason(error)}{hint}")
 
 
 def address_of(host: str, port: int) -> str:
-    """An address for errors and the log. A broker may name any text as its host."""
+    """Return an address for errors and the log. Brokers may send any text as a host."""
     plain = host.isprintable() and len(host) <= _LONGEST_HOST
     return f"{host if plain else ascii(host[:_LONGEST_HOST])}:{port}"
 
 
 def check_address(host: str, port: int) -> None:
-    """Refuse an address that must not be tried: an empty host would be this machine.
+    """Check an address: an empty host would mean this machine.
 
     Raises:
-        BrokerConnectionError: there is no host, or the port is out of range.
+        BrokerConnectionError: if there is no host, or the port is out of range.
     """
     if not host or not 1 <= port <= _HIGHEST_PORT:
         wrong = f"the port must be from 1 to {_HIGHEST_PORT}" if host else "the host is empty"
@@ -74,7 +73,7 @@ def check_address(host: str, port: int) -> None:
 
 
 def unforeseen(address: str, error: Exception) -> KafkaError:
-    """The error for whatever else kept a connection from being made; ``error`` is its cause."""
+    """Return a KafkaError for any error while connecting, which is its cause."""
     if isinstance(error, KafkaError):
         return error
     text = str(error)[:_LONGEST_HOST]
@@ -84,19 +83,19 @@ def unforeseen(address: str, error: Exception) -> KafkaError:
 
 
 def closed_by_broker(address: str, replies: int, *, tls: bool) -> BrokerConnectionError:
-    """The error for an end of the stream after so many replies."""
+    """Return the error for a stream that ended after so many replies."""
     return BrokerConnectionError(
         f"{address}: connection closed by the broker{_early_end(replies, tls=tls)}"
     )
 
 
 def _early_end(replies: int | None, *, tls: bool) -> str:
-    # Brokers hang up without a word on clients of another security protocol: at once, or after
-    # ApiVersions where they want SASL.
+    # Brokers close connections of clients with another security protocol without an answer: at
+    # once, or after ApiVersions if they require SASL.
     if replies == 0 and tls:
-        return " before any reply; does it want a client certificate (ssl_keystore_location)?"
+        return " before any reply; does it require a client certificate (ssl_keystore_location)?"
     return (
-        f" after {replies} replies; is its security_protocol another one?"
+        f" after {replies} replies; does it use another security_protocol?"
         if replies in (0, 1)
         else ""
     )
@@ -118,7 +117,7 @@ def stream_failure(address: str, error: Exception, *, tls: bool, replied: int) -
 def _wrong_reply_size(address: str, error: FrameSizeError, replied: int) -> KafkaError:
     if error.size in _TLS_ALERT_SIZES and not replied:
         return BrokerConnectionError(
-            f"{address}: this port speaks TLS: set security_protocol to 'SSL' or 'SASL_SSL'"
+            f"{address}: this port uses TLS: set security_protocol to 'SSL' or 'SASL_SSL'"
         )
     limit = error.max_frame_bytes
     when = "" if limit == MAX_REPLY_BYTES else " before the login is complete"
@@ -138,18 +137,19 @@ def _tls_failure(address: str, error: ssl.SSLError) -> KafkaError:
     fault = error.reason or error.strerror or "no reason given"
     if any(alert in fault for alert in _CERTIFICATE_ALERTS):
         return AuthenticationError(
-            f"{address}: the broker refused this client's certificate, or its lack "
+            f"{address}: the broker refused this client's certificate, or requires one "
             f"(ssl_keystore_location): {fault}"
         )
     if any(sign in fault for sign in _NOT_TLS):
         return BrokerConnectionError(
-            f"{address}: no TLS handshake ({fault}); does this port speak TLS (security_protocol)?"
+            f"{address}: the TLS handshake failed ({fault}); does this port use TLS "
+            "(security_protocol)?"
         )
     return BrokerConnectionError(f"{address}: TLS failed: {fault}")
 
 
 def _reason(error: OSError) -> str:
-    """The system's own words: asyncio replaces "Connection refused" by "Connect call failed"."""
+    """Return the system's text; asyncio replaces "Connection refused" by "Connect call failed"."""
     if error.errno is None or isinstance(error, socket.gaierror):
         return error.strerror or str(error) or "connection lost"
     return os.strerror(error.errno)

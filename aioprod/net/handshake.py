@@ -1,5 +1,5 @@
-"""What is said first on a new connection: which versions of which requests the broker has
-(ApiVersions), and who the client is (SASL).
+"""The first requests on a new connection: which versions of which requests the broker supports
+(ApiVersions), and the login (SASL).
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ async def connect(
         on_closed, on_silence: see :class:`Connection`; may be called before this returns.
 
     Raises:
-        BrokerConnectionError, RequestTimedOutError: no connection, or no answer; also for any other
-            error while connecting, which is the cause.
-        AuthenticationError: wrong credentials or certificates; trying again at once does not help.
-        BrokerError: the broker refused.
-        ConfigError: a file with certificates can't be read any more.
+        BrokerConnectionError, RequestTimedOutError: if the broker can't be reached or does not
+            answer, or any other error occurs, which is the cause.
+        AuthenticationError: if credentials or certificates are not valid; retrying does not help.
+        BrokerError: if the broker answers ApiVersions with an error.
+        ConfigError: if a file with certificates can't be read.
     """
     rng = rng or random.Random()
     try:
         return await _connect(host, port, config, rng, failures, on_closed, on_silence)
     except Exception as error:
-        # Callers back off after a KafkaError. Anything else, such as the UnicodeError of a strange
+        # Callers retry after a KafkaError. Any other error, such as the UnicodeError of an invalid
         # host name, would end their tasks.
         failure = unforeseen(address_of(host, port), error)
         if failure is error:
@@ -99,8 +99,8 @@ async def _connect(
         await connection.close()
         raise
     if connection.error is not None:
-        # It ended together with the last answer, before anybody could be told: nobody would ever
-        # notice that it is dead.
+        # The stream ended together with the last reply. The caller would take a dead connection for
+        # a live one.
         raise connection.error
     connection.trust()
     return connection
@@ -110,8 +110,7 @@ async def _ask_versions(connection: Connection, timeout_ms: float) -> None:
     version = ApiVersionsRequest.MAX_VERSION
     reply = await _api_versions(connection, version, timeout_ms)
     if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        # Such an answer comes in version 0, and since Kafka 2.4 names the versions that the broker
-        # does know (KIP-511).
+        # Such an answer has version 0, and since Kafka 2.4 has the supported versions (KIP-511).
         known = [
             api.max_version for api in reply.api_keys if api.api_key == ApiVersionsRequest.API_KEY
         ]

@@ -1,5 +1,5 @@
-"""Several ways to the same thing: the first that succeeds, without one that hangs holding up the
-rest.
+"""Start several attempts, and take the first that succeeds; one that hangs does not delay the
+others.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ _HEAD_START_S = 0.25
 
 
 async def first_to_succeed(
-    ways: Iterable[Callable[[], Coroutine[Any, Any, T]]], errors: list[KafkaError]
+    attempts: Iterable[Callable[[], Coroutine[Any, Any, T]]], errors: list[KafkaError]
 ) -> T | None:
-    """The result of the way that succeeds first; None where none does.
+    """Return the result of the first attempt that succeeds; None if all fail.
 
-    Each has a quarter of a second before the next begins beside it; one that fails lets the next
-    begin at once.
+    An attempt starts when the one before has failed, or a quarter of a second after its start.
 
     Args:
-        ways: tried in this order.
-        errors: gets the errors of those that failed.
+        attempts: started in this order.
+        errors: the errors of those that failed are appended.
     """
     pending: set[asyncio.Task[T]] = set()
     done: set[asyncio.Task[T]] = set()
-    waiting = iter(ways)
+    waiting = iter(attempts)
     exhausted = False
     try:
         while True:
-            way = next(waiting, None)
-            if way is None:
+            attempt = next(waiting, None)
+            if attempt is None:
                 exhausted = True
             else:
-                pending.add(asyncio.get_running_loop().create_task(way(), name="aioprod-race"))
+                pending.add(asyncio.get_running_loop().create_task(attempt(), name="aioprod-race"))
             if not pending:
                 return None
             done, pending = await asyncio.wait(
@@ -65,17 +64,16 @@ async def first_answer(
     may_ask_another: Callable[[], bool],
     patience_s: float,
 ) -> T:
-    """The first answer to a question that several can be asked: when one keeps silent, another is
-    asked beside it.
+    """Return the first answer of several brokers. While none answers, another one is asked too.
 
     Args:
-        first: asks the first.
-        ask_another: asks one that was not asked yet. BrokerConnectionError and RequestTimedOutError
-            mean no answer; whatever else it raises is one.
-        may_ask_another: looked at each time that nobody has answered for ``patience_s`` seconds.
+        first: asks the first broker.
+        ask_another: asks a broker that was not asked yet. BrokerConnectionError and
+            RequestTimedOutError mean no answer; any other error is an answer, and is raised.
+        may_ask_another: called whenever no broker has answered for ``patience_s`` seconds.
 
     Raises:
-        KafkaError: why the last one did not answer, when all that were asked have failed.
+        KafkaError: if all have failed; the error of the last.
     """
     loop = asyncio.get_running_loop()
     pending = {loop.create_task(first, name="aioprod-ask")}
@@ -98,9 +96,7 @@ async def first_answer(
 
 
 async def _end(tasks: set[asyncio.Task[T]]) -> None:
-    """Cancel what still runs. What others came to is of no interest any more; looked at, or asyncio
-    would report it.
-    """
+    """Cancel the tasks that still run, and retrieve errors, which asyncio would log otherwise."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()

@@ -16,14 +16,14 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism
 
 log = logging.getLogger(__name__)
 
-# When in the session, as parts of it: late enough to be rare, early enough for a slow token
-# provider, and not all clients at once.
+# When to log in, as parts of the session's lifetime: late enough to be rare, early enough for a
+# slow token provider, and not at the same moment for all clients.
 _EARLIEST, _LATEST = 0.85, 0.95
 
 
 class Reauthentication:
-    """Renews the session of one connection for as long as it is used; one that was idle for a whole
-    session is closed.
+    """Renews the session of one connection while it is used; closes the connection if it was idle
+    for a whole session.
 
     Args:
         rng: chooses the moment.
@@ -88,7 +88,7 @@ class Reauthentication:
 
     async def _renew(self, connection: Connection) -> None:
         error: KafkaError | None = BrokerConnectionError(
-            f"{connection.address}: authenticating again was interrupted"
+            f"{connection.address}: the login to renew the session was interrupted"
         )
         try:
             mechanism = await self._prepare(connection.address)

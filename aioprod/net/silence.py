@@ -1,8 +1,7 @@
-"""Notices that a broker keeps silent: frozen, cut off, or its machine gone, so that no end of a
-connection tells.
+"""Detects a silent broker: one that is frozen or cut off, so that its connections do not end.
 
-No setting of Kafka's stands for this: clients usually wait for ``request.timeout.ms``. Here silence
-only has the other brokers asked who leads now.
+Kafka has no setting for this: clients usually wait for ``request.timeout.ms``. Here a silent broker
+makes the client ask the other brokers for the current leaders.
 """
 
 from __future__ import annotations
@@ -10,26 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-#: Seconds without a word after which a broker that owes an answer counts as silent.
+#: Seconds without any bytes after which a broker that owes a reply counts as silent.
 SILENCE_S = 1.0
-# : Seconds after which what any broker could answer is asked of another, too. A broker answers a
-# connection's requests one after another: behind a
-# : Produce that waits for a dead replica, or a Fetch that waits for records, a small question waits
-# as long as that.
+#: Seconds after which a request that any broker can answer is sent to another broker, too. A broker
+#: answers the requests of a connection in order, so a small request waits behind a Produce that
+#: waits for a dead replica, or a Fetch that waits for records.
 HESITATION_S = 0.25
-# Timers may ring a little early.
+# Timers may fire a little early.
 _TOLERANCE_S = 0.001
-# The part of a second after which silence is believed.
+# Part of ``SILENCE_S`` after which the silence is confirmed.
 _DOUBT = 0.05
 
 
 class SilenceWatch:
-    """Calls back each second, for as long as somebody has waited for more than a second.
+    """Calls back each second in which a reply has been due for more than a second.
 
     Args:
-        waiting_since: loop time since when somebody waits without any sign of life; None where
-            nobody does.
-        on_silence: what to call.
+        waiting_since: returns the loop time since when a reply is due and no bytes have arrived;
+            None if no reply is due.
+        on_silence: called each second.
     """
 
     __slots__ = ("_loop", "_on_silence", "_stopped", "_timer", "_waiting_since")
@@ -44,12 +42,12 @@ class SilenceWatch:
         self._stopped = False
 
     def begin(self) -> None:
-        """Somebody waits from now on; does nothing where somebody did already."""
+        """Watch from now on, as a reply is due; does nothing if one was due before."""
         if self._timer is None and not self._stopped:
             self._timer = self._loop.call_later(SILENCE_S, self._look)
 
     def stop(self) -> None:
-        """Call back no more."""
+        """Stop for good."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -57,21 +55,21 @@ class SilenceWatch:
 
     @property
     def waited_s(self) -> float:
-        """Seconds that somebody has waited by now; 0 where nobody does."""
+        """Seconds for which a reply has been due; 0 if none is."""
         since = self._waiting_since()
         return 0.0 if since is None else self._loop.time() - since
 
     @property
     def silent(self) -> bool:
-        """Whether somebody waits for too long at this moment."""
+        """Whether a reply has been due for too long."""
         return self.waited_s >= SILENCE_S - _TOLERANCE_S
 
     def _look(self) -> None:
         self._timer = None
         since = self._waiting_since()
         if since is not None and self.silent:
-            # This program may have stood still itself, and the answer be there already: read it
-            # first.
+            # This process may have been suspended, and the reply may be there already: let the
+            # loop read it first.
             self._timer = self._loop.call_later(SILENCE_S * _DOUBT, self._look_again, since)
         elif since is not None:
             self._timer = self._loop.call_at(since + SILENCE_S, self._look)

@@ -1,6 +1,6 @@
 """The TLS context of a connection.
 
-Files are read again when they have changed, so that renewed certificates need no restart.
+Files are read again when they have changed, so renewed certificates need no restart.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from aioprod.config.security import SecurityConfig, new_tls_context
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """All that a context is made from: contexts of equal recipes are alike."""
+    """Everything that a context is made from: equal recipes give equal contexts."""
 
-    # The password of the private key is among them.
+    # Contains the password of the private key.
     parts: tuple[tuple[object, ...], ...] = field(repr=False)
 
 
-# Connections share a context as long as one of them lives: reading the system's certificates
-# takes some 30 ms, in which nothing else runs.
+# Connections share a context while one of them lives: reading the system's certificates blocks the
+# event loop for some 30 ms.
 _contexts: WeakValueDictionary[_Recipe, ssl.SSLContext] = WeakValueDictionary()
 
 
 def tls_context(config: SecurityConfig) -> ssl.SSLContext | None:
-    """The context for a new connection; None where it is not encrypted.
+    """Return the context for a new connection; None if it is not encrypted.
 
     Raises:
-        ConfigError: a file can't be read any more.
+        ConfigError: if a file can't be read.
     """
     if not config.uses_tls or config.ssl_context is not None:
         return config.ssl_context
@@ -43,13 +43,13 @@ def tls_context(config: SecurityConfig) -> ssl.SSLContext | None:
 
 
 def _parts(config: SecurityConfig) -> Iterator[tuple[object, ...]]:
-    """Each setting of TLS by its name, and its file: a key store is no trust store."""
+    """Return each TLS setting with its name, its value and the state of its file."""
     for each in fields(config):
         if each.name.startswith("ssl_"):
             value = getattr(config, each.name)
             is_file = value is not None and "Path" in str(each.type)
             yield each.name, value, _stamp(value) if is_file else None
-    # These name what is trusted where no file is given (SSL_CERT_FILE, SSL_CERT_DIR).
+    # Trusted if no file is given (SSL_CERT_FILE, SSL_CERT_DIR).
     system = ssl.get_default_verify_paths()
     for path in (system.cafile, system.capath):
         yield "system", path, None if path is None else _stamp(path)
@@ -59,7 +59,6 @@ def _stamp(path: str | os.PathLike[str]) -> tuple[int, ...]:
     try:
         state = os.stat(path)
     except OSError:
-        return ()  # reading it says why
-    # The time of the last change of any kind also tells a file that was rewritten and given its old
-    # time of modification.
+        return ()  # reading it raises an error with the reason
+    # ctime also changes if a file is rewritten and keeps its old modification time.
     return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)

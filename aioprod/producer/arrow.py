@@ -15,12 +15,14 @@ from typing import Final, ParamSpec, TypeVar
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import BufferExhaustedError, ConfigError, KafkaError, RecordTooLargeError
 from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.admission import Admission
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.deliveries import Deliveries
-from aioprod.producer.intake import RecordIntake, is_of_the_record
+from aioprod.producer.intake import RecordIntake, is_delivery_error
 from aioprod.producer.partition_choice import named_queue
 from aioprod.producer.partition_queue import Topic
-from aioprod.producer.topic_gate import TopicHold
+from aioprod.producer.topic_gate import TopicGate, TopicHold
+from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.serialization import BytesSerializer
@@ -64,7 +66,8 @@ class ArrowIntake:
     """Takes tables of records.
 
     Args:
-        intake: knows topics, and what becomes of records that are refused.
+        intake: takes encoded batches, and refuses records.
+        gate: where the call holds its topic.
         take_one: takes a row as a record, where an interceptor or a partitioner has to see each.
         clock: seconds since 1970.
 
@@ -77,6 +80,9 @@ class ArrowIntake:
         config: ProducerConfig,
         accumulator: RecordAccumulator,
         intake: RecordIntake,
+        gate: TopicGate,
+        admission: Admission,
+        transactions: Transactions,
         take_one: Callable[[ProducerRecord, TopicHold, Deliveries], Awaitable[None]],
         *,
         clock: Callable[[], float],
@@ -93,6 +99,9 @@ class ArrowIntake:
         self._config = config
         self._accumulator = accumulator
         self._intake = intake
+        self._gate = gate
+        self._admission = admission
+        self._transactions = transactions
         self._take_one = take_one
         self._clock = clock
         self._row_by_row = config.partitioner is not None or bool(config.interceptors)
@@ -107,8 +116,8 @@ class ArrowIntake:
 
     async def take(self, topic: str, data: object) -> Deliveries:
         """Take the rows of a table as ``Producer.send_arrow`` does; see there."""
-        transaction = self._intake.transaction()
-        self._intake.check_open(transaction)
+        transaction = self._transactions.status.number
+        self._admission.check_may_send(transaction)
         count = getattr(data, "num_rows", 0)
         checked = _checked(data) if count <= _FEW_ROWS else None
         deliveries = Deliveries()
@@ -121,7 +130,7 @@ class ArrowIntake:
                 checked = await asyncio.to_thread(_checked, data)
             return checked
 
-        gate, deadline = self._intake.gate, self._intake.deadline
+        gate, deadline = self._gate, self._intake.deadline
         try:
             # No later call passes while a thread looks at the table.
             async with gate.hold(topic, deadline(), transaction, before=check) as hold:
@@ -133,7 +142,7 @@ class ArrowIntake:
                 async with gate.hold(topic, deadline(), transaction) as hold:
                     await self._take(hold, first_row, rows, deliveries)
         except KafkaError as error:
-            if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
+            if not is_delivery_error(error) and not isinstance(error, BufferExhaustedError):
                 raise
             table, _ = await check()  # what is wrong with the table comes first
             # No topic or no memory: the rows that are left would each wait as long for it, in vain.
@@ -200,13 +209,13 @@ class ArrowIntake:
             timestamp=int(self._clock() * 1000),
             ignore_keys=self._config.partitioner_ignore_keys,
         )
-        return await _aside(rows.num_rows, list, parts)
+        return await _in_thread(rows.num_rows, list, parts)
 
     async def _append(self, hold: TopicHold, part: PartitionRecords) -> ProducerBatch:
         """Queue records as a batch; one that has failed stands for it where they can't be taken."""
         known = hold.topic
         assert known is not None
-        self._intake.check_open(hold.transaction)
+        self._admission.check_may_send(hold.transaction)
         records = part.records
         writer = RecordBatchWriter.of_encoded(
             records.body,
@@ -225,7 +234,7 @@ class ArrowIntake:
             sticky = known.sticky.current
             batch = await self._intake.place_encoded(known.queues[sticky], writer, hold.transaction)
         except KafkaError as error:
-            if not is_of_the_record(error):
+            if not is_delivery_error(error):
                 raise
             return self._intake.refused(
                 TopicPartition(known.name, -1 if part.partition is None else part.partition),
@@ -237,7 +246,7 @@ class ArrowIntake:
         return batch
 
 
-async def _aside(rows: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def _in_thread(rows: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Do work on many rows in a thread: Arrow does it without the interpreter's lock, and the loop
     goes on.
     """

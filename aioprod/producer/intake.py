@@ -1,12 +1,12 @@
-"""A record's way from the caller to the accumulator: intercept, serialize, find topic and
-partition, check sizes, append.
+"""Takes a record from the caller to its batch: interceptors, serializers, topic and partition, size
+checks, append.
 
-Errors of the record or of Kafka's API become a failed delivery; what makes sending as such
-impossible is raised.
+Errors of the record or of Kafka's API become a failed delivery; errors that prevent sending at all
+are raised.
 
-Calls keep their order. One that has to wait for its topic is put into its place, or into the line
-of its partition, by whatever ends the wait, before any other code runs: a refresh of metadata, or
-the call that held the topic.
+Calls keep their order. A call that waits for its topic gets its place, or a place in the line of
+its partition, from what ends the wait, before other code runs: a metadata refresh, or the call that
+held the topic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeGuard
 
-from aioprod.cluster.metadata import Metadata
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import (
     AbortableTransactionError,
@@ -31,14 +30,14 @@ from aioprod.errors import (
 from aioprod.headers import check_headers
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ProducerMetrics
-from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender, Place
 from aioprod.producer.appends import PendingBatch, PendingRecord
-from aioprod.producer.batch import ProducerBatch
+from aioprod.producer.batch import BatchEvents, ProducerBatch
 from aioprod.producer.delivery import Delivery, delivery_of
-from aioprod.producer.partition_choice import PartitionChoice
-from aioprod.producer.partition_queue import PartitionQueue, Topic
+from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.topic_gate import TopicGate, TopicHold, checked_topic
+from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.serialization import serialize
@@ -46,91 +45,71 @@ from aioprod.types import ProducerRecord, TopicPartition
 
 _UNKNOWN_PARTITION = -1
 
-_OF_THE_RECORD = (
+_DELIVERY_ERRORS = (
     RecordTooLargeError,
     InvalidTopicError,
     InvalidPartitionError,
     MetadataTimeoutError,
     BrokerError,
 )
-_OF_THE_PRODUCER = (FatalProducerError, AbortableTransactionError)
+_RAISED_ERRORS = (FatalProducerError, AbortableTransactionError)
 
 
 class RecordIntake:
     """Takes records that the fast path does not.
 
     Args:
-        check_open: raises the error of a producer that takes no records, and where the transaction
-            of this number has ended.
-        transaction: number of the present transaction.
-        wake: lets the sender look.
-        on_refused: hears of each record that comes back as a failed delivery.
-
-    Attributes:
         gate: where calls wait for their topic.
         appender: where calls wait at their partition.
+        transactions: hears of each record that comes back as a failed delivery.
+        events: hears of a refused record whose failure no caller has seen.
+        clock: seconds since 1970.
     """
 
     def __init__(
         self,
         config: ProducerConfig,
-        metadata: Metadata,
-        accumulator: RecordAccumulator,
+        gate: TopicGate,
+        appender: Appender,
+        admission: Admission,
+        transactions: Transactions,
         interceptors: InterceptorChain,
+        events: BatchEvents,
         metrics: ProducerMetrics,
-        *,
         clock: Callable[[], float],
-        check_open: Callable[[int | None], None],
-        transaction: Callable[[], int | None],
-        wake: Callable[[], None],
-        on_refused: Callable[[TopicPartition, KafkaError], None],
     ) -> None:
         self._config = config
-        self._accumulator = accumulator
+        self._gate = gate
+        self._appender = appender
+        self._admission = admission
+        self._transactions = transactions
         self._interceptors = interceptors
+        self._events = events
         self._metrics = metrics
         self._clock = clock
-        self.check_open = check_open
-        self.transaction = transaction
-        self._on_refused = on_refused
         self._block_s = config.max_block_ms / 1000
-        self._choice = PartitionChoice(config, accumulator.switch_sticky)
-        self.appender = Appender(
-            accumulator,
-            check_open=check_open,
-            wake=wake,
-            on_next_batch=self._choice.next_batch_in_line,
-        )
-        self.gate = TopicGate(
-            accumulator.topics,
-            metadata,
-            metrics,
-            max_block_ms=config.max_block_ms,
-            check_open=check_open,
-            enter=self._enter,
-        )
 
     async def take(self, record: ProducerRecord, hold: TopicHold | None = None) -> Delivery:
         """Take a record as ``Producer.send`` does; see there.
 
         Args:
-            hold: the caller holds the record's topic.
+            hold: the hold of a caller that holds the record's topic.
         """
         record = self._interceptors.on_send(record) if self._interceptors else record
-        transaction = self.transaction() if hold is None else hold.transaction
+        transaction = self._transactions.status.number if hold is None else hold.transaction
         if hold is not None and record.topic != hold.name:
             hold = None  # an interceptor sends it elsewhere
         pending = None
         try:
-            self.check_open(transaction)
+            self._admission.check_may_send(transaction)
             pending = self._prepare(record, transaction)
-            known = self.gate.open_topic(record.topic, record.partition, hold)
+            known = self._gate.open_topic(record.topic, record.partition, hold)
             if known is not None:
-                self._enter(known, pending)
+                self._appender.enter_topic(pending, known)
             batch, index = pending.place or await self._place(pending, hold)
         except Exception as error:
             self._interceptors.on_send_error(record, _place(record, pending), error)
-            if is_of_the_record(error):
+            if is_delivery_error(error):
                 return delivery_of(self.refused(_stand_in(record), error), 0)
             raise
         except asyncio.CancelledError:
@@ -142,21 +121,17 @@ class RecordIntake:
         return delivery_of(batch, index)
 
     def refused(self, tp: TopicPartition, error: KafkaError, count: int = 1) -> ProducerBatch:
-        """What stands for the batch of ``count`` records that are not taken; where nobody looks at
-        it, the log says so.
+        """Return a failed batch for ``count`` records that are refused. If no caller sees the
+        failure, it is logged.
         """
         self._metrics.batch_failed(tp.topic, count, asyncio.get_running_loop().time())
-        self._on_refused(tp, error)
-        batch = ProducerBatch.refused(tp, error)
-        batch.on_dropped = self._accumulator.on_dropped
-        return batch
+        self._transactions.record_refused(tp, error)
+        return ProducerBatch.refused(tp, error, self._events)
 
     def refuse_all(
         self, records: list[ProducerRecord], tp: TopicPartition, error: KafkaError
     ) -> ProducerBatch:
-        """What stands for the batch of records that could not be taken, none of which was looked
-        at.
-        """
+        """Return a failed batch for records that are refused without a check."""
         for record in records if self._interceptors else ():
             self._interceptors.on_send_error(record, _place(record, None), error)
         return self.refused(tp, error, len(records))
@@ -175,49 +150,38 @@ class RecordIntake:
         return PendingRecord(record, timestamp, key, value, headers, bound, deadline, transaction)
 
     async def _place(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
-        """Wait until the record has its place: for its topic, unless it has entered a partition,
-        and in the partition's line.
+        """Wait until the record is in a batch: for its topic, unless its partition is chosen, and
+        in the partition's line.
         """
         try:
             if pending.queue is None:
-                await self.gate.wait(pending, hold)
-            return pending.place or await self.appender.in_turn(pending)
+                await self._gate.wait(pending, hold)
+            return pending.place or await self._appender.in_turn(pending)
         finally:
-            self.appender.withdraw(pending)
-
-    def _enter(self, known: Topic, pending: PendingRecord) -> None:
-        """Choose the partition; append the record, or have it wait in the partition's line."""
-        queue = self._choice.queue(known, pending)
-        if not queue.line:
-            had_tail = queue.tail is not None
-            if self.appender.try_append(pending, queue):
-                return
-            if queue.tail is None:
-                queue = self._choice.queue_for_next_batch(known, queue, pending, was_full=had_tail)
-        self.appender.enter(pending, queue)
+            self._appender.withdraw(pending)
 
     async def place_encoded(
         self, queue: PartitionQueue, writer: RecordBatchWriter, transaction: int | None
     ) -> ProducerBatch:
-        """Queue finished records in a batch of their own, behind all that the partition has.
+        """Queue encoded records as a batch behind all others of the partition.
 
         Raises:
-            RecordTooLargeError, BufferExhaustedError, ProducerClosedError: nothing was taken.
+            RecordTooLargeError, BufferExhaustedError, ProducerClosedError: if it is not queued.
         """
         pending = PendingBatch(writer, self.deadline(), transaction)
         try:
-            self.appender.enter(pending, queue)
-            batch, _ = pending.place or await self.appender.in_turn(pending)
+            self._appender.enter(pending, queue)
+            batch, _ = pending.place or await self._appender.in_turn(pending)
         finally:
-            self.appender.withdraw(pending)
+            self._appender.withdraw(pending)
         return batch
 
     def deadline(self) -> float:
-        """Loop time until which a call that begins now may wait."""
+        """Return the loop time until which a call that begins now may wait."""
         return asyncio.get_running_loop().time() + self._block_s
 
     def check_size(self, bound: int) -> None:
-        """Refuse a record whose batch would have ``bound`` bytes, where that is too much."""
+        """Check that a record whose batch has up to ``bound`` bytes is not too large."""
         config = self._config
         if bound > config.max_request_size or bound > config.buffer_memory:
             name, limit = min(
@@ -243,11 +207,9 @@ class RecordIntake:
         return timestamp_ms
 
 
-def is_of_the_record(error: Exception) -> TypeGuard[KafkaError]:
-    """Whether an error comes back in the delivery; all others, and those of the producer, are
-    raised.
-    """
-    return isinstance(error, _OF_THE_RECORD) and not isinstance(error, _OF_THE_PRODUCER)
+def is_delivery_error(error: Exception) -> TypeGuard[KafkaError]:
+    """Return whether an error belongs into the delivery; others are raised."""
+    return isinstance(error, _DELIVERY_ERRORS) and not isinstance(error, _RAISED_ERRORS)
 
 
 def _check_partition_argument(record: ProducerRecord) -> None:
@@ -265,7 +227,7 @@ def _check_partition_argument(record: ProducerRecord) -> None:
 
 
 def _place(record: ProducerRecord, pending: PendingRecord | None) -> TopicPartition | None:
-    """The partition that a record was to go to, if that is known."""
+    """Return the partition of a record that was refused, if it is known."""
     if pending is not None and pending.queue is not None:
         return pending.queue.tp
     partition = record.partition
@@ -277,7 +239,7 @@ def _place(record: ProducerRecord, pending: PendingRecord | None) -> TopicPartit
 
 
 def _stand_in(record: ProducerRecord) -> TopicPartition:
-    """The partition in the metadata of a record that was refused."""
+    """Return the partition for the metadata of a record that was refused."""
     partition = record.partition
     return TopicPartition(
         str(record.topic),

@@ -91,6 +91,10 @@ class Topic:
         while self.longest and not self._of_length[self.longest]:
             self.longest -= 1
 
+    def expect_no_compression(self) -> None:
+        """Expect batches to be as large as uncompressed: one was too large for the broker."""
+        self.ratio = max(1.0, self.ratio)
+
     def observe_ratio(self, observed: float) -> None:
         """Learn from a batch that was compressed."""
         if observed > self.ratio:

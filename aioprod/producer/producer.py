@@ -78,17 +78,19 @@ class Producer(TransactionInterface):
         self._clock = clock
         # Nothing in there refers to this object.
         self._core = core = ProducerCore(config, clock, rng or random.Random())
+        self._loop_binding = core.runtime.loop_binding
         self._metrics = core.metrics
         self._pool = core.pool
-        self._brokers = core.brokers
+        self._brokers = core.runtime.brokers
         self._metadata = core.metadata
         self._accumulator = core.accumulator
         self._transactions = core.transactions
+        self._status = core.transactions.status
         self._sender = core.sender
         self._intake = core.intake
         self._bulk = core.bulk
         # The topics whose records may take the fast path.
-        self._fast_topics: Mapping[str, Topic] = core.intake.gate.fast if core.is_plain else {}
+        self._fast_topics: Mapping[str, Topic] = core.fast_topics if core.is_plain else {}
 
     @classmethod
     @hide_arguments
@@ -128,7 +130,7 @@ class Producer(TransactionInterface):
             WrongEventLoopError: it was started in another event loop, or before this process was
                 forked.
         """
-        await self._core.start()
+        await self._core.runtime.start(self._core)
 
     async def stop(self) -> None:
         """Deliver what was sent, within ``delivery_timeout_ms``, and close."""
@@ -148,14 +150,16 @@ class Producer(TransactionInterface):
             WrongEventLoopError: it was started in another event loop, which is not closed, or
                 before this process was forked.
         """
-        self._core.check_close(timeout_ms)
+        check_limit_ms(timeout_ms)
+        runtime = self._core.runtime
+        runtime.check_may_close()
         self._fast_topics = {}
-        await self._core.close(timeout_ms)
+        limit_ms = self.config.delivery_timeout_ms if timeout_ms is None else timeout_ms
+        await runtime.close(self._core, limit_ms)
 
     def __del__(self) -> None:
-        core: ProducerCore | None = self.__dict__.get("_core")  # None: the settings were refused
-        if core is not None and not core.released:
-            core.home.forgotten(self, core.loss(), core.abandon)
+        if "_core" in self.__dict__ and not self._core.runtime.released:  # the settings were valid
+            self._core.runtime.dropped(self, self._core, self._core.loss())
 
     async def __aenter__(self) -> Self:
         """As :meth:`start`."""
@@ -178,85 +182,57 @@ class Producer(TransactionInterface):
         headers: Headers = (),
         partition_key: bytes | None = None,
     ) -> Delivery:
-        """Take a record; waits at most ``max_block_ms``, for metadata and memory, not for the
-        broker.
-
-        Records of a partition are stored in the order of the calls, whichever tasks make them and
-        whatever each waits for. A call that is cancelled has not taken its record, unless the
-        record got its place in that same moment.
+        """Put a record into a batch; wait up to ``max_block_ms`` for metadata and memory.
 
         Args:
-            topic: where to; a broker that allows it creates an unknown one.
-            value, key: bytes, or what the serializers take; None is a null.
-            partition: send there, whatever the key.
-            timestamp_ms: milliseconds since 1970; now by default.
+            value, key: bytes, or what the serializers accept; None is a null.
+            partition, partition_key: choose the partition in place of the key.
+            timestamp_ms: since 1970; now by default.
             headers: ``(name, bytes or None)`` pairs; order and duplicates are kept.
-            partition_key: chooses the partition as a key would, and is not stored.
 
         Returns:
-            A :class:`Delivery`: await it for the record's place. What is wrong with this record or
-            its topic is its error: RecordTooLargeError, InvalidTopicError, InvalidPartitionError,
-            MetadataTimeoutError (``max_block_ms`` is over), or a BrokerError such as
-            TOPIC_AUTHORIZATION_FAILED; later DeliveryTimeoutError or what the broker says.
+            A :class:`Delivery`: await it for the record's metadata, or the record's own error.
 
         Raises:
-            SerializationError: key, value, headers or timestamp can't be turned into bytes.
-                BufferExhaustedError: no memory within ``max_block_ms``.
-            ProducerClosedError: the producer is closed or not started. WrongEventLoopError: it was
-                started elsewhere.
-            TransactionStateError: no transaction is open, or the one in which the call was made has
-                ended.
-            AbortableTransactionError, FatalProducerError: the transaction, or the producer, can't
-            go on.
+            KafkaError: if the record is not accepted; docs/producer.md lists the errors.
         """
-        # The fast path: everything is known, the record fits into the open batch. It never
-        # suspends, and calls little: calls cost half its time.
-        if (
-            type(value) is bytes
-            and partition is None
-            and timestamp_ms is None
-            and partition_key is None
-        ):
+        # The fast path makes few calls: they take half of its time.
+        if type(value) is bytes and partition is None and timestamp_ms is None:
             try:
                 known = self._fast_topics[topic]
-                if key is None:
+                if key is None and partition_key is None:
                     batch = known.queues[known.sticky.current].open
                     kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
-                elif type(key) is bytes:
+                elif type(key) is bytes and partition_key is None:
                     batch = known.queues[key_hashes[key] % known.count].open
                     kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
                 else:
-                    batch, kind, size = None, KEYLESS, 0
+                    raise TypeError
                 if headers:
                     block = encode_headers(headers)
                     kind, size = kind | WITH_HEADERS, size + len(block)
             except (KeyError, TypeError, ValueError):
-                batch = None  # an unknown topic, or something wrong, which the other way is to name
+                batch = None  # the slow path raises what is wrong
             if batch is not None:
                 writer = batch.writer
                 size += writer.size
-                if (
-                    size <= batch.open_until
-                    and writer.kind == kind
-                    and (self._transactions is None or self._transactions.may_append)
-                ):
+                if size <= batch.open_until and writer.kind == kind and self._status.may_append:
                     if (now := self._clock()) >= writer.until_s:
-                        self._core.home.check()  # here, once per millisecond, it costs nothing
+                        self._loop_binding.check()  # costs nothing here, once a millisecond
                         writer.at(now)
                     if key is not None:
                         writer.keys.append(key)
-                    if kind & WITH_HEADERS:
+                    if headers:
                         writer.headers.append(block)
                     writer.values.append(value)
                     writer.size = size
                     delivery = Delivery()
-                    delivery.batch = batch
-                    delivery.index = index = writer.count
+                    delivery._batch = batch
+                    delivery._index = index = writer.count
                     writer.count = index + 1
                     return delivery
-        return await self._intake.take(
-            ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
-        )
+        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
+        return await self._intake.take(record)
 
     async def send_and_wait(
         self,
@@ -334,7 +310,14 @@ class Producer(TransactionInterface):
         from aioprod.producer.arrow import ArrowIntake  # which needs pyarrow
 
         intake = ArrowIntake(
-            self.config, self._accumulator, self._intake, self._bulk.take_one, clock=self._clock
+            self.config,
+            self._accumulator,
+            self._intake,
+            self._core.gate,
+            self._core.admission,
+            self._transactions,
+            self._bulk.take_one,
+            clock=self._clock,
         )
         return await intake.take(topic, data)
 
@@ -351,7 +334,7 @@ class Producer(TransactionInterface):
                 producer was started elsewhere.
         """
         check_limit_ms(timeout_ms)
-        self._core.home.check()
+        self._loop_binding.check()
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -368,7 +351,7 @@ class Producer(TransactionInterface):
             ProducerClosedError: the producer is closed or not started.
         """
         self._check_running()
-        known = await self._intake.gate.topic(topic, self._intake.deadline(), self._check_running)
+        known = await self._core.gate.topic(topic, self._intake.deadline())
         return list(range(known.count))
 
     # -- observing ---------------------------------------------------------------------------------
@@ -390,10 +373,10 @@ class Producer(TransactionInterface):
     # -- for the calls -----------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return self._core.now()
+        return self._core.runtime.now()
 
     def _check_running(self) -> None:
-        self._core.check_running()
+        self._core.admission.check_running()
 
 
 def _client_id(transactional_id: str | None) -> str:

@@ -1,89 +1,107 @@
-"""Where an idempotent producer without transactions gets its producer id from: any broker
-(KIP-98).
-"""
+"""Gets the producer id of an idempotent producer without transactions, from any broker (KIP-98)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
+from aioprod.cluster.retry import is_retriable, retry
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
-    AuthenticationError,
     BrokerError,
     FatalProducerError,
     KafkaError,
-    UnsupportedVersionError,
 )
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
-from aioprod.producer.batch import Identity
+from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.sequences import ProducerState
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+_CLOSE_TIMEOUT_S = 1.0
+
 
 class ProducerIdRequest:
-    """Asks until a broker grants an id, or refuses for good.
+    """Asks for a producer id until a broker grants one or refuses for good.
+
+    Args:
+        producer: gets the id.
+        wake: called when the sender has to look again.
+        on_fatal: called with the error if no id will ever be granted.
 
     Attributes:
-        task: the present or last asking.
-        on_fatal: called when no id will ever be granted.
+        last_error: why the last attempt has failed.
     """
 
     def __init__(
-        self, brokers: Brokers, producer: ProducerState, backoff: Backoff, wake: Callable[[], None]
+        self,
+        brokers: Brokers,
+        producer: ProducerState,
+        backoff: Backoff,
+        *,
+        wake: Callable[[], None],
+        on_fatal: Callable[[KafkaError], None],
     ) -> None:
-        self.task: asyncio.Task[None] | None = None
-        self.on_fatal: Callable[[KafkaError], None] = lambda error: None
         self.last_error: KafkaError | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._on_fatal = on_fatal
         self._brokers = brokers
         self._producer = producer
         self._backoff = backoff
         self._wake = wake
 
     def start(self) -> None:
-        """Ask, if nobody does."""
-        if self.task is None or self.task.done():
-            self.task = asyncio.get_running_loop().create_task(
+        """Begin to ask, unless that is under way."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(
                 self._ask(), name="aioprod-producer-id"
             )
-            self.task.add_done_callback(self._ended)
+            self._task.add_done_callback(self._ended)
+
+    def stop(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """Stop, and wait until the task has ended."""
+        self.stop()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_CLOSE_TIMEOUT_S)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            self.on_fatal(KafkaError(f"asking for a producer id failed: {task.exception()!r}"))
+            self._on_fatal(KafkaError(f"asking for a producer id failed: {task.exception()!r}"))
         self._wake()
 
     async def _ask(self) -> None:
-        failures = 0
-        while True:
-            try:
-                reply = await self._brokers.ask_any(_ask_for_id)
-            except (AuthenticationError, UnsupportedVersionError) as error:
-                self.on_fatal(error)
-                return
-            except KafkaError as error:
-                self.last_error = error
-            else:
-                code = ErrorCode.of(reply.error_code)
-                if code == ErrorCode.NONE:
-                    self._producer.identity = Identity((reply.producer_id, reply.producer_epoch))
-                    return
-                if not code.retriable:
-                    self.on_fatal(
-                        FatalProducerError(
-                            code,
-                            (
-                                "no producer id was granted; set enable_idempotence=False or ask "
-                                "for the right to it"
-                            ),
-                        )
-                    )
-                    return
-                self.last_error = BrokerError(code, "InitProducerId")
-            failures += 1
-            await asyncio.sleep(self._backoff.seconds(failures))
+        try:
+            await retry(
+                self._attempt,
+                self._backoff.seconds,
+                is_retriable=is_retriable,
+                on_failure=self._note,
+            )
+        except KafkaError as error:
+            self._on_fatal(error)
+
+    async def _attempt(self) -> None:
+        reply = await self._brokers.ask_any(_ask_for_id)
+        code = ErrorCode.of(reply.error_code)
+        if code == ErrorCode.NONE:
+            self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
+        elif code.retriable:
+            raise BrokerError(code, "InitProducerId")
+        else:
+            raise FatalProducerError(
+                code,
+                "no producer id was granted; grant IDEMPOTENT_WRITE on the cluster to the "
+                "client's principal, or set enable_idempotence=False",
+            )
+
+    def _note(self, error: KafkaError, failures: int) -> None:
+        self.last_error = error
 
 
 async def _ask_for_id(connection: Connection) -> InitProducerIdResponse:

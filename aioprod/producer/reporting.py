@@ -1,22 +1,28 @@
-"""Tells metrics, observers, interceptors and the log how batches end."""
+"""Reports batches and connections to metrics, observers, interceptors and the log."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
+from aioprod.errors import KafkaError
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import BatchDone, Observers, ProducerMetrics
-from aioprod.producer.batch import BatchState, ProducerBatch
+from aioprod.producer.batch import BatchState, ProducerBatch, place_of
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
-# As many topics are remembered as failing; those past it are logged each time.
+# So many failing topics are remembered; each failure of others is logged.
 _MAX_FAILING_TOPICS = 10_000
 
 
 class BatchReporter:
-    """Called once for each batch that has its outcome, however it came to it."""
+    """Reports the end of each batch, whatever ended it.
+
+    Attributes:
+        wants_records: whether an interceptor wants the records back when their batch ends.
+    """
 
     def __init__(
         self, metrics: ProducerMetrics, observers: Observers, interceptors: InterceptorChain
@@ -24,13 +30,12 @@ class BatchReporter:
         self._metrics = metrics
         self._observers = observers
         self._interceptors = interceptors
+        self.wants_records = interceptors.wants_records
         self._failing: dict[str, set[int]] = {}
         self._unseen: set[str] = set()
 
     def ended(self, batch: ProducerBatch) -> None:
-        """Report a batch that was acknowledged or given up; one that was split goes on in its
-        parts.
-        """
+        """Report a batch that was acknowledged or has failed; a split one is reported by parts."""
         if batch.state is BatchState.SPLIT:
             return
         now = batch.loop.time()
@@ -52,9 +57,7 @@ class BatchReporter:
                     self._interceptors.on_delivery(batch.records[index], metadata, batch.error)
 
     def dropped(self, batch: ProducerBatch) -> None:
-        """Log a failure that nobody looked at: once per topic, until its records are stored
-        again.
-        """
+        """Log a failure that no caller has seen: once for each topic, until it recovers."""
         topic = batch.tp.topic
         if topic not in self._unseen:
             if len(self._unseen) < _MAX_FAILING_TOPICS:
@@ -70,7 +73,7 @@ class BatchReporter:
         failing = self._failing.get(topic)
         if failing is None:
             log.warning(
-                "records for topic %r are given up (said once until they are stored again): %s",
+                "delivery to topic %r failed (logged once until it recovers): %s",
                 topic,
                 batch.error,
             )
@@ -87,12 +90,30 @@ class BatchReporter:
         if not failing:
             del self._failing[tp.topic]
             self._unseen.discard(tp.topic)
-            log.info("records for topic %r are stored again", tp.topic)
+            log.info("delivery to topic %r has recovered", tp.topic)
 
 
-def place_of(tp: TopicPartition) -> str:
-    """A partition for people, or a topic where no partition was chosen."""
-    return f"{tp.topic}-{tp.partition}" if tp.partition >= 0 else f"topic {tp.topic!r}"
+class ConnectionReporter:
+    """Reports connections that open and close.
+
+    Args:
+        now: loop time in seconds.
+    """
+
+    def __init__(
+        self, metrics: ProducerMetrics, observers: Observers, now: Callable[[], float]
+    ) -> None:
+        self._metrics = metrics
+        self._observers = observers
+        self._now = now
+
+    def changed(self, node_id: int, address: str, opened: bool, error: KafkaError | None) -> None:
+        """Report a connection that was opened, or was closed because of ``error``."""
+        if opened:
+            self._metrics.connection_opened(self._now())
+        else:
+            self._metrics.connection_closed(self._now())
+        self._observers.on_connection(node_id, address, opened, error)
 
 
 def _summary(batch: ProducerBatch, now: float) -> BatchDone:

@@ -9,8 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from aioprod.producer.partition_queue import PartitionQueue
-
-NEVER = float("inf")
+from aioprod.producer.wakeup import NEVER
 
 _Entry = tuple[float, int, PartitionQueue]
 

@@ -1,34 +1,28 @@
-"""The one task that moves batches: ready, connect, drain, one request per node, and what its answer
-means.
+"""The task that sends batches: it finds the nodes that have some, connects, and sends one request
+per node.
 
-All decisions are synchronous functions over (state, now); the task only waits, for work, for an
-answer or for a moment.
+All decisions are synchronous functions over (state, now); the task only waits for work.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import uuid
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
 from aioprod.metrics import BatchSent, Observers, ProducerMetrics, RequestDone
-from aioprod.net.backoff import Backoff
-from aioprod.net.brokers import Brokers, Node
+from aioprod.net.brokers import Node
 from aioprod.net.connection import Connection
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
-from aioprod.producer.producer_id import ProducerIdRequest
 from aioprod.producer.responses import ProduceResponseHandler
-from aioprod.producer.schedule import NEVER
-from aioprod.producer.sequences import ProducerState
+from aioprod.producer.transactions.gate import Transactions
+from aioprod.producer.wakeup import NEVER, SenderWakeup
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.produce import (
@@ -41,9 +35,6 @@ from aioprod.protocol.produce_encoder import encode_produce_request
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.types import TopicPartition
 
-if TYPE_CHECKING:
-    from aioprod.producer.transactions.manager import TransactionManager
-
 log = logging.getLogger(__name__)
 
 _NO_ID = uuid.UUID(int=0)
@@ -51,53 +42,45 @@ _NO_ID = uuid.UUID(int=0)
 _LAST_VERSION_BY_NAME = 12
 _LAST_VERSION_BEFORE_TV2 = 11
 _NOT_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-# Without acknowledgements only the socket says when it is enough.
+# Without acknowledgements, only the socket limits what is sent.
 _MAX_UNSENT_BYTES = 1024 * 1024
 
 
 class Sender:
     """Sends what the accumulator holds.
 
-    Attributes:
-        on_fatal: called with the error after which nothing can be sent any more.
+    Args:
+        handler: ends attempts and batches.
+        wakeup: what wakes the sender's task.
     """
 
     def __init__(
         self,
         config: ProducerConfig,
         accumulator: RecordAccumulator,
-        metadata: Metadata,
-        brokers: Brokers,
-        producer: ProducerState,
-        rng: random.Random,
+        transactions: Transactions,
+        handler: ProduceResponseHandler,
+        runtime: ClientRuntime,
+        wakeup: SenderWakeup,
         metrics: ProducerMetrics,
         observers: Observers,
-        transactions: TransactionManager | None = None,
     ) -> None:
         self._config = config
         self._accumulator = accumulator
-        self._metadata = metadata
-        self._brokers = brokers
-        self._producer = producer
+        self._transactions = transactions
+        self._handler = handler
+        self._metadata = runtime.metadata
+        self._brokers = runtime.brokers
+        self._wakeup = wakeup
         self._metrics = metrics
         self._observers = observers
-        self._transactions = transactions
-        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self.handler = ProduceResponseHandler(config, accumulator, backoff, metrics, transactions)
-        self.handler.on_stale = metadata.request_update
-        self._producer_id = ProducerIdRequest(brokers, producer, backoff, self.wake)
         self._in_flight: dict[int, dict[asyncio.Future[Message], list[ProducerBatch]]] = {}
         self._draining: asyncio.Task[None] | None = None
-        self._wake_at = NEVER
-        self._alarm: asyncio.TimerHandle | None = None
-        self._waiting: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self.on_fatal: Callable[[KafkaError], None] = accumulator.abort
-        self.handler.on_fatal = self._producer_id.on_fatal = lambda error: self.on_fatal(error)
 
     @property
     def in_flight(self) -> int:
-        """Produce requests that wait for an answer."""
+        """How many produce requests wait for their reply."""
         return sum(map(len, self._in_flight.values()))
 
     # -- the task ----------------------------------------------------------------------------------
@@ -108,91 +91,45 @@ class Sender:
         self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
-        """End the task; what has no outcome keeps none, so abort the accumulator first or after."""
-        tasks = [
-            task
-            for task in (self._task, self._producer_id.task, self._draining)
-            if task is not None
-        ]
+        """End the task. It completes no batch: abort the accumulator as well."""
+        tasks = [task for task in (self._task, self._draining) if task is not None]
         for task in tasks:
             task.remove_done_callback(self._ended)
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1)
-        if self._alarm is not None:
-            self._alarm.cancel()
-
-    def wake(self, at: float = 0.0) -> None:
-        """Look again at loop time ``at``, or sooner."""
-        if at >= self._wake_at:
-            return
-        self._wake_at = at
-        if self._waiting is None:
-            return  # the task runs, and will see it before it sleeps
-        loop = asyncio.get_running_loop()
-        if at <= loop.time():
-            self._ring()
-        else:
-            self._set_alarm(at)
-
-    def _set_alarm(self, at: float) -> None:
-        # One that rings sooner stays: setting a new one for each batch would cost more than to look
-        # once too often.
-        if self._alarm is not None:
-            if self._alarm.when() <= at:
-                return
-            self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_at(at, self._alarm_rings)
-
-    def _alarm_rings(self) -> None:
-        self._alarm = None
-        self._ring()
-
-    def _ring(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        self._wakeup.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        # Cancelled from outside, or a fault of ours: whoever waits must hear of it, and later sends
-        # too.
+        # Cancelled from outside, or a bug: waiting callers and later ones have to get an error.
         reason = (
             "was cancelled from outside" if task.cancelled() else f"failed: {task.exception()!r}"
         )
         if not task.cancelled():
-            log.error("the sender task failed; the producer can't go on", exc_info=task.exception())
-        self.on_fatal(
-            KafkaError(f"the producer's sender task {reason}; close it and make a new one")
+            log.error(
+                "the sender task failed; the producer can't continue", exc_info=task.exception()
+            )
+        self._transactions.fail(
+            KafkaError(
+                f"the producer's sender task {reason}; close the producer and create a new one"
+            )
         )
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            self._wake_at = NEVER
-            look_again_at = self._run_once(loop.time())
-            self._wake_at = min(self._wake_at, look_again_at)
-            # A turn for everybody else, also when there is more to do at once.
-            if self._wake_at <= loop.time():
-                await asyncio.sleep(0)
-                continue
-            self._waiting = loop.create_future()
-            if self._wake_at < NEVER:
-                self._set_alarm(self._wake_at)
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
+            self._wakeup.clear()
+            await self._wakeup.wait(self._run_once(loop.time()))
 
     def _run_once(self, now: float) -> float:
-        """Send what can be sent; returns when to look again without being woken."""
+        """Send what can be sent; return the loop time at which to look again."""
         for batch in self._accumulator.expired(now):
             if batch.state is not BatchState.PENDING:
-                # the end of one before it was its end, too: an abort drops what waits behind a hole
+                # It ended with the one before: an abort drops what waits behind a gap.
                 continue
-            self.handler.expire(
-                batch, now, self._producer_id.last_error or self._metadata.last_error
-            )
-        if self._needs_producer_id():
-            self._producer_id.start()
+            reason = self._transactions.producer_id_error or self._metadata.last_error
+            self._handler.expire(batch, now, reason)
+        self._transactions.ensure_producer_id()
         ready = self._accumulator.ready(now)
         if ready.leaderless:
             self._metadata.request_update()
@@ -201,30 +138,24 @@ class Sender:
             look_again_at = min(look_again_at, self._serve(node_id, now))
         return look_again_at
 
-    def _needs_producer_id(self) -> bool:
-        # Once it was refused for good, or the producer is closed, nobody asks again.
-        idempotent = self._config.enable_idempotence and self._transactions is None
-        return idempotent and self._producer.identity is None and self._accumulator.closed is None
-
     def _serve(self, node_id: int, now: float) -> float:
-        """Send to one node as much as it may have in flight; returns when to look at it again."""
+        """Send to a node what may be in flight there; return when to look at it again."""
         connection = self._brokers.live(node_id)
         if connection is None:
             self._accumulator.note_stalled(node_id, now)
             if not self._brokers.knows(node_id):
-                # the leader has left the cluster, and its heir was not told yet
+                # The leader has left the cluster, and the new one is not known yet.
                 self._metadata.request_update()
                 return NEVER
             self._brokers.start_connecting(node_id)
             if self._config.acks == 0 and self._brokers.last_error(node_id) is not None:
-                # Hanging up is all that a broker can do to say that it does not lead the partition
-                # any more.
+                # With acks=0, a broker that lost the leadership can only close the connection.
                 self._metadata.request_update()
             retry_at = self._brokers.retry_at(node_id)
             if retry_at <= now:
-                return NEVER  # under way: the end of it wakes this task
-            # It can't be reached: somebody else may lead by now.
-            self.handler.last_error = self._brokers.last_error(node_id) or self.handler.last_error
+                return NEVER  # the end of the attempt wakes this task
+            # It can't be reached: another node may lead by now.
+            self._handler.unreachable(self._brokers.last_error(node_id))
             self._metadata.request_update()
             return retry_at
         if connection.throttled_until > now:
@@ -236,7 +167,7 @@ class Sender:
             if self._config.acks == 0 and connection.unsent_bytes > _MAX_UNSENT_BYTES:
                 self._wake_when_drained(connection)
                 break
-            batches = self._accumulator.drain(node_id, now)
+            batches = self._accumulator.drain(node_id, now, self._transactions.may_send)
             if not batches:
                 break
             self._send(node_id, connection, batches, now)
@@ -249,14 +180,13 @@ class Sender:
             self._draining = asyncio.get_running_loop().create_task(
                 connection.drained(), name="aioprod-drain"
             )
-            self._draining.add_done_callback(lambda _: self.wake())
+            self._draining.add_done_callback(lambda _: self._wakeup.wake())
 
     def leaders_changed(self) -> None:
-        """Fresh metadata is taken over: what a silent node has not answered goes to the new leader,
-        where there is one.
+        """Send what a silent node has not acknowledged to the new leader, after fresh metadata.
 
-        A frozen node would otherwise keep it until ``request.timeout.ms``. Nothing is doubled by
-        that: the sequences are the same.
+        A frozen node would otherwise keep it until ``request_timeout_ms``. The sequence numbers
+        stay the same, so no record is stored twice.
         """
         for node_id, requests in self._in_flight.items():
             connection = self._brokers.live(node_id)
@@ -277,9 +207,9 @@ class Sender:
                     f"{moved.topic}-{moved.partition} now"
                 )
                 connection.abort(
-                    BrokerConnectionError(f"{connection.address}: silent, and {leads}")
+                    BrokerConnectionError(f"{connection.address}: no reply, and {leads}")
                 )
-        self.wake()
+        self._wakeup.wake()
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -297,7 +227,7 @@ class Sender:
         except UnsupportedVersionError as error:
             for batch in batches:
                 batch.in_flight = False
-                self.handler.fail(batch, error)
+                self._handler.fail(batch, error)
             return
         parts = [
             (name, ids[name], [(batch.tp.partition, self._encode(batch)) for batch in listed])
@@ -319,7 +249,7 @@ class Sender:
         if acks == 0:
             connection.write(buffers)
             for batch in batches:
-                self.handler.succeed(batch, -1, -1)
+                self._handler.succeed(batch, -1, -1)
             return
         reply = connection.send(
             buffers, ProduceRequest, version, correlation_id, decode=decode_produce_response
@@ -338,16 +268,16 @@ class Sender:
         if batch.attempts == 1:
             batch.first_sent_at = now
         if self._config.max_in_flight_requests_per_connection == 1:
-            self._accumulator.incomplete[batch].muted = True
-        if self._transactions is not None:
-            self._transactions.batch_sent(batch.tp)
+            queue = self._accumulator.incomplete[batch]
+            queue.muted = True
+        self._transactions.batch_sent(batch.tp)
 
     def _newest_version(self, ids: dict[str, uuid.UUID]) -> int | None:
         newest = _LAST_VERSION_BY_NAME if _NO_ID in ids.values() else None
-        if self._transactions is None or self._transactions.produce_adds_partitions:
+        if self._transactions.produce_adds_partitions:
             return newest
-        # With version 12 a broker adds the partition to the transaction itself; whoever does not
-        # rely on that says so (KIP-890).
+        # With version 12 a broker adds the partition to the transaction (KIP-890). Older versions
+        # say that the client has done so.
         return _LAST_VERSION_BEFORE_TV2
 
     def _encode(self, batch: ProducerBatch) -> bytes:
@@ -360,7 +290,7 @@ class Sender:
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=batch.base_sequence,
-                transactional=self._transactions is not None,
+                transactional=self._transactions.transactional,
             )
             if batch.codec is not Codec.NONE:
                 topic.observe_ratio((len(batch.encoded) - HEADER_SIZE) / batch.writer.size)
@@ -419,11 +349,11 @@ class Sender:
                 )
             )
         if future.cancelled() or error is not None:
-            self.handler.last_error = error if isinstance(error, KafkaError) else None
+            reason = error if isinstance(error, KafkaError) else None
             self._metadata.request_update()
             for batch in batches:
-                self.handler.unanswered(
-                    batch, now, new_leader=self._has_other_leader(batch, node_id)
+                self._handler.unanswered(
+                    batch, now, reason, new_leader=self._has_other_leader(batch, node_id)
                 )
         else:
             reply = future.result()
@@ -432,7 +362,7 @@ class Sender:
             if reply.throttle_time_ms:
                 self._metrics.throttled(node_id, reply.throttle_time_ms, now)
             self._answered(node_id, batches, names, reply, now)
-        self.wake()
+        self._wakeup.wake()
 
     def _answered(
         self,
@@ -454,10 +384,12 @@ class Sender:
         for batch in batches:
             answer = answers.get(batch.tp)
             if answer is None:
-                self.handler.last_error = ProtocolError(f"the broker's reply leaves out {batch.tp}")
-                self.handler.unanswered(batch, now)
+                reason = ProtocolError(
+                    f"the broker's reply lacks {batch.tp.topic}-{batch.tp.partition}"
+                )
+                self._handler.unanswered(batch, now, reason)
             else:
-                self.handler.answered(
+                self._handler.answered(
                     batch,
                     answer,
                     now,
@@ -470,7 +402,7 @@ class Sender:
     def _take_leaders(
         self, answers: dict[tuple[str, int], PartitionProduceResponse], reply: ProduceResponse
     ) -> None:
-        """Go by the leaders that the broker names in place of itself (KIP-951)."""
+        """Use the leaders that the broker names in its reply (KIP-951)."""
         told = {
             TopicPartition(*tp): (
                 answer.current_leader.leader_id,

@@ -20,9 +20,9 @@ The rules (KIP-98, KIP-360), with the reason for each:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from aioprod.producer.batch import Identity, ProducerBatch
+from aioprod.producer.batch import ProducerBatch, ProducerIdAndEpoch
 
 MAX_SEQUENCE = 2**31 - 1
 MAX_EPOCH = 2**15 - 1
@@ -38,26 +38,42 @@ class ProducerState:
     """The producer's identity; None until a broker gave one, and again when the epochs of one are
     used up.
 
+    Args:
+        transactional: only the transaction coordinator gives out epochs.
+
     Attributes:
         bumps: how often an epoch had to be given up.
-        on_epoch_needed: for a transactional producer, whose epochs only its coordinator gives out:
-            called instead of taking the next one.
+        epoch_needed: a sequence number is lost, or the coordinator has forgotten the producer: the
+            next transaction needs a new epoch (KIP-360). Until the abort is through, the old one is
+            kept.
     """
 
-    def __init__(self) -> None:
-        self.identity: Identity | None = None
+    def __init__(self, *, transactional: bool = False) -> None:
+        self.identity: ProducerIdAndEpoch | None = None
         self.bumps = 0
-        self.on_epoch_needed: Callable[[], None] | None = None
+        self.epoch_needed = False
+        self._transactional = transactional
+
+    def adopt(self, identity: ProducerIdAndEpoch) -> None:
+        """Use the id and epoch that a broker gave."""
+        self.identity = identity
+        self.epoch_needed = False
+
+    def request_epoch(self) -> None:
+        """Have the coordinator give a new epoch before the next transaction."""
+        self.epoch_needed = True
 
     def bump(self) -> None:
-        """Take the next epoch; where there is none, a new producer id has to be asked for."""
+        """Take the next epoch; if there is none, a new producer id has to be asked for."""
         self.bumps += 1
-        if self.on_epoch_needed is not None:
-            self.on_epoch_needed()
+        if self._transactional:
+            self.request_epoch()
             return
         if self.identity is not None:
             known, epoch = self.identity.producer_id, self.identity.epoch
-            self.identity = Identity((known, epoch + 1)) if epoch < MAX_EPOCH - 1 else None
+            self.identity = (
+                ProducerIdAndEpoch((known, epoch + 1)) if epoch < MAX_EPOCH - 1 else None
+            )
 
 
 class PartitionSequence:
@@ -75,7 +91,7 @@ class PartitionSequence:
 
     def __init__(self, producer: ProducerState) -> None:
         self._producer = producer
-        self.identity: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
         self.unresolved: list[ProducerBatch] = []
         # Certain: nothing that is still unresolved under this identity can be stored.

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Self
 
 from aioprod.cluster.metadata import Metadata
+from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,
@@ -25,6 +26,8 @@ from aioprod.errors import (
     MetadataTimeoutError,
 )
 from aioprod.metrics import ProducerMetrics
+from aioprod.producer.admission import Admission
+from aioprod.producer.appender import Appender
 from aioprod.producer.appends import PendingRecord
 from aioprod.producer.partition_queue import Topic
 from aioprod.producer.pending import PendingCall
@@ -36,34 +39,30 @@ class TopicGate:
     """Lets calls through to their topics.
 
     Args:
+        fast: gets the topics whose records need not wait here; the fast path of ``send`` looks at
+            nothing else.
         topics: those that metadata know.
-        max_block_ms: for error texts.
-        check_open: raises the error of a producer that takes no records, and where the transaction
-            of this number has ended.
-        enter: gives a record its place at a partition of a topic, or in the line there.
-
-    Attributes:
-        fast: topics whose records need not wait here; the fast path of ``send`` looks at nothing
-            else.
+        appender: gives a record its place at a partition of a topic, or in the line there.
+        admission: says whether a call's records are still accepted when its turn comes.
     """
 
     def __init__(
         self,
+        config: ProducerConfig,
+        fast: dict[str, Topic],
         topics: Mapping[str, Topic],
+        appender: Appender,
+        admission: Admission,
         metadata: Metadata,
         metrics: ProducerMetrics,
-        *,
-        max_block_ms: float,
-        check_open: Callable[[int | None], None],
-        enter: Callable[[Topic, PendingRecord], None],
     ) -> None:
-        self.fast: dict[str, Topic] = {}
+        self._fast = fast
         self._topics = topics
+        self._appender = appender
+        self._admission = admission
         self._metadata = metadata
         self._metrics = metrics
-        self._max_block_ms = max_block_ms
-        self._check_open = check_open
-        self._enter = enter
+        self._max_block_ms = config.max_block_ms
         # Calls that wait for metadata, by topic, in the order of the calls.
         self._arrivals: dict[str, dict[PendingCall, None]] = {}
 
@@ -110,7 +109,7 @@ class TopicGate:
                         hold.asked = True  # others wait: the rest of its records do not ask again
                     await self._arrive(pending, name)
                 else:
-                    self._enter(known, pending)
+                    self._appender.enter_topic(pending, known)
         finally:
             self._leave(pending, name)
 
@@ -183,19 +182,19 @@ class TopicGate:
                 self._arrivals.setdefault(topic.name, {})[call] = None
                 call.wake()
         topic.holder = None
-        self.fast[topic.name] = topic
+        self._fast[topic.name] = topic
 
     def _give(self, topic: Topic, hold: TopicHold) -> None:
         topic.holder, hold.topic = hold, topic
-        self.fast.pop(topic.name, None)
+        self._fast.pop(topic.name, None)
         hold.wake()
 
     def _let_in(self, topic: Topic, call: PendingCall) -> None:
         """Let the record of a waiting call enter; what goes wrong is its own error."""
         assert isinstance(call, PendingRecord)
         try:
-            self._check_open(call.transaction)
-            self._enter(topic, call)
+            self._admission.check_may_send(call.transaction)
+            self._appender.enter_topic(call, topic)
         except BaseException as error:
             call.error = error
         call.wake()
@@ -223,7 +222,7 @@ class TopicGate:
             if name in self._arrivals:
                 self._admit_arrivals(topic)
             if topic.holder is None:
-                self.fast[name] = topic
+                self._fast[name] = topic
 
     def _admit_arrivals(self, topic: Topic) -> None:
         holder = (
@@ -240,18 +239,15 @@ class TopicGate:
                 continue
             self._forget(call, topic.name)
 
-    async def topic(self, name: str, deadline: float, check_open: Callable[[], None]) -> Topic:
-        """The topic; waits until metadata know it.
-
-        Args:
-            check_open: raises what ends the wait.
+    async def topic(self, name: str, deadline: float) -> Topic:
+        """The topic; waits until metadata know it, whether a transaction is open or not.
 
         Raises:
             MetadataTimeoutError, InvalidTopicError, BrokerError: it can't be had.
         """
         call = PendingCall(deadline)
         while (known := self._topics.get(checked_topic(name))) is None:
-            await self._refreshed(call, name, check_open)
+            await self._refreshed(call, name, self._admission.check_running)
         self._metadata.touch(name)
         return known
 
@@ -259,15 +255,16 @@ class TopicGate:
         """Ask for the held topic once more if it has no such partition, for that may be new."""
         if hold.topic is not None and partition >= hold.topic.count:
             call = PendingCall(deadline)
-            check_open = partial(self._check_open, hold.transaction)
-            await self._refreshed(call, hold.name, check_open)
+            check = partial(self._admission.check_may_send, hold.transaction)
+            await self._refreshed(call, hold.name, check)
 
     async def _arrive(self, call: PendingCall, name: str) -> None:
         """Wait for one refresh of metadata with this topic; :meth:`update` may admit the call
         meanwhile.
         """
         self._arrivals.setdefault(name, {}).setdefault(call)
-        await self._refreshed(call, name, partial(self._check_open, call.transaction))
+        check = partial(self._admission.check_may_send, call.transaction)
+        await self._refreshed(call, name, check)
 
     def _arrives(self, call: PendingCall, name: str) -> bool:
         """Whether the call waits for metadata only: whatever holds the topic now came later."""
@@ -288,14 +285,12 @@ class TopicGate:
             if not arrivals:
                 del self._arrivals[name]
 
-    async def _refreshed(
-        self, call: PendingCall, name: str, check_open: Callable[[], None]
-    ) -> None:
+    async def _refreshed(self, call: PendingCall, name: str, check: Callable[[], None]) -> None:
         """Wait for one refresh of metadata with this topic; it may admit the call."""
         started = asyncio.get_running_loop().time()
         try:
             await self._refresh(call, name)
-            check_open()
+            check()
             self._raise_error_of(name)
         except KafkaError:
             if call.is_admitted:

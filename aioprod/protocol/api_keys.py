@@ -1,6 +1,4 @@
-"""The numbers of the protocol's APIs, as of Kafka 4.1, and since when each has had flexible
-versions (KIP-482).
-"""
+"""The API keys of Kafka 4.1, each with its first flexible version (KIP-482)."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ _NEVER = 32767
 
 
 class ApiKey(IntEnum):
-    """Which API a request belongs to; the number stands at the beginning of every request header.
+    """The API of a request; each request header begins with it.
 
     Attributes:
         flexible_from: the first version whose headers and bodies have compact lengths and tagged

@@ -1,5 +1,5 @@
-"""The bytes of an Arrow column as numbers, word by word, for numpy. Imports both, an extra: to be
-imported late.
+"""The buffers of Arrow columns as numpy arrays. Imports pyarrow and numpy, which are optional:
+import this module late.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 
 def lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    """How many bytes each row of binary or text has, or how many elements each list; null has
-    none.
+    """Return the number of bytes of each binary or text value, or of elements of each list; 0 for
+    null.
     """
     offsets = column.buffers()[1]
     if offsets is None or not offsets.size:
@@ -29,17 +29,17 @@ def lengths(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def is_null(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which rows are null."""
+    """Return which rows are null."""
     bits = np.frombuffer(column.is_null().buffers()[1], np.uint8)
     return np.unpackbits(bits, count=len(column), bitorder="little").view(np.bool_)
 
 
 def padded_words(column: pa.Array, word: npt.DTypeLike, count: int) -> npt.NDArray[Any]:
-    """A row of ``count`` numbers for each row of binary or text, with zeros behind its bytes: it
-    must not have more of them.
+    """Return ``count`` numbers for each binary or text value: its bytes, padded with zeros. No
+    value may have more bytes.
     """
     size = np.dtype(word).itemsize
-    # Its functions for text take any bytes, in a tenth of the time that numpy needs to place them.
+    # Arrow's functions for text accept any bytes, and take a tenth of numpy's time.
     text = column.view(pa.large_string() if _is_large(column.type) else pa.string())
     if text.null_count:
         text = pc.fill_null(text, "")

@@ -1,5 +1,5 @@
-"""Which Arrow tables are records, and their rows in portions whose columns have plain types.
-Imports pyarrow, an extra: to be imported late.
+"""Checks Arrow tables of records, and cuts them into portions with simple column types. Imports
+pyarrow, which is optional: import this module late.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _HEADERS: Final = (
 _TIMESTAMP: Final = "timestamp of any unit, or int64 of milliseconds since 1970"
 _NAMES: Final = ({"key", "value"}, {"name", "value"})
 _LATEST: Final = 2**62
-#: Arrow counts the bytes of a column in 32 bits, so a record that is encoded has to stay below.
+#: Arrow has 32-bit offsets in a column, so an encoded record must be smaller than 2 GiB.
 _LARGEST_ROW: Final = 2**31 - 2**16
 
 
 def record_table(data: object) -> pa.Table:
-    """The rows to send, checked as a whole: a table of the columns that were given, timestamps as
-    int64, partitions as int32.
+    """Check the rows to send, and return them as a table with timestamps as int64 and partitions as
+    int32.
 
-    Nothing is copied but timestamps, partitions, and keys and values of the types that have no
-    offsets (views and dictionaries).
+    Copies only timestamps, partitions, and keys and values of types without offsets (views and
+    dictionaries).
 
     Raises:
-        SerializationError: no table; a column is unknown, missing or of a type that can't be sent;
-            a timestamp or a header's name can't.
-        InvalidPartitionError: a partition that is too large for any topic.
+        SerializationError: if the data is not a table, a column is unknown, missing or of a type
+            that can't be sent, or a timestamp or the name of a header is not valid.
+        InvalidPartitionError: if a partition number is not valid.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
@@ -59,7 +59,7 @@ def record_table(data: object) -> pa.Table:
                 f"column {name!r} is {what}; a table of records has the columns "
                 f"{', '.join(_COLUMNS)}, all but value optional"
             )
-    # A column that knows no type has only nulls in it.
+    # A column of type null has no values.
     given = {
         name: data.column(name)
         for name in names
@@ -76,7 +76,7 @@ def record_table(data: object) -> pa.Table:
 
 
 def largest_partition(table: pa.Table) -> int:
-    """The largest number in the column ``partition``; -1 where there is none."""
+    """Return the largest number in the column ``partition``; -1 without such a column."""
     largest = (
         pc.max(table.column("partition")).as_py() if "partition" in table.schema.names else None
     )
@@ -86,13 +86,12 @@ def largest_partition(table: pa.Table) -> int:
 def windows(
     table: pa.Table, *, max_rows: int, max_bytes: int, max_row_bytes: int
 ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-    """The rows of a ``record_table`` in portions, in order: the number of the first, and keys and
-    values as binary, headers as a list of structs.
+    """Cut the rows of a ``record_table`` into portions, in order. Each has the number of its first
+    row, and keys and values as binary, headers as a list of structs.
 
     Args:
-        max_bytes: what the columns of a portion may take; a row that takes more comes alone.
-        max_row_bytes: in place of a row that comes alone and takes more there is None, and so for
-            one of nearly 2 GiB.
+        max_bytes: of the columns of a portion; a larger row gets a portion of its own.
+        max_row_bytes: None replaces a single row that is larger, or has nearly 2 GiB.
     """
     max_row_bytes = min(max_row_bytes, _LARGEST_ROW)
     start = 0
@@ -129,7 +128,7 @@ def _data(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    # What a slice of these takes is not known without looking at each row.
+    # The size of a slice of these types is not known without reading each row.
     if _is_data(kind) or pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
         return column.cast(pa.large_binary())
     raise _refused(name, column, _DATA)
@@ -157,15 +156,14 @@ def _headers(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
             ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(entries), 0))
             row = start + pc.sum(pc.less_equal(ends, pc.index(keys.is_null(), True))).as_py()
             raise SerializationError(
-                f"column {name!r}, row {row}: a header without a name; Kafka's headers have "
-                "one each"
+                f"column {name!r}, row {row}: a header has no name, which Kafka requires"
             )
         start += len(chunk)
     return column
 
 
 def name_and_value(entry: pa.StructType) -> tuple[int, int]:
-    """Which fields of a header are its name and its value."""
+    """Return the indexes of the fields for a header's name and value."""
     value = entry.get_field_index("value")
     return 1 - value, value
 
@@ -215,15 +213,15 @@ def _plain(window: pa.Table) -> pa.RecordBatch:
 
 
 def _binary(column: pa.Array) -> pa.Array:
-    """Text and bytes have the same layout in Arrow: mostly, nothing is copied."""
+    """Cast to binary. Text and bytes have the same layout in Arrow, so most casts copy nothing."""
     try:
         return column.cast(pa.binary())
-    except pa.ArrowInvalid:  # what lies in front of the slice has more than 2 GiB
+    except pa.ArrowInvalid:  # the bytes before the slice have more than 2 GiB
         return pa.concat_arrays([column]).cast(pa.binary())
 
 
 def _plain_headers(column: pa.Array) -> pa.Array:
     kind = column.type
-    if pa.types.is_map(kind):  # which most of Arrow's functions can't take
+    if pa.types.is_map(kind):  # most of Arrow's functions do not support it
         return column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
     return column

@@ -1,14 +1,12 @@
-"""Record batches as columns: all records of many batches at once, in numpy and in Arrow's C++.
-Imports both, an extra: to be imported late.
+"""Reads record batches as columns: all records of many batches at once, with numpy and Arrow's C++.
+Imports both, which are optional: import this module late.
 
-Where records start can only be known by going from one to the next: a short loop in Python does
-that, and numpy where many of one length follow one another. From there on the same field of all
-records is read at once, at an array of positions. Keys and values are gathered by Arrow: a column
-over the bytes of the batches has a slot for each key and each value and for what lies between them,
-and every fourth slot of it is taken.
+A record starts where the one before ends: a short loop in Python finds the starts, or numpy if many
+records have the same length. Then each field of all records is read at once, at an array of
+positions. Arrow gathers keys and values: a column over the bytes of the batches has a slot for each
+key, each value and the bytes between, of which every fourth is taken.
 
-What is wrong with a batch is the same error here as in ``record_reader``, which reads records one
-by one.
+Invalid batches raise the same errors as in ``record_reader``, which reads records one by one.
 """
 
 from __future__ import annotations
@@ -31,16 +29,17 @@ Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 _Bytes = npt.NDArray[np.uint8]
 
-#: Bytes of records that are read at once: fewer cost more calls, more leave the processor's cache.
+#: Bytes of records that are read at once: fewer need more calls, more do not fit in the CPU's
+#: cache.
 PORTION_BYTES: Final = 4 << 20
 _NULL: Final = 1  # the zig-zag form of length -1
-# So many records of one length in a row make it worth to look how many more there are, which takes
-# as long as some 50 steps.
+# After this many records of one length, numpy counts how many more follow, which takes as long as
+# 50 steps of the loop.
 _STEPS: Final = 32
-# At first this many are looked at, and four times as many after each full stretch: all that are
-# left would be looked at again and again in a batch of short stretches.
+# It compares this many at first, and four times as many after each full run. Comparing all the rest
+# would take quadratic time in a batch of short runs.
 _WINDOW: Final = 256
-# Headers of fewer records than these are read one by one: that takes as long as calls of numpy.
+# Headers of fewer records are read one by one, which takes as long as the calls of numpy.
 _ROWS: Final = 48
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -52,10 +51,10 @@ class RecordArrays:
     Attributes:
         offsets: in the partition.
         timestamps: milliseconds since 1970.
-        timestamp_types: as ``Record.timestamp_type``.
-        keys, values: Arrow's binary.
-        headers: for each record a list of structs of ``key`` and ``value``, null where it has none;
-            None where they were not asked for.
+        timestamp_types: see ``Record.timestamp_type``.
+        keys, values: binary columns.
+        headers: for each record a list of structs of ``key`` and ``value``, or null; None if they
+            were not requested.
     """
 
     offsets: Numbers
@@ -69,15 +68,15 @@ class RecordArrays:
 def read_arrays(
     data: bytes, batches: Iterable[tuple[BatchHeader, int]], *, include_headers: bool = True
 ) -> Iterator[RecordArrays]:
-    """All records of the batches, in portions of about 4 MiB.
+    """Return all records of the batches, in portions of about 4 MiB.
 
     Args:
-        data: what was fetched.
-        batches: header of each and its place in ``data``, as ``iter_batches`` gives them.
-        include_headers: False: what follows a record's value is not looked at.
+        data: the fetched bytes.
+        batches: from ``iter_batches``: the header of each, and its place in ``data``.
+        include_headers: if false, the bytes behind a record's value are not read.
 
     Raises:
-        CorruptRecordError: a batch fails its checks; the portions before it were given.
+        CorruptRecordError: if a batch is not valid; after the portions before it were returned.
     """
     portion: list[tuple[BatchHeader, int, bytes | memoryview]] = []
     size = 0
@@ -95,7 +94,7 @@ def read_arrays(
 def _in_one(
     data: bytes, portion: Sequence[tuple[BatchHeader, int, bytes | memoryview]]
 ) -> tuple[bytes, list[_Batch]]:
-    """Bytes that hold the records of all batches: what was fetched where none is compressed."""
+    """Return bytes with the records of all batches; the fetched bytes if none is compressed."""
     if all(isinstance(body, memoryview) for _, _, body in portion):
         return data, [_Batch(header, place, place + len(body)) for header, place, body in portion]
     ends = list(accumulate((len(body) for _, _, body in portion), initial=0))
@@ -106,8 +105,8 @@ def _in_one(
     return b"".join(body for _, _, body in portion), batches
 
 
-# Nothing is checked on the way but signs and sizes: every step goes forwards, and reading behind
-# the end gives the last byte again. So records that all end where their lengths say prove the rest.
+# Only signs and sizes are checked on the way: positions only grow, and reading behind the end gives
+# the last byte again. Records that all end where their lengths say prove the rest.
 def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool) -> RecordArrays:
     reader = _Reader(data, batches)
     number, position = reader.varints(np.array(_record_starts(data, batches), np.int64))
@@ -135,7 +134,7 @@ def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool)
 
 
 def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
-    """Where each record's length is; only that the records of a batch fill it is checked."""
+    """Return where each record begins; checks only that the records of a batch fill it."""
     starts: list[int] = []
     numbers = np.frombuffer(data, np.uint8)
     for batch in batches:
@@ -152,7 +151,7 @@ def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
 
 
 def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int:
-    """From one record to the next; returns where the last one ends."""
+    """Append the starts of a batch's records; return where the last one ends."""
     append = starts.append
     position = batch.start
     left = batch.header.record_count
@@ -163,9 +162,8 @@ def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int
             if length < 128:
                 position += (length >> 1) + 1
             elif (second := data[position + 1]) < 128:
-                position += (
-                    (length >> 1) + (second << 6) - 62
-                )  # -64 for the bit that says that there is a second byte, 2 for the bytes
+                # -64 for the bit that announces the second byte, +2 for the bytes.
+                position += (length >> 1) + (second << 6) - 62
             else:
                 length, position = read_varint(data, position)
                 position += length >> 1
@@ -181,9 +179,7 @@ def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int
 
 
 def _same_length(numbers: _Bytes, start: int, size: int, limit: int) -> int:
-    """How many records that follow the one at ``start``, up to ``limit``, have its length: they
-    follow it at equal distances.
-    """
+    """Return how many records behind the one at ``start``, up to ``limit``, have its length."""
     found, most = 0, _WINDOW
     while (left := min(most, limit - found)) > 0:
         place = start
@@ -213,7 +209,7 @@ class _Batch(NamedTuple):
 
 
 class _Field(NamedTuple):
-    """A key or value of each record: where its bytes are, and whether it is null."""
+    """The key or value of each record: where its bytes are, and whether it is null."""
 
     null: _Flags
     start: Numbers
@@ -221,7 +217,7 @@ class _Field(NamedTuple):
 
 
 class _Reader:
-    """Reads one field of all records at a time; a position per record in, one per record out."""
+    """Reads one field of all records at a time, from and to an array of positions."""
 
     def __init__(self, data: bytes, batches: Sequence[_Batch]) -> None:
         self._data = data
@@ -230,7 +226,7 @@ class _Reader:
         self._counts = np.array([header.record_count for header in self._batches])
 
     def varints(self, position: Numbers) -> tuple[Numbers, Numbers]:
-        """The zig-zag forms of the numbers there, and where they end."""
+        """Return the zig-zag encoded numbers at the positions, and where they end."""
         first = self._at(position)
         long = first > 127
         if not long.any():
@@ -247,7 +243,7 @@ class _Reader:
         return numbers, position
 
     def _long_varints(self, numbers: Numbers, position: Numbers) -> tuple[Numbers, Numbers]:
-        """The same from the third byte on."""
+        """Return the same, from the third byte on."""
         more: _Flags = np.ones(len(numbers), np.bool_)
         for shift in range(14, 63, 7):
             byte = self._at(position).astype(np.int64)
@@ -256,7 +252,7 @@ class _Reader:
             more = more & (byte > 127)
             if not more.any():
                 return numbers, position
-        # Nine bytes have 63 bits: a tenth may only be there, and be the last.
+        # Nine bytes have 63 bits: a tenth byte must be the last, and 0.
         if self._at(position)[more].any():
             raise CorruptRecordError(
                 f"batches from offset {self._batches[0].base_offset} on: number of more than "
@@ -265,11 +261,11 @@ class _Reader:
         return numbers, position + more
 
     def sizes(self, number: Numbers, what: str) -> Numbers:
-        """Zig-zag forms of numbers of bytes (or of things that take bytes); none is larger than all
-        there is, so that no sum of some overflows.
+        """Decode zig-zag encoded sizes and counts. None may be larger than the number of bytes, so
+        that sums do not overflow.
         """
         self.refuse((number & 1).astype(np.bool_), f"negative {what}")
-        self.refuse(number > 2 * len(self._bytes), f"a {what} of more than there is")
+        self.refuse(number > 2 * len(self._bytes), f"a {what} above the number of bytes")
         return number >> 1
 
     def field(self, position: Numbers) -> _Field:
@@ -307,8 +303,8 @@ class _Reader:
         return self._of_batches([header.base_offset for header in self._batches]) + deltas
 
     def headers(self, counts: Numbers, position: Numbers) -> tuple[_Field, _Field, Numbers]:
-        """Names and values of all headers, in their order, and where each record ends: the first
-        header of all records, then the second ...
+        """Return names and values of all headers, in their order, and where each record ends. Reads
+        the first header of all records, then the second, and so on.
         """
         total = int(counts.sum())
         self.refuse(
@@ -345,7 +341,7 @@ class _Reader:
         return names, values, position
 
     def _headers_of(self, row: int, position: int, count: int) -> tuple[list[list[int]], int]:
-        """Headers of one record, as the lists of names and values, and where they end."""
+        """Return the headers of one record, as lists of names and values, and where they end."""
         data, size = self._data, 2 * len(self._data)
         ends: list[int] = []
         nulls: list[int] = []
@@ -373,7 +369,7 @@ class _Reader:
         return self._bytes.take(position, mode="clip")
 
     def _of_batches(self, numbers: Sequence[int]) -> Numbers:
-        """A number of its batch for each record."""
+        """Return the number of its batch for each record."""
         return np.repeat(np.array(numbers, np.int64), self._counts)
 
 
@@ -381,14 +377,14 @@ class _Reader:
 
 
 def numbers_column(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
-    """The numbers as they are in memory. ``pyarrow.array`` would import pandas: 0.3 seconds and 40
-    MB in each process of Spark's.
+    """Return a column over the memory of the numbers. ``pyarrow.array`` would import pandas: 0.3
+    seconds and 40 MB in each Spark process.
     """
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _gathered(data: bytes, *fields: _Field) -> list[pa.BinaryArray]:
-    """The bytes of fields that follow one another in each record."""
+    """Return the bytes of fields that follow one another in each record."""
     count = len(fields[0].start)
     bounds = np.empty((count, 2 * len(fields)), np.int32)
     for index, field in enumerate(fields):

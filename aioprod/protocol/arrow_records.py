@@ -1,15 +1,14 @@
-"""Arrow rows as encoded records: whole columns at once, in Arrow's C++. Imports pyarrow, an extra:
-to be imported late.
+"""Encodes Arrow rows as records: whole columns at once, in Arrow's C++. Imports pyarrow, which is
+optional: import this module late.
 
-Each field of a record, and each varint, is a column of bytes; ``binary_join_element_wise`` joins
-them to one column of records, whose data is the bodies of the batches, one behind the other.
+Each field and each varint of the records is a column of bytes. ``binary_join_element_wise`` joins
+them to one column of records, whose data is the bodies of the batches, one after the other.
 
-Nanoseconds of CPU per row (pyarrow 26, CPython 3.11, 16,384 rows at a time, batches of 64 KiB;
-checks and the choice of partitions included): values of 10 bytes 86, of 20 to 180 bytes 103, of
+Nanoseconds of CPU per row (pyarrow 26, CPython 3.11, 16,384 rows at a time, batches of 64 KiB,
+including checks and the choice of partitions): values of 10 bytes 86, of 20 to 180 bytes 103, of
 1,000 bytes 265; of 100 bytes 96 (10.4M rows a second), with a column of timestamps 165, with two
 headers 265, with a column of partitions 134, with a million keys hashed to 6 partitions 220. Each
-call into Arrow costs 5 to 10 us whatever the
-rows, so many rows at once are wanted: 4 MiB and not 256 KiB.
+call into Arrow costs 5 to 10 us, so portions are large: 4 MiB instead of 256 KiB.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from aioprod.protocol.arrow_columns import name_and_value
 from aioprod.protocol.record_encoder import encode_varint, varint_size
 
-# Two bytes of a varint have 14 bits: a step of `_varints` takes so many from a table.
+# Two bytes of a varint have 14 bits: one step of `_varints` encodes them with a table.
 _BITS: Final = 14
 _TABLE_SIZE: Final = 1 << _BITS
 _NULL: Final = 1  # the zig-zag form of length -1
-# With a type of its own, so that no sum or product of lengths is counted in 32 bits.
+# Typed, so that sums and products of lengths have 64 bits.
 _TWO: Final = pa.scalar(2, pa.int64())
 _ZERO_BYTE: Final = pa.scalar(b"\0", pa.binary())
 _NULL_BYTE: Final = pa.scalar(b"\1", pa.binary())
@@ -41,15 +40,14 @@ _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 @dataclass(frozen=True, slots=True)
 class EncodedRecords:
-    """The records of one batch, ready for ``record_batch.build_batch``: offset deltas from 0,
-    timestamp deltas from ``base_timestamp``.
+    """The records of one batch, for ``record_batch.build_batch``.
 
     Attributes:
-        body: the records, one behind the other.
-        count: how many they are.
-        base_timestamp: the first record's, in milliseconds since 1970.
-        max_timestamp: the newest record's.
-        timestamps: each record's; None where all have ``base_timestamp``.
+        body: the encoded records, with offset deltas from 0.
+        count: the number of records.
+        base_timestamp: of the first record, in milliseconds since 1970.
+        max_timestamp: of the newest record.
+        timestamps: of each record; None if all have ``base_timestamp``.
     """
 
     body: bytes
@@ -62,16 +60,15 @@ class EncodedRecords:
 def encode(
     rows: pa.RecordBatch, ends: Sequence[int], *, limit: int, timestamp: int
 ) -> Iterator[EncodedRecords]:
-    """All rows, in order, as the records of batches that are as full as can be (but for 1 to 3 %:
-    deltas are taken for their longest).
+    """Encode rows, in their order, as the records of full batches. Batches are 1 to 3 % smaller
+    than the limit, as deltas are assumed to have the maximum size.
 
     Args:
-        rows: at least one, as ``arrow_columns.windows`` gives them; the column ``partition`` is not
-            looked at.
-        ends: rows before which a batch ends, for another partition begins there; rising, the last
-            is the number of rows.
-        limit: bytes of a batch's records; a record that is larger has a batch of its own.
-        timestamp: of rows that have none, in milliseconds since 1970.
+        rows: at least one, from ``arrow_columns.windows``; the column ``partition`` is ignored.
+        ends: rows at which another partition begins, so the batch before ends there; ascending, the
+            last is the number of rows.
+        limit: bytes of a batch's records; a larger record gets a batch of its own.
+        timestamp: of rows without one, in milliseconds since 1970.
     """
     fields = _fields(rows)
     no_headers = [] if "headers" in rows.schema.names else [_ZERO_BYTE]
@@ -122,8 +119,8 @@ def _range(numbers: pa.Array) -> tuple[int, int]:
 
 
 def _fields(rows: pa.RecordBatch) -> list[pa.Array]:
-    """What follows a record's offset delta; but for a null key where none has a key, and no headers
-    where none has any.
+    """Return the columns behind a record's offset delta; without keys, or headers, if no row has
+    any.
     """
     names = rows.schema.names
     key = _with_length(rows.column("key")) if "key" in names else []
@@ -158,7 +155,7 @@ def _headers(column: pa.Array) -> list[pa.Array]:
 
 
 def _timestamps(rows: pa.RecordBatch, timestamp: int) -> int | pa.Array:
-    """Those of the rows, or the one that all have."""
+    """Return the timestamps of the rows, or the one that all have."""
     if "timestamp" not in rows.schema.names:
         return timestamp
     timestamps = _without_nulls(rows.column("timestamp"), timestamp)
@@ -174,7 +171,7 @@ def _largest_delta_size(timestamps: int | pa.Array) -> int:
 
 
 def _timestamp_deltas(timestamps: pa.Array, cuts: Sequence[int]) -> pa.Array:
-    """Zig-zag forms of the rows' distances from the first row of their batch."""
+    """Return the zig-zag encoded deltas of timestamps, from the first row of each batch."""
     batches = pc.list_parent_indices(
         pa.ListArray.from_arrays(pa.array(cuts, pa.int32()), timestamps)
     )
@@ -190,8 +187,8 @@ def _offset_deltas(cuts: Sequence[int], timestamp_before: bool, null_key_behind:
 
 @cache
 def _offset_delta_table(bits: int, timestamp_before: bool, null_key_behind: bool) -> pa.Array:
-    """Varints of the numbers of up to so many bits; with a timestamp delta of 0 before each, and
-    the length of a null key behind it.
+    """Return the varints of the numbers of up to so many bits; optionally with a timestamp delta of
+    0 before, and the length of a null key behind each.
     """
     before = _ZERO_BYTE if timestamp_before else _NOTHING
     return _join(
@@ -205,8 +202,9 @@ def _offset_delta_table(bits: int, timestamp_before: bool, null_key_behind: bool
 
 
 def _varints(numbers: pa.Array, last: pa.Array | None = None) -> list[pa.Array]:
-    """Columns that make up the varints of numbers in zig-zag form; ``last``: the table of the last
-    of them.
+    """Return columns that, joined, are the varints of zig-zag encoded numbers.
+
+    ``last``: the table for the last column.
     """
     columns = []
     while (pc.max(numbers).as_py() or 0) >= _TABLE_SIZE:
@@ -234,8 +232,8 @@ def _varints_and_attributes() -> pa.Array:
 
 @cache
 def _continued_varints() -> pa.Array:
-    """The first two bytes of longer varints by the number's lowest 14 bits; last comes nothing, for
-    numbers that are not longer.
+    """Return a table of the first two bytes of longer varints, by the number's lowest 14 bits. The
+    last entry is empty, for numbers that are not longer.
     """
     return pa.array(
         [
@@ -250,8 +248,9 @@ def _continued_varints() -> pa.Array:
 
 
 def _cuts(sizes: pa.Array, ends: Sequence[int], limit: int, overhead: int) -> list[int]:
-    """The rows at which batches begin, and the number of all rows; ``overhead``: of a record,
-    beside its size, offset delta and length.
+    """Return the rows at which batches begin, and the number of rows.
+
+    ``overhead``: bytes of a record beside its size, offset delta and length.
     """
     smallest, largest = _range(sizes)
     overhead += varint_size(min(len(sizes), limit // smallest + 1))
@@ -269,7 +268,7 @@ def _cuts(sizes: pa.Array, ends: Sequence[int], limit: int, overhead: int) -> li
     return cuts
 
 
-# Copies: a view would keep the whole column in memory for as long as one batch of it waits.
+# Copies, as a view would keep the whole column in memory while one of its batches waits.
 
 
 def _bodies(records: pa.Array, cuts: Sequence[int]) -> Iterator[bytes]:

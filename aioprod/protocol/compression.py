@@ -1,5 +1,5 @@
-"""Kafka's four codecs, as Kafka's own clients write and read them. Synchronous: big data goes
-through a thread, by the caller's choice.
+"""Kafka's four codecs, compatible with Kafka's own clients. Synchronous: callers use a thread for
+large data.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ _ERRORS: Final[tuple[type[Exception], ...]] = (
     zlib.error, cramjam.DecompressionError, MemoryError, *_LZ4.errors, *_ZSTD.errors
 )  # fmt: skip
 
-# : Limit on the uncompressed size of one batch, in bytes: what a fetch of a hostile or broken batch
-# can cost at most.
+#: Limit on the uncompressed size of one batch, in bytes. It bounds the memory for a hostile or
+#: corrupt batch.
 MAX_DECOMPRESSED_SIZE: Final = 256 << 20
 
 
 class Codec(IntEnum):
-    """A compression codec; the value is the one in a batch's attributes. Kafka setting
-    ``compression.type``.
-    """
+    """A compression codec (``compression.type``), with its number in the attributes of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -39,18 +37,20 @@ class Codec(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> Codec:
-        """The codec of a ``compression.type``: none, gzip, snappy, lz4 or zstd. ConfigError for
-        anything else.
+        """Return the codec of a ``compression.type``: none, gzip, snappy, lz4 or zstd.
+
+        Raises:
+            ConfigError: for any other name.
         """
         codec = cls.__members__.get(name.upper())
         if codec is None or name != name.lower():
             known = ", ".join(member.name.lower() for member in cls)
-            raise ConfigError(f"compression_type {name!r} is none of {known}")
+            raise ConfigError(f"compression_type {name!r} is not one of {known}")
         return codec
 
 
-# : Levels that each codec takes (KIP-390: ``compression.gzip.level`` and so on). Gzip's -1 stands
-# for zlib's own default.
+#: Levels of each codec (KIP-390: ``compression.gzip.level`` and so on). Gzip's -1 is the default of
+#: zlib.
 LEVELS: Final[dict[Codec, range]] = {
     Codec.NONE: range(0),
     Codec.GZIP: range(-1, 10),
@@ -58,14 +58,12 @@ LEVELS: Final[dict[Codec, range]] = {
     Codec.LZ4: range(1, 18),
     Codec.ZSTD: range(-131072, 23),
 }
-#: Kafka's defaults; codecs without levels are not in it.
+#: Kafka's defaults for codecs that have levels.
 DEFAULT_LEVELS: Final[dict[Codec, int]] = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 
 
 def check_level(codec: Codec, level: int | None) -> None:
-    """Raises ConfigError where ``codec`` has no such level. None, the codec's default, always
-    passes.
-    """
+    """Raise ConfigError if ``codec`` does not have this level. None is its default."""
     if level is None:
         return
     if codec is Codec.GZIP and level == 0:
@@ -82,8 +80,13 @@ def check_level(codec: Codec, level: int | None) -> None:
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Compresses ``data``; ``level`` None is the codec's default. ConfigError for a level that the
-    codec does not have.
+    """Compress data.
+
+    Args:
+        level: None for the codec's default.
+
+    Raises:
+        ConfigError: if the codec does not have this level.
     """
     check_level(codec, level)
     if level is None:
@@ -92,10 +95,11 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-    """Undoes ``compress``, and the forms that other clients write.
+    """Decompress data of this or another client.
 
-    CorruptRecordError where ``data`` is not in the codec's format, is cut off, has bytes left over
-    or holds more than ``max_size`` bytes.
+    Raises:
+        CorruptRecordError: if the data is not in the codec's format, is truncated, has bytes behind
+            its end, or decompresses to more than ``max_size`` bytes.
     """
     try:
         plain = _DECOMPRESS[codec](data, max_size)
@@ -114,7 +118,7 @@ def _copy(data: Buffer, _: int) -> bytes:
 
 # gzip
 
-_GZIP_SLICE: Final = 64  # a member takes 20 bytes at least
+_GZIP_SLICE: Final = 64  # a member has at least 20 bytes
 
 
 def _gzip_compress(data: Buffer, level: int) -> bytes:
@@ -130,7 +134,7 @@ def _gzip_decompress(data: Buffer, max_size: int) -> bytes:
         raise cut_off("gzip")
     if not member.unused_data:
         return plain
-    # Members follow one another, as Java's GZIPInputStream has it.
+    # Several members may follow one another, as with Java's GZIPInputStream.
     parts, room = [plain], max_size - len(plain)
     with memoryview(data) as view:
         position = len(view) - len(member.unused_data)
@@ -144,10 +148,12 @@ def _gzip_decompress(data: Buffer, max_size: int) -> bytes:
 
 
 def _gzip_member(view: memoryview, position: int, room: int) -> tuple[bytes, int]:
-    """What the member at ``position`` holds, up to a byte more than ``room``, and where it ends."""
+    """Return the data of the member at ``position``, up to one byte more than ``room``, and its
+    end.
+    """
     member = zlib.decompressobj(wbits=31)
     parts: list[bytes] = []
-    size = _GZIP_SLICE  # what follows a member's end is copied, so it is looked at in slices
+    size = _GZIP_SLICE  # zlib copies what follows the end of a member, so it gets slices
     while not member.eof and room >= 0:
         if position >= len(view):
             raise cut_off("gzip")
@@ -159,12 +165,12 @@ def _gzip_member(view: memoryview, position: int, room: int) -> tuple[bytes, int
     return b"".join(parts), position
 
 
-# snappy: frames as snappy-java (xerial) writes them, which is what Kafka's clients expect
+# snappy: the frames of snappy-java (xerial), which Kafka's clients expect
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK_SIZE: Final = 32 << 10
-_SNAPPY_RATIO: Final = 22  # a copy of up to 64 bytes takes 3
+_SNAPPY_RATIO: Final = 22  # three bytes can stand for a copy of 64
 
 
 def _snappy_compress(data: Buffer, _: int) -> bytes:
@@ -199,9 +205,8 @@ def _snappy_decompress(data: Buffer, max_size: int) -> bytes:
 
 def _snappy_block(block: bytes, room: int, max_size: int) -> bytes:
     size = shift = 0
-    for byte in block[
-        :5
-    ]:  # the block starts with its uncompressed size: known before any memory is taken
+    # The block begins with its uncompressed size, so that is known before memory is allocated.
+    for byte in block[:5]:
         size |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
@@ -219,8 +224,7 @@ _LZ4_HIGH: Final = 3  # the lowest level of the high compressor
 
 
 def _lz4_compress(data: Buffer, level: int) -> bytes:
-    # Kafka's Java client uses the fast compressor at its default level and the high compressor at
-    # any other.
+    # Kafka's Java client uses the fast compressor for the default level, else the high compressor.
     fast = level == DEFAULT_LEVELS[Codec.LZ4]
     return _LZ4.compress(data, 0 if fast else max(level, _LZ4_HIGH))
 

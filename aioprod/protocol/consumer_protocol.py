@@ -1,7 +1,7 @@
-"""What consumers of a classic group tell each other (protocol type "consumer"), as bytes that
-brokers only pass on: Kafka's ConsumerProtocol.
+"""Kafka's ConsumerProtocol: the messages between the members of a classic group (protocol type
+"consumer"), which brokers pass on without reading them.
 
-Versions only add fields at the end: whoever knows fewer of them passes over the rest.
+Versions only add fields at the end, so a reader of an older version ignores the rest.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _RACK_FROM = 3
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member brings to a rebalance.
+    """The subscription that a member sends to a rebalance.
 
     Attributes:
-        topics: what it reads.
-        user_data: bytes of its assignor's own, None for none.
-        owned: the partitions that it has and goes on reading (cooperative rebalances, KIP-429).
-        generation: of the group when it was given these, -1 where it has none (KIP-792).
-        rack: where it runs (``client.rack``, KIP-881), None where that is unknown.
+        topics: the topics that it reads.
+        user_data: data of its assignor, if any.
+        owned: the partitions that it has and continues to read (cooperative rebalances, KIP-429).
+        generation: of the group when these were assigned; -1 if none are (KIP-792).
+        rack: of the member (``client.rack``, KIP-881), if known.
     """
 
     topics: tuple[str, ...]
@@ -42,15 +42,15 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a member is given: partitions, and bytes of the assignor's own (None for none)."""
+    """The partitions that a member is assigned, and data of the assignor, if any."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes | None = None
 
 
 def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSION) -> bytes:
-    """The metadata of a JoinGroup request; topics and partitions in order, so that an unchanged
-    subscription has the same bytes.
+    """Return the metadata of a JoinGroup request. Topics and partitions are sorted, so that an
+    unchanged subscription has the same bytes.
     """
     writer = Writer()
     writer.int16(version)
@@ -68,10 +68,10 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST_VERSIO
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """The subscription in a member's metadata.
+    """Return the subscription in a member's metadata.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: if it is not valid.
     """
     reader = Reader(data)
     version = _read_version(reader)
@@ -84,7 +84,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(assignment: Assignment, version: int = NEWEST_VERSION) -> bytes:
-    """The assignment of one member in a SyncGroup request."""
+    """Return the assignment of one member in a SyncGroup request."""
     writer = Writer()
     writer.int16(version)
     _write_partitions(writer, assignment.partitions)
@@ -93,11 +93,11 @@ def encode_assignment(assignment: Assignment, version: int = NEWEST_VERSION) -> 
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """The assignment in a SyncGroup response, or in a described group; empty bytes are an
-    assignment of nothing.
+    """Return the assignment in a SyncGroup response or a described group; empty if there are no
+    bytes.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: if it is not valid.
     """
     if not data:
         return Assignment()
@@ -107,7 +107,7 @@ def decode_assignment(data: bytes) -> Assignment:
 
 
 def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers by topic, both in order."""
+    """Return partition numbers by topic, both sorted."""
     topics: dict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(partitions):
         topics[topic].append(partition)
@@ -117,7 +117,7 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 def _read_version(reader: Reader) -> int:
     version = reader.int16()
     if version < 0:
-        raise ProtocolError(f"version {version} of the consumer protocol")
+        raise ProtocolError(f"version {version} of the consumer protocol is not valid")
     return version
 
 

@@ -1,9 +1,8 @@
 """Size prefix and headers around the messages.
 
-A frame, here, is what follows the 4-byte size. Flexible requests have header version 2, the others
-1; their responses have 1 and 0.
-The exception is the ApiVersions response: its header is always version 0, as a client reads it
-    before it knows what the broker speaks (KIP-511).
+A frame is what follows the 4-byte size. Flexible requests have header version 2, others 1; their
+responses have 1 and 0. The exception is the ApiVersions response: its header always has version 0,
+as a client reads it before it knows which versions the broker supports (KIP-511).
 """
 
 from __future__ import annotations
@@ -23,15 +22,14 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 _INT32 = struct.Struct(">i")
 _MAX_FRAME_SIZE = 0x7FFFFFFF
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-_BARE_REFUSAL = _UNSUPPORTED_VERSION + bytes(
-    4
-)  # an ApiVersions answer of version 0 that names no versions
+# An ApiVersions response of version 0 without any versions.
+_EMPTY_REFUSAL = _UNSUPPORTED_VERSION + bytes(4)
 _FLEXIBLE_FROM = {int(key): key.flexible_from for key in ApiKey}
 
 
 @dataclass(slots=True, frozen=True)
 class RequestHeader:
-    """What stands before a request's body, which begins at ``body_offset`` of the frame."""
+    """The header of a request; the body begins at ``body_offset`` of the frame."""
 
     api_key: int
     api_version: int
@@ -43,7 +41,7 @@ class RequestHeader:
 def request_header(
     api_key: int, version: int, flexible: bool, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """A request's header without the size; ``flexible`` chooses header version 2 instead of 1."""
+    """Return a request's header without the size: version 2 if ``flexible``, else 1."""
     writer = Writer()
     writer.int16(api_key)
     writer.int16(version)
@@ -57,12 +55,11 @@ def request_header(
 def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """Size, header and body of a request.
+    """Return size, header and body of a request.
 
     Raises:
-        ProtocolError: the message can't be written in this version, or is above the 2 GiB that the
-            size can tell.
-        UnsupportedVersionError: the message has no such version.
+        ProtocolError: if the message can't be written in this version, or has more than 2 GiB.
+        UnsupportedVersionError: if the message does not have this version.
     """
     body = message.encode(version)
     header = request_header(
@@ -72,7 +69,7 @@ def encode_request(
 
 
 def encode_response(message: Message, version: int, correlation_id: int) -> bytes:
-    """Size, header and body of a response. Raises as ``encode_request`` does."""
+    """Return size, header and body of a response; raise as ``encode_request`` does."""
     body = message.encode(version)
     tagged_fields = b"\0" if _has_tagged_header(type(message), version) else b""
     return b"".join(
@@ -86,11 +83,12 @@ def encode_response(message: Message, version: int, correlation_id: int) -> byte
 
 
 def decode_request_header(frame: BytesLike) -> RequestHeader:
-    """The header of a request, whose version may be one that is not known here.
+    """Return the header of a request, also of an unknown version.
+
+    The header of an unknown API is read without tagged fields.
 
     Raises:
-        ProtocolError: the frame does not begin with a header. An unknown API is no error, its
-            header is read without tagged fields.
+        ProtocolError: if the frame does not begin with a header.
     """
     reader = Reader(frame)
     api_key = reader.int16()
@@ -105,23 +103,21 @@ def decode_request_header(frame: BytesLike) -> RequestHeader:
 def decode_response(
     request_type: type[Request[ResponseT]], version: int, frame: BytesLike
 ) -> tuple[int, ResponseT]:
-    """Correlation id and message of the answer to a ``request_type`` of this version.
+    """Return correlation id and message of the response to a request of this version.
 
     Raises:
-        ProtocolError: the frame is no such response, or has bytes left over.
-        UnsupportedVersionError: the message has no such version.
+        ProtocolError: if the frame is not such a response, or has more bytes.
+        UnsupportedVersionError: if the message does not have this version.
     """
     response = cast("type[ResponseT]", request_type.RESPONSE)
     if response.API_KEY == ApiKey.API_VERSIONS and bytes(frame[4:6]) == _UNSUPPORTED_VERSION:
-        version = (
-            0  # whatever was asked for: the broker could not know that version's form (KIP-511)
-        )
+        version = 0  # a broker that does not support a version can't answer in it (KIP-511)
         try:
             return _decode(response, version, frame)
         except ProtocolError:
-            # librdkafka's mock cluster writes half of it in that other form. The error code is all
-            # that a client needs to ask again.
-            return Reader(frame).int32(), response.decode(_BARE_REFUSAL, 0)
+            # librdkafka's mock cluster writes parts of it in the requested version. The error code
+            # is enough for the client's next request.
+            return Reader(frame).int32(), response.decode(_EMPTY_REFUSAL, 0)
     response.check_version(version)
     return _decode(response, version, frame)
 
@@ -146,6 +142,6 @@ def _has_tagged_header(response: type[Message], version: int) -> bool:
 def _size_prefix(size: int) -> bytes:
     if size > _MAX_FRAME_SIZE:
         raise ProtocolError(
-            f"a frame of {size} bytes is larger than the {_MAX_FRAME_SIZE} that its size can tell"
+            f"a frame of {size} bytes is larger than the limit of {_MAX_FRAME_SIZE}"
         )
     return _INT32.pack(size)

@@ -1,5 +1,5 @@
-"""Requests about the offsets of a consumer group, whoever makes them: its members, the admin
-client, Spark's driver.
+"""Requests for the offsets of a consumer group, used by its members, the admin client and Spark's
+driver.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from aioprod.protocol.messages.offset_fetch import (
 )
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
-#: The first version of OffsetFetch that can wait for transactions to be decided (KIP-447).
+#: The first version of OffsetFetch that can wait until transactions are complete (KIP-447).
 STABLE_FROM = 7
 _SEVERAL_GROUPS_FROM = 8
-#: What a coordinator says of offsets from outside while the group has members.
+#: Error codes for offsets that are not committed by a member, while the group has members.
 HAS_MEMBERS = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -35,7 +35,7 @@ HAS_MEMBERS = (
 def topics_to_commit(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> list[OffsetCommitRequestTopic]:
-    """What an OffsetCommit says of each topic."""
+    """Return the topics of an OffsetCommit request."""
     return [
         OffsetCommitRequestTopic(
             topic,
@@ -56,7 +56,7 @@ def fetch_offsets(
     *,
     require_stable: bool = False,
 ) -> OffsetFetchRequest:
-    """Ask for a group's offsets, all of them where ``partitions`` is None."""
+    """Return a request for a group's offsets; for all of them if ``partitions`` is None."""
     wanted = None if partitions is None else group_by_topic(partitions).items()
     if version < _SEVERAL_GROUPS_FROM:
         topics = None if wanted is None else [OffsetFetchRequestTopic(*each) for each in wanted]

@@ -1,6 +1,4 @@
-"""What all protocol messages have in common. The messages themselves are generated, see
-``aioprod._tools.generate``.
-"""
+"""Base classes of the protocol's messages, which ``aioprod._tools.generate`` writes."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ ResponseT_co = TypeVar("ResponseT_co", bound="Message", covariant=True)
 
 
 class Struct(ABC):
-    """A group of fields whose form depends on the version of the message that it is part of."""
+    """A group of fields whose encoding depends on the version of its message."""
 
     __slots__ = ()
 
@@ -26,18 +24,18 @@ class Struct(ABC):
         """Append the fields of this version.
 
         Raises:
-            ProtocolError: a field does not fit its type, or is set to something that this version
-                can't carry.
+            ProtocolError: if a value does not fit its type, or this version does not have its
+                field.
         """
 
     @classmethod
     @abstractmethod
     def read(cls, reader: Reader, version: int) -> Self:
-        """Take the fields of this version; the others get their defaults, unknown tagged fields are
-        skipped.
+        """Read the fields of this version. Other fields get their defaults; unknown tagged fields
+        are skipped.
 
         Raises:
-            ProtocolError: the bytes are no such struct.
+            ProtocolError: if the bytes are not valid.
         """
 
 
@@ -46,8 +44,8 @@ class Message(Struct):
 
     Attributes:
         API_KEY: Kafka's number of the API.
-        MIN_VERSION: the oldest version that Kafka 4.1 has.
-        MAX_VERSION: the newest stable version that Kafka 4.1 has.
+        MIN_VERSION: the oldest version of Kafka 4.1.
+        MAX_VERSION: the newest stable version of Kafka 4.1.
         FLEXIBLE_FROM: the first version with compact lengths and tagged fields (KIP-482), or
             ``NEVER_FLEXIBLE``.
     """
@@ -61,20 +59,18 @@ class Message(Struct):
 
     @classmethod
     def check_version(cls, version: int) -> None:
-        """Raises UnsupportedVersionError for a version outside ``MIN_VERSION`` to
-        ``MAX_VERSION``.
-        """
+        """Raise UnsupportedVersionError unless the message has this version."""
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
             raise UnsupportedVersionError(
                 f"{cls.__name__} has versions {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}"
             )
 
     def encode(self, version: int) -> bytes:
-        """The message's bytes, without header.
+        """Return the message's bytes, without header.
 
         Raises:
-            ProtocolError: as for ``write``.
-            UnsupportedVersionError: there is no such version.
+            ProtocolError: as ``write`` does.
+            UnsupportedVersionError: if the message does not have this version.
         """
         self.check_version(version)
         writer = Writer()
@@ -83,11 +79,11 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: BytesLike, version: int) -> Self:
-        """The message that ``data`` holds, all of it.
+        """Return the message whose bytes are ``data``.
 
         Raises:
-            ProtocolError: the bytes are no such message, or there are bytes left over.
-            UnsupportedVersionError: there is no such version.
+            ProtocolError: if the bytes are not valid, or more than the message.
+            UnsupportedVersionError: if the message does not have this version.
         """
         cls.check_version(version)
         reader = Reader(data)
@@ -100,10 +96,10 @@ class Message(Struct):
 
 
 class Request(Message, Generic[ResponseT_co]):
-    """A message that a client sends; the type of its answer is part of its own type.
+    """A message that a client sends. The type of its response is part of its type.
 
     Attributes:
-        RESPONSE: the class of the answer.
+        RESPONSE: the class of the response.
     """
 
     __slots__ = ()
@@ -112,12 +108,12 @@ class Request(Message, Generic[ResponseT_co]):
 
 
 def absent(field: str, version: int) -> ProtocolError:
-    """The error for a field that is set although the version does not have it."""
+    """Return the error for a field that is set, but missing in the version."""
     return ProtocolError(f"{field} is set, but version {version} does not have it")
 
 
 def not_null(value: T | None, field: str, version: int) -> T:
-    """``value``, unless it is None in a version that does not allow that."""
+    """Return a value; raise ProtocolError for None, which the version does not allow."""
     if value is None:
         raise ProtocolError(f"{field} must not be None in version {version}")
     return value

@@ -1,7 +1,7 @@
-"""The protocol's primitive types: how numbers, strings, bytes and arrays lie on the wire.
+"""The protocol's primitive types: numbers, strings, bytes and arrays.
 
-Every Writer method appends; every Reader method takes from the front. Whatever the bytes are, a
-Reader raises nothing but ProtocolError.
+Each method of Writer appends a value, each method of Reader returns the next one. For any bytes, a
+Reader raises no error but ProtocolError.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MAX_UINT64 = 0xFFFFFFFFFFFFFFFF
 
 
 class Writer:
-    """Appends values to ``buffer``. A value that does not fit its type raises ProtocolError and
-    leaves the buffer as it was.
+    """Appends values to ``buffer``. If a value does not fit its type, the method raises
+    ProtocolError and does not change the buffer.
     """
 
     __slots__ = ("buffer",)
@@ -139,14 +139,14 @@ class Writer:
             self.compact_bytes(value)
 
     def array_length(self, length: int, compact: bool) -> None:
-        """The number of elements that follow; -1 stands for a null array."""
+        """Append the number of elements that follow; -1 for a null array."""
         if compact:
             self.uvarint(length + 1)
         else:
             self._pack(_INT32, length)
 
     def tagged_fields(self, fields: Mapping[int, Writer]) -> None:
-        """Tagged fields by tag, in ascending order (KIP-482)."""
+        """Append tagged fields (KIP-482), given in ascending order of their tags."""
         self._base128(len(fields))
         for tag, field in fields.items():
             self._base128(tag)
@@ -158,8 +158,8 @@ class Writer:
 
 
 class Reader:
-    """Takes values from ``data``, beginning at ``offset``. Short or malformed data raises
-    ProtocolError.
+    """Reads values from ``data``, from ``offset`` on; raises ProtocolError if bytes are missing or
+    not valid.
     """
 
     __slots__ = ("data", "offset")
@@ -182,7 +182,7 @@ class Reader:
 
     def _short(self, wanted: int) -> ProtocolError:
         return ProtocolError(
-            f"{wanted} bytes wanted at offset {self.offset}, {self.remaining} are there"
+            f"{wanted} bytes expected at offset {self.offset}, but {self.remaining} remain"
         )
 
     def int8(self) -> int:
@@ -233,9 +233,8 @@ class Reader:
     def uvarint(self) -> int:
         data = self.data
         offset = self.offset
-        if (
-            offset < len(data) and (first := data[offset]) < 0x80
-        ):  # nearly every length and tag fits in one byte
+        # Almost all lengths and tags have one byte.
+        if offset < len(data) and (first := data[offset]) < 0x80:
             self.offset = offset + 1
             return first
         return self._base128(_MAX_UINT32)
@@ -303,15 +302,15 @@ class Reader:
         return None if length == -1 else bytes(self._take(length))
 
     def nullable_array_length(self, compact: bool) -> int:
-        """The number of elements that follow, or -1 for a null array.
+        """Return the number of elements that follow; -1 for a null array.
 
-        Every element takes at least one byte, so a number above what remains is refused before
-        anything is made for it.
+        Each element has at least one byte, so a number above the remaining bytes is refused before
+        memory is allocated.
         """
         length = self.uvarint() - 1 if compact else self.int32()
         if not -1 <= length <= self.remaining:
             raise ProtocolError(
-                f"an array of {length} elements can't lie in the {self.remaining} bytes from "
+                f"an array of {length} elements does not fit into the {self.remaining} bytes from "
                 f"offset {self.offset}"
             )
         return length
@@ -319,13 +318,11 @@ class Reader:
     def array_length(self, compact: bool) -> int:
         length = self.nullable_array_length(compact)
         if length < 0:
-            raise ProtocolError(
-                f"the array before offset {self.offset} is null, which it must not be"
-            )
+            raise ProtocolError(f"the array before offset {self.offset} must not be null")
         return length
 
     def tagged_fields(self) -> Iterator[tuple[int, Reader]]:
-        """The tagged fields that follow, each with a reader of its own bytes (KIP-482)."""
+        """Return the tagged fields that follow, each with a reader of its bytes (KIP-482)."""
         for _ in range(self.uvarint()):
             tag = self.uvarint()
             yield tag, Reader(self._take(self.uvarint()))
@@ -342,17 +339,16 @@ def _utf8(value: str) -> bytes:
     except UnicodeEncodeError as error:
         raise ProtocolError(f"{value!r} can't be written as UTF-8: {error.reason}") from None
     except AttributeError:
-        raise ProtocolError(f"{value!r} can't be written: it is no text") from None
+        raise ProtocolError(f"{value!r} can't be written: it is not a string") from None
     if len(data) > _MAX_INT16:
         raise ProtocolError(
-            f"a string of {len(data)} bytes is longer than the {_MAX_INT16} that the "
-            "protocol allows"
+            f"a string of {len(data)} bytes is longer than the protocol's limit of {_MAX_INT16}"
         )
     return data
 
 
 def _contiguous(value: BytesLike) -> BytesLike:
-    """A bytearray can't take a memoryview with gaps."""
+    """Return bytes that can be appended to a bytearray; a memoryview with gaps can't."""
     return bytes(value) if isinstance(value, memoryview) and not value.c_contiguous else value
 
 

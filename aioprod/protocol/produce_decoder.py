@@ -1,7 +1,7 @@
-"""Answers to Produce requests as they nearly always are: read by hand, because the generated reader
-takes four times as long.
+"""Decodes Produce responses without errors. Written by hand, because the generated reader takes
+four times as long.
 
-A test compares it with the generated one, field for field, for every version.
+A test compares both, field by field, for every version.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_MIDDLE: Final = 0x3FFF
 def decode_produce_response(
     request_type: type[Request[Any]], version: int, frame: BytesLike
 ) -> tuple[int, Message]:
-    """Correlation id and message of the answer to a Produce request; raises as
+    """Return correlation id and message of a Produce response; raise as
     ``aioprod.protocol.framing.decode_response`` does.
     """
     return (
@@ -49,11 +49,11 @@ def decode_produce_response(
 
 
 def read_usual_answer(version: int, frame: bytes) -> tuple[int, ProduceResponse] | None:
-    """Correlation id and message of a response that tells of nothing but stored batches, of up to
-    126 topics with up to 16,382 partitions each.
+    """Return correlation id and message of a response without errors, with up to 126 topics of up
+    to 16,382 partitions each.
 
-    None for all others, be it an error, another version than 9 to 13 or bytes that are no response
-    at all: they are the generated reader's.
+    Returns None for any other response (an error, a version other than 9 to 13, invalid bytes),
+    which the generated reader decodes.
     """
     if not _FIRST_FLEXIBLE <= version <= _LAST:
         return None
@@ -78,15 +78,15 @@ def read_usual_answer(version: int, frame: bytes) -> tuple[int, ProduceResponse]
             topics.append(TopicProduceResponse(name, topic_id, partitions))
         throttle_time_ms, tagged_fields = _END.unpack_from(frame, offset)
     except (struct.error, IndexError, ValueError):
-        return None  # an error, or it ends too early, or a name is no text
+        return None  # an error, missing bytes, or a name that is not UTF-8
     if tagged_fields or offset + _END.size != len(frame):
         return None
     return correlation_id, ProduceResponse(topics, throttle_time_ms)
 
 
 def _read_partitions(frame: bytes, offset: int) -> tuple[list[PartitionProduceResponse], int]:
-    """The partitions that lie at ``offset``, and where the next topic begins; ValueError where not
-    all is as usual.
+    """Return the partitions at ``offset``, and where the next topic begins; raise ValueError for an
+    error or missing bytes.
     """
     count = frame[offset]
     offset += 1

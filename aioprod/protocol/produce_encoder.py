@@ -1,7 +1,6 @@
-"""Produce requests as the sender writes them: by hand, because the generated encoder would copy
-every record batch.
+"""Encodes Produce requests. Written by hand, because the generated encoder copies every batch.
 
-A test compares it with the generated one, byte for byte, for every version.
+A test compares both, byte by byte, for every version.
 """
 
 from __future__ import annotations
@@ -39,11 +38,15 @@ def encode_produce_request(
     timeout_ms: int,
     topics: Sequence[tuple[str, UUID, Sequence[tuple[int, bytes]]]],
 ) -> list[bytes]:
-    """A whole Produce request, header and size prefix included, as buffers for ``writelines``.
+    """Return a Produce request with size and header, as buffers for ``writelines``. The batches are
+    among them, without being copied.
 
-    ``topics`` holds name, id and (partition, record batch) pairs; up to version 12 the name is
-    sent, from 13 on (KIP-516) the id. The record batches are among the buffers as they came,
-    uncopied. ProtocolError for a version outside 3..13 or an overlong string.
+    Args:
+        topics: name, id, and pairs of partition and batch. Up to version 12 the name is sent, from
+            13 on (KIP-516) the id.
+
+    Raises:
+        ProtocolError: if the version is outside 3..13, or a string is too long.
     """
     if not MIN_VERSION <= version <= MAX_VERSION:
         raise ProtocolError(f"Produce version {version} is outside {MIN_VERSION}..{MAX_VERSION}")
@@ -67,7 +70,7 @@ def encode_produce_request(
 def _start(
     version: int, client_id: str | None, transactional_id: str | None, acks: int, timeout_ms: int
 ) -> bytes:
-    """What stands between correlation id and topics: the same in all requests of a producer."""
+    """Return the bytes between correlation id and topics, which a producer's requests share."""
     if version < _FIRST_FLEXIBLE:
         return b"".join(
             (

@@ -1,10 +1,8 @@
-"""The 61 bytes in front of a record batch of format 2 (KIP-98): reading, checking, building. No
-records here, no compression.
+"""The header of a record batch of format 2 (KIP-98): 61 bytes, without records and compression.
 
 Offsets of the fields: base offset 0, batch length 8, partition leader epoch 12, magic 16, CRC 17,
-    attributes 21, last offset delta 23,
-base timestamp 27, max timestamp 35, producer id 43, producer epoch 51, base sequence 53, record
-count 57, records 61.
+attributes 21, last offset delta 23, base timestamp 27, max timestamp 35, producer id 43, producer
+epoch 51, base sequence 53, record count 57, records 61.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-#: KIP-758 (the base timestamp is a delete horizon): only ever set by the log cleaner.
+#: The base timestamp is a delete horizon (KIP-758); only the log cleaner sets it.
 DELETE_HORIZON: Final = 0x40
 
 _CRC_START: Final = 21
@@ -42,18 +40,16 @@ _CODECS: Final = {int(codec): codec for codec in Codec}
 
 @dataclass(slots=True, frozen=True)
 class BatchHeader:
-    """The fields of one batch's header, as they stand in the bytes.
+    """The fields of a batch's header.
 
     Attributes:
-        base_offset: offset of the first record (of the first record ever, after compaction).
+        base_offset: offset of the first record, also if compaction removed that.
         batch_length: bytes that follow this field.
         attributes: codec, timestamp type, transactional and control bits.
-        last_offset_delta: offset of the last record, less ``base_offset``; kept when compaction
-            drops records.
-        base_timestamp: milliseconds since 1970 that the records' deltas count from.
-        max_timestamp: the newest record's timestamp, or the broker's clock where ``timestamp_type``
-            is 1.
-        producer_id: -1 where the producer was not idempotent.
+        last_offset_delta: offset of the last record, minus ``base_offset``; compaction keeps it.
+        base_timestamp: milliseconds since 1970, to which the records' deltas are added.
+        max_timestamp: of the newest record, or of the broker's clock if ``timestamp_type`` is 1.
+        producer_id: -1 if the producer was not idempotent.
     """
 
     base_offset: int
@@ -72,8 +68,10 @@ class BatchHeader:
 
     @property
     def codec(self) -> Codec:
-        """How the records are compressed; raises CorruptRecordError for a number that no
-        codec has.
+        """The compression of the records.
+
+        Raises:
+            CorruptRecordError: if its number is unknown.
         """
         codec = _CODECS.get(self.attributes & CODEC_MASK)
         if codec is None:
@@ -110,11 +108,12 @@ class BatchHeader:
 
 
 def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchHeader:
-    """Reads the header of the batch that starts at ``offset``.
+    """Read the header of the batch at ``offset``. Neither the checksum (see ``check_crc``) nor the
+    length of the data is checked.
 
-    Raises CorruptRecordError where there are fewer than 61 bytes, the format is not 2 or a length
-    or count is impossible. The checksum is not looked at (see ``check_crc``), nor whether all of
-    the batch is there.
+    Raises:
+        CorruptRecordError: if there are fewer than 61 bytes, the format is not 2, or a length or
+            count is impossible.
     """
     available = len(data) - offset
     if available > _MAGIC_OFFSET and data[offset + _MAGIC_OFFSET] != MAGIC:
@@ -124,13 +123,13 @@ def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchH
         )
     if offset < 0 or available < HEADER_SIZE:
         raise CorruptRecordError(
-            f"record batch at byte {offset} has {max(available, 0)} bytes, its header alone "
-            f"needs {HEADER_SIZE}"
+            f"record batch at byte {offset} has {max(available, 0)} bytes, fewer than the "
+            f"{HEADER_SIZE} of its header"
         )
     header = BatchHeader(*HEADER_STRUCT.unpack_from(data, offset))
     if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
         raise CorruptRecordError(
-            f"record batch at byte {offset} gives its length as {header.batch_length}"
+            f"record batch at byte {offset} has impossible length {header.batch_length}"
         )
     if header.record_count < 0 or header.last_offset_delta < 0:
         counts = f"{header.record_count} records, last offset delta {header.last_offset_delta}"
@@ -139,8 +138,10 @@ def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchH
 
 
 def check_crc(data: bytes | bytearray | memoryview, offset: int, header: BatchHeader) -> None:
-    """Compares the CRC-32C of the batch at ``offset`` with its header's; raises CorruptRecordError
-    where they differ or bytes lack.
+    """Check the CRC-32C of the batch at ``offset``.
+
+    Raises:
+        CorruptRecordError: if it differs from the header's, or bytes are missing.
     """
     end = offset + header.size_in_bytes
     if end > len(data):
@@ -158,8 +159,8 @@ def check_crc(data: bytes | bytearray | memoryview, offset: int, header: BatchHe
 
 
 def set_base_offset(buffer: bytearray, offset: int, base_offset: int, leader_epoch: int) -> None:
-    """Writes a broker's offset and leader epoch into the batch at ``offset``; neither is under the
-    checksum.
+    """Write a broker's offset and leader epoch into the batch at ``offset``; the checksum covers
+    neither.
     """
     struct.pack_into(">q", buffer, offset, base_offset)
     struct.pack_into(">i", buffer, offset + _EPOCH_OFFSET, leader_epoch)
@@ -178,8 +179,10 @@ def build_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """Puts a header in front of ``body``, the encoded records, in pieces, already compressed with
-    the codec that ``attributes`` names.
+    """Return a batch: a header and the records.
+
+    Args:
+        body: the encoded records in pieces, compressed with the codec of ``attributes``.
     """
     checked = _CHECKED.pack(
         attributes,

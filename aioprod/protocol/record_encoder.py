@@ -1,14 +1,13 @@
-"""Records as bytes: one by one, and many at once, which is what a producer needs most.
+"""Encodes records: one by one, or many at once, which a producer needs most.
 
 A record is ``length, attributes (0), timestamp delta, offset delta, key length, key, value length,
-value, header count, headers``, all numbers zig-zag varints, null as length -1. Numbers below 16,384
-come from tables of ready bytes.
+value, header count, headers``. All numbers are zig-zag varints; null has length -1. Tables have the
+encoded numbers below 16,384.
 
-Many at once means: no bytecode per record. The fields of all records are zipped together by
-    iterators that run in C, and joined once. Nanoseconds
-per record (CPython 3.11, 100-byte values, 600 records, least of 300): this way 172 without keys and
-258 with them; one by one with a join for each record 295 and 332. To keep the pieces few, the
-header count (0) of a record is written with the length of the next.
+Many records at once take no bytecode per record: iterators in C zip the fields of all records,
+which are joined once. Nanoseconds per record (CPython 3.11, 100-byte values, 600 records, best of
+300): 172 without keys and 258 with keys; one by one, with a join per record, 295 and 332. To have
+fewer pieces, the header count (0) of a record is written together with the length of the next.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Final
 from aioprod.protocol.record_batch import HEADER_SIZE
 
 _TABLE_SIZE: Final = 16384
-#: Longest length, attributes, longest timestamp delta, longest offset delta: Kafka's own bound.
+#: Longest length, attributes, longest timestamp delta, longest offset delta: Kafka's bound.
 _MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5
 _OVERHEAD: Final = HEADER_SIZE + _MAX_RECORD_OVERHEAD
 _INT64: Final = 1 << 63
@@ -31,12 +30,12 @@ _OFFSET_STEPS: Final = (1 << 6, 1 << 13, 1 << 20, 1 << 27, 1 << 34)
 _join: Final = b"".join
 _MOST_HEADER_NAMES: Final = 1024
 _LONGEST_KEPT_NAME: Final = 128
-#: The number of headers, where there are none.
+#: The encoded headers of a record without any.
 NO_HEADERS: Final = b"\0"
 
 
 def encode_varint(number: int) -> bytes:
-    """Zig-zag varint of a signed number of up to 64 bits, as record fields use it."""
+    """Return the zig-zag varint of a signed number of up to 64 bits."""
     if not -_INT64 <= number < _INT64:
         raise OverflowError(f"{number} does not fit in 64 bits")
     rest = number << 1 if number >= 0 else ~(number << 1)
@@ -49,7 +48,7 @@ def encode_varint(number: int) -> bytes:
 
 
 def varint_size(number: int) -> int:
-    """Bytes of the zig-zag varint of ``number``."""
+    """Return how many bytes the zig-zag varint of ``number`` has."""
     rest = number << 1 if number >= 0 else ~(number << 1)
     return (rest.bit_length() + 6) // 7 or 1
 
@@ -64,8 +63,8 @@ def _varint(number: int) -> bytes:
 def estimate_upper_bound(
     key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()
 ) -> int:
-    """Bytes of a batch that holds only this record, uncompressed, at most: what Kafka compares with
-    ``max.request.size``.
+    """Return an upper bound on the uncompressed size of a batch with only this record, in bytes.
+    Kafka compares it with ``max.request.size``.
     """
     size = _OVERHEAD + _field_size(key) + _field_size(value)
     return size + (len(encode_headers(headers)) if headers else len(NO_HEADERS))
@@ -88,10 +87,14 @@ def encode_record(
     value: bytes | None,
     headers: bytes = NO_HEADERS,
 ) -> bytes:
-    """One record; ``headers`` as :func:`encode_headers` gives them.
+    """Encode one record.
 
-    Raises TypeError where key or value are not bytes, OverflowError for a delta of more than 64
-    bits.
+    Args:
+        headers: from :func:`encode_headers`.
+
+    Raises:
+        TypeError: if key or value are not bytes.
+        OverflowError: if a delta has more than 64 bits.
     """
     parts = [b"\0", _varint(timestamp_delta), _varint(offset_delta)]
     parts += (b"\x01",) if key is None else (_varint(len(key)), key)
@@ -102,8 +105,10 @@ def encode_record(
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """A record's headers with their number. Raises TypeError or ValueError where they are not pairs
-    of text and bytes.
+    """Encode a record's headers and their number.
+
+    Raises:
+        TypeError, ValueError: if they are not pairs of text and bytes.
     """
     parts = [_varint(len(headers))]
     for name, value in headers:
@@ -121,9 +126,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 class _HeaderNames(dict[str, bytes]):
-    """Names of headers as they are written: most programs use few. Those that come when there are
-    many already are not kept.
-    """
+    """Encoded names of headers. Most programs use few; the cache takes no more than 1,024."""
 
     def __missing__(self, name: str) -> bytes:
         if type(name) is not str:
@@ -142,7 +145,7 @@ _header_names: Final = _HeaderNames()
 
 
 class _Codes(dict[int, bytes]):
-    """Ready bytes by a number, made at first use; those of large ones are not kept."""
+    """Encoded bytes by a number, created at first use; those of large numbers are not kept."""
 
     def __init__(self, make: Callable[[int], bytes]) -> None:
         super().__init__()
@@ -156,7 +159,7 @@ class _Codes(dict[int, bytes]):
 
 
 class _FieldSizes(dict[int, int]):
-    """A field's length together with that of its length's varint."""
+    """The size of a field and of the varint of its length, by its length."""
 
     def __missing__(self, length: int) -> int:
         size = length + varint_size(length)
@@ -174,18 +177,17 @@ _field_sizes: Final = _FieldSizes()
 
 @cache
 def _lead_codes(width: int) -> _Codes:
-    """What a record begins with, by the size of its two fields: the header count of the one before
-    it, and its own length.
+    """Return what a record begins with, by the size of key and value: the header count of the one
+    before it, and its own length.
 
-    ``width``: bytes of attributes, timestamp delta and offset delta; they and the header count make
-        up the rest of the length.
+    ``width``: bytes of attributes, timestamp delta and offset delta.
     """
     return _Codes(lambda fields: b"\0" + encode_varint(width + fields + 1))
 
 
 @cache
 def _keyless_lead_codes(width: int) -> _Codes:
-    """The same by the value's length, where the key is null."""
+    """Return the same for records without keys, by the length of the value."""
     return _Codes(
         lambda length: b"\0" + encode_varint(width + 1 + length + varint_size(length) + 1)
     )
@@ -193,7 +195,7 @@ def _keyless_lead_codes(width: int) -> _Codes:
 
 @cache
 def _headed_lead_codes(width: int) -> _Codes:
-    """A record's length by the size of its two fields and its headers."""
+    """Return a record's length, encoded, by the size of key, value and headers."""
     return _Codes(lambda fields: encode_varint(width + fields))
 
 
@@ -205,14 +207,14 @@ def encode_records(
     starts: Sequence[int],
     timestamp_deltas: Sequence[int],
 ) -> bytes:
-    """Records one behind the other, at least one.
+    """Encode records, at least one.
 
     Args:
-        first: offset delta of the first of them.
-        keys: as many as there are values, or none: all keys are null.
-        headers: as many as there are values, from :func:`encode_headers`, or none.
-        starts: where in ``values`` another timestamp begins; the first is 0.
-        timestamp_deltas: the timestamps that begin there, in milliseconds from the batch's base.
+        first: offset delta of the first record.
+        keys: one for each value; or empty, if all keys are null.
+        headers: from :func:`encode_headers`, one for each value; or empty.
+        starts: indexes of ``values`` at which the timestamp changes; the first is 0.
+        timestamp_deltas: the timestamps from there on, in milliseconds from the batch's base.
     """
     pieces: list[bytes] = []
     for start, end, stamps, width in _segments(first, len(values), starts, timestamp_deltas):
@@ -260,10 +262,10 @@ def _columns(
 def _segments(
     first: int, count: int, starts: Sequence[int], timestamp_deltas: Sequence[int]
 ) -> Iterator[tuple[int, int, Iterator[bytes], int]]:
-    """Stretches of records whose deltas are of one length: start, end, attributes and timestamp of
-    each record, bytes of these and the offset.
+    """Return runs of records whose deltas have the same size: start, end, attributes and timestamp
+    of each record, and the size of these and the offset.
 
-    The iterator gives no more than its stretch takes from it, so the next one may go on with it.
+    Runs may share an iterator: each takes no more from it than it has records.
     """
     stamps = list(map(_stamp_codes.__getitem__, timestamp_deltas))
     at = 0
@@ -277,9 +279,7 @@ def _segments(
         each: Iterator[bytes]
         if upto == at + 1:
             each = repeat(stamps[at])
-        elif (
-            upto - at == bounds[-1] - start
-        ):  # one for each record, as in a batch that fills slowly
+        elif upto - at == bounds[-1] - start:  # one per record, as in a batch that fills slowly
             each = iter(stamps[at:upto])
         else:
             each = chain.from_iterable(

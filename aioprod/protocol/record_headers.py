@@ -1,4 +1,4 @@
-"""The headers of a batch's records, and the numbers in its records."""
+"""Reads the headers and the numbers of records."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LIMIT: Final = 1 << 62
 
 
 class HeaderBlocks(dict[bytes, tuple[Header, ...]]):
-    """Headers by the bytes that a record has behind its value: their number, names and values.
+    """Headers by their encoded bytes: number, names and values.
 
-    The records of a batch mostly have the same headers, all of them or some; each different block
-    is read once, and its headers are shared. A block that is no headers raises CorruptRecordError,
-    UnicodeDecodeError or IndexError.
+    Many records of a batch have the same headers, so each different block is read once and its
+    headers are shared. A block that is not valid raises CorruptRecordError, UnicodeDecodeError or
+    IndexError.
     """
 
     def __missing__(self, block: bytes) -> tuple[Header, ...]:
@@ -31,7 +31,7 @@ class HeaderBlocks(dict[bytes, tuple[Header, ...]]):
 
 
 def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
-    """The headers at the beginning of ``block``, and the byte behind them."""
+    """Return the headers at the start of ``block``, and the byte behind them."""
     number, position = read_varint(block, 0)
     count = unsigned(number, "number of headers")
     if count > len(block) - position:
@@ -60,8 +60,8 @@ def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
 
 
 def rest_of_varint(body: bytes, position: int, first: int) -> tuple[int, int]:
-    """The unsigned number that starts with the byte ``first``, and where it ends; its sign is still
-    in its lowest bit.
+    """Return the unsigned number that begins with the byte ``first``, and where it ends. Its lowest
+    bit still is the sign.
     """
     number = first & 0x7F
     for shift in range(7, 70, 7):
@@ -76,15 +76,15 @@ def rest_of_varint(body: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def read_varint(body: bytes, position: int) -> tuple[int, int]:
-    """The zig-zag form of the number at ``position``, not decoded, and where it ends; IndexError
-    where the bytes end before it.
+    """Return the zig-zag encoded number at ``position``, not decoded, and where it ends; raise
+    IndexError if the bytes end before.
     """
     first = body[position]
     return (first, position + 1) if first < 0x80 else rest_of_varint(body, position + 1, first)
 
 
 def unsigned(number: int, what: str) -> int:
-    """A number from its zig-zag form; CorruptRecordError where it is negative."""
+    """Decode a zig-zag encoded number; raise CorruptRecordError if it is negative."""
     if number & 1:
         raise CorruptRecordError(f"negative {what}")
     return number >> 1

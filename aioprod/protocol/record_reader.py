@@ -1,7 +1,6 @@
-"""From the bytes of a fetch to records: batches one after another, each checked, decompressed and
-parsed.
+"""Reads the records of a fetch: checks, decompresses and parses one batch after another.
 
-Whatever the bytes are, the only errors are CorruptRecordError and its base, ProtocolError.
+For any bytes, the only errors are CorruptRecordError and its base class, ProtocolError.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ _Columns = tuple[list[int], list[bytes | None], list[bytes | None], list[tuple[H
 
 @dataclass(slots=True)
 class Record:
-    """One record as a consumer sees it.
+    """One record.
 
     Attributes:
-        offset: its offset in the partition.
+        offset: in the partition.
         timestamp: milliseconds since 1970.
-        timestamp_type: 0 where the producer set the timestamp (CreateTime), 1 where the broker did
+        timestamp_type: 0 if the producer set the timestamp (CreateTime), 1 if the broker did
             (LogAppendTime).
-        headers: names and values in the producer's order; names may repeat.
+        headers: names and values in the producer's order; names may occur several times.
     """
 
     offset: int
@@ -52,7 +51,7 @@ class Record:
 
 
 class RecordColumns(NamedTuple):
-    """The records of a batch as parallel lists, without an object per record."""
+    """The records of a batch as parallel lists, without an object for each record."""
 
     offsets: list[int]
     timestamps: list[int]
@@ -64,12 +63,12 @@ class RecordColumns(NamedTuple):
 def iter_batches(
     data: bytes | bytearray | memoryview, *, check_crc: bool = True
 ) -> Iterator[tuple[BatchHeader, int]]:
-    """Headers of the batches in ``data``, each with the byte it starts at, checked one by one.
+    """Return the headers of the batches in ``data``, each with the byte at which it starts.
 
-    Brokers cut a reply at a byte limit, so a last batch that is not all there is left out.
+    Brokers truncate a response at a byte limit, so an incomplete last batch is ignored.
 
     Raises:
-        CorruptRecordError: see ``checked_header``; the batches before were given.
+        CorruptRecordError: as ``checked_header`` does, after the batches before were returned.
     """
     position = 0
     while (header := checked_header(data, position, check_crc)) is not None:
@@ -80,12 +79,12 @@ def iter_batches(
 def checked_header(
     data: bytes | bytearray | memoryview, position: int, check_crc: bool
 ) -> BatchHeader | None:
-    """The header of the batch at ``position``; None if the batch is cut off.
+    """Return the header of the batch at ``position``; None if the batch is incomplete.
 
-    Each reader gets its headers here: no field but the length counts before the checksum does.
+    All readers get headers here: no field but the length is used before the checksum is checked.
 
     Raises:
-        CorruptRecordError: the checksum differs, or a number in the header is impossible.
+        CorruptRecordError: if the checksum differs, or a number in the header is impossible.
     """
     if len(data) - position < HEADER_SIZE:
         return None
@@ -94,7 +93,7 @@ def checked_header(
         return None
     if check_crc:
         check_batch_crc(data, position, header)
-    # The base offset is not under the checksum. A request must be able to carry the next offset.
+    # The checksum does not cover the base offset. The next offset must fit into a request.
     if not 0 <= header.base_offset < LIMIT:
         raise CorruptRecordError(
             f"record batch at byte {position} has impossible base offset {header.base_offset}"
@@ -103,7 +102,7 @@ def checked_header(
 
 
 def read_records(data: bytes | bytearray | memoryview, *, check_crc: bool = True) -> list[Record]:
-    """All records of all complete batches in ``data``, transaction markers left out."""
+    """Return the records of all complete batches in ``data``, without transaction markers."""
     records: list[Record] = []
     for header, position in iter_batches(data, check_crc=check_crc):
         if not header.is_control:
@@ -114,10 +113,11 @@ def read_records(data: bytes | bytearray | memoryview, *, check_crc: bool = True
 def read_batch_records(
     data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
 ) -> list[Record]:
-    """The records of the batch at byte ``offset`` of ``data``; of a control batch, its markers.
+    """Return the records of the batch at byte ``offset`` of ``data``; the markers of a control
+    batch.
 
     Args:
-        header: as ``iter_batches`` gives it; the checksum is not looked at again.
+        header: from ``iter_batches``; the checksum is not checked again.
     """
     offsets, timestamps, keys, values, headers = read_columns(data, offset, header)
     return list(
@@ -128,7 +128,7 @@ def read_batch_records(
 def read_columns(
     data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
 ) -> RecordColumns:
-    """As ``read_batch_records``, in columns: for readers that build tables, such as Arrow's."""
+    """Return the records of the batch at byte ``offset`` of ``data`` as columns."""
     body = plain_body(data, offset, header)
     try:
         columns = _parse(
@@ -153,13 +153,11 @@ def read_columns(
 def plain_body(
     data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
 ) -> bytes | memoryview:
-    """The records' bytes of the batch at byte ``offset``, decompressed.
-
-    Returns:
-        A view of ``data`` if they were not compressed.
+    """Return the bytes of the records of the batch at ``offset``, decompressed; a view of ``data``
+    if they were not compressed.
 
     Raises:
-        CorruptRecordError: bytes lack, or a number in the header is impossible.
+        CorruptRecordError: if bytes are missing, or a number in the header is impossible.
     """
     end = offset + header.size_in_bytes
     if end > len(data):
@@ -309,10 +307,10 @@ class _AnyRecordReader:
 def _offsets(
     base_offset: int, last_delta: int, count: int, gaps: list[tuple[int, int]]
 ) -> list[int]:
-    """Offsets that go up by one, but for ``gaps``, which compaction leaves.
+    """Return the offsets, consecutive but for gaps, which compaction leaves.
 
     Args:
-        gaps: records by index whose offset delta is higher.
+        gaps: index and offset delta of the records behind the gaps.
     """
     offsets: list[int] = []
     start = delta = 0

@@ -1,8 +1,7 @@
-"""The records of one batch, from the first to the finished bytes: the producer's hot path.
+"""Builds one batch of records: the producer's hot path.
 
-A record that comes in is only put into lists; the bytes are made of many at once (see
-record_encoder), when the batch is full or is to be sent. Records with null values are encoded as
-they come.
+A new record is only appended to lists. Many are encoded at once (see ``record_encoder``), when the
+batch is full or is sent. Records with null values are encoded at once.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from aioprod.protocol.record_encoder import (
 )
 from aioprod.protocol.record_reader import read_records
 
-# : Bytes that a record without headers takes beside value and key, at most: length 3, attributes 1,
-# timestamp delta 3, offset delta 3, key and value
-# : length 3 each, header count 1. (Deltas and lengths from 2^20 on take more; there the few bytes
-# are nothing beside the record.)
+#: Bytes of a record without headers beside value and key, at most: length 3, attributes 1,
+#: timestamp delta 3, offset delta 3, key and value length 3 each, header count 1. (Deltas and
+#: lengths from 2^20 on take more; these few bytes do not matter in such records.)
 RECORD_OVERHEAD: Final = 17
 KEYLESS_OVERHEAD: Final = RECORD_OVERHEAD - 2
 #: Kinds of records that are encoded together.
@@ -35,7 +33,7 @@ KEYED: Final = 1
 WITH_HEADERS: Final = 2
 NOTHING: Final = -1
 _INT64: Final = 1 << 63
-# Up to so many it is cheaper to encode them singly.
+# Up to this many records are faster encoded one by one.
 _FEW: Final = 4
 
 
@@ -43,25 +41,22 @@ class RecordBatchWriter:
     """Takes the records of one batch and builds the batch.
 
     Attributes:
-        base_timestamp: milliseconds since 1970 that the records' timestamps are counted from: the
-            first record's.
-        max_timestamp: the newest of the records' timestamps; ``base_timestamp`` before the first
-            record.
-        count: records so far; stays known after :meth:`release`.
-        size: bytes of all records, encoded but not compressed, the batch's header not included: at
-            most, and exactly after :meth:`encode_pending`.
-        values, keys, headers: records that are not encoded yet, all of one kind: either all have
-            keys or none has, then ``keys`` is empty, and so for headers (encoded ones). The
-            producer's fast path adds to them, and to ``count`` and ``size``, by itself.
-        compressed: the records as they will be sent, where the batch is compressed and complete.
-        kind: KEYLESS or KEYED, perhaps with the bit WITH_HEADERS: of what kind they are; NOTHING
-            where there are none.
-        timestamps: each record's, where they were given with :meth:`of_encoded`; else None.
-        key_sizes, value_sizes: bytes of each encoded record's key and value, -1 for a null; none
-            are there where all keys are null, and of records that were given with
-            :meth:`of_encoded`.
-        until_s: the end of the present millisecond, in seconds since 1970: a record that comes
-            before it needs no call of :meth:`at`.
+        base_timestamp: of the first record, in milliseconds since 1970.
+        max_timestamp: of the newest record; ``base_timestamp`` before the first record.
+        count: number of records; remains after :meth:`release`.
+        size: bytes of all records, encoded but not compressed, without the batch's header: an upper
+            bound, exact after :meth:`encode_pending`.
+        values, keys, headers: records that are not encoded yet. ``keys`` has one for each value, or
+            is empty if all are null; so have ``headers``, which are encoded. The producer's fast
+            path appends to them, and updates ``count`` and ``size``.
+        compressed: the records, if the batch is complete and compressed.
+        kind: KEYLESS or KEYED, with the bit WITH_HEADERS if they have headers; NOTHING if there are
+            no such records.
+        timestamps: of each record that was passed to :meth:`of_encoded`; else None.
+        key_sizes, value_sizes: bytes of the key and value of each encoded record, -1 for null.
+            ``key_sizes`` is empty if all keys are null; both are, for :meth:`of_encoded`.
+        until_s: the end of the current millisecond, in seconds since 1970. Before it, a record
+            needs no call of :meth:`at`.
     """
 
     __slots__ = (
@@ -103,7 +98,7 @@ class RecordBatchWriter:
         self._encoded: list[bytes] = []
         self._encoded_count = 0
         self._encoded_size = 0
-        # Neighbours mostly share their timestamp, so it is kept once per run.
+        # Consecutive records often share their timestamp, so each run of them has one.
         self._timestamp = base_timestamp
         self._run_starts = [0]
         self._run_timestamps = [base_timestamp]
@@ -117,14 +112,14 @@ class RecordBatchWriter:
         max_timestamp: int,
         timestamps: Sequence[int] | None,
     ) -> Self:
-        """Records that somebody else has encoded, all of the batch: it takes no more.
+        """Return a writer with encoded records; no others can be added.
 
         Args:
-            body: the records, their offset deltas from 0.
-            count: how many they are.
-            base_timestamp, max_timestamp: the first record's, and the newest, in milliseconds since
+            body: the records, with offset deltas from 0.
+            count: the number of records.
+            base_timestamp, max_timestamp: of the first and the newest record, in milliseconds since
                 1970.
-            timestamps: each record's; None where all have ``base_timestamp``.
+            timestamps: of each record; None if all have ``base_timestamp``.
         """
         writer = cls(base_timestamp)
         writer.count = count
@@ -134,7 +129,7 @@ class RecordBatchWriter:
         return writer
 
     def at(self, now_s: float) -> None:
-        """The next records come at this time (seconds since 1970)."""
+        """Set the time of the next records, in seconds since 1970."""
         timestamp = int(now_s * 1000)
         if timestamp != self._timestamp:
             self._start_run(timestamp)
@@ -147,10 +142,14 @@ class RecordBatchWriter:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Add a record; ``timestamp`` in milliseconds since 1970. Bytes-like data is copied.
+        """Add a record. Bytes-like data is copied.
 
-        Raises, and leaves the batch as it was: TypeError where key or value are not bytes,
-            OverflowError where a timestamp is too far away.
+        Args:
+            timestamp: in milliseconds since 1970.
+
+        Raises:
+            TypeError: if key or value are not bytes.
+            OverflowError: if the timestamp is too far from the base timestamp.
         """
         delta = timestamp - self.base_timestamp
         if not -_INT64 <= delta < _INT64:
@@ -197,13 +196,11 @@ class RecordBatchWriter:
 
     @property
     def only_timestamp(self) -> int | None:
-        """The timestamp of all records, where they have the same."""
+        """The timestamp of all records, if it is the same."""
         return self._timestamp if len(self._run_starts) == 1 and self.timestamps is None else None
 
     def timestamp(self, index: int) -> int:
-        """The timestamp of the record at ``index``, from 0 to ``count`` - 1, in milliseconds since
-        1970.
-        """
+        """Return the timestamp of the record at ``index``, in milliseconds since 1970."""
         return (
             self._run_timestamps[bisect_right(self._run_starts, index) - 1]
             if self.timestamps is None
@@ -211,7 +208,9 @@ class RecordBatchWriter:
         )
 
     def encode_pending(self) -> None:
-        """Encode what is not encoded yet. It takes less memory then, and ``size`` is exact."""
+        """Encode the records that are not encoded yet, which saves memory and makes ``size``
+        exact.
+        """
         if not self.values:
             return
         first, keys, values, headers = self._encoded_count, self.keys, self.values, self.headers
@@ -237,7 +236,7 @@ class RecordBatchWriter:
         self._take(encoded)
 
     def _note_sizes(self, keys: list[int], values: list[int]) -> None:
-        """Note the sizes of the next records' keys, none for null ones, and values."""
+        """Add the sizes of the next records' values and keys; no keys if all are null."""
         if keys or self.key_sizes:
             missing = len(self.value_sizes) - len(self.key_sizes)
             self.key_sizes.extend([-1] * missing)
@@ -251,15 +250,15 @@ class RecordBatchWriter:
         self.size = self._encoded_size
 
     def body(self) -> bytes:
-        """All records, encoded but not compressed."""
+        """Return all records, encoded but not compressed."""
         self.encode_pending()
         if len(self._encoded) != 1:
             self._encoded = [b"".join(self._encoded)]
         return self._encoded[0]
 
     def halves(self) -> list[RecordBatchWriter]:
-        """The records in two writers of about the same size, neither empty: for a batch that is too
-        large for its topic. Needs two records.
+        """Return two writers with about half of the records each, for a batch that is too large for
+        its topic. It must have at least two records.
         """
         records = read_records(self.build(), check_crc=False)
         first = RecordBatchWriter(records[0].timestamp)
@@ -276,9 +275,7 @@ class RecordBatchWriter:
         return [first, second]
 
     def release(self) -> None:
-        """Drop the records, once they are delivered or given up; count and timestamps stay
-        known.
-        """
+        """Free the records after their delivery or failure; count and timestamps remain."""
         self.keys, self.values, self.headers, self._encoded, self.compressed = [], [], [], [], None
 
     def build(
@@ -291,8 +288,8 @@ class RecordBatchWriter:
         base_sequence: int = -1,
         transactional: bool = False,
     ) -> bytes:
-        """The whole batch, compressed, with header and checksum. The records stay, so that it can
-        be built again with another sequence.
+        """Return the batch, compressed, with header and checksum. It can be built again with
+        another sequence number.
         """
         self.encode_pending()
         body = self._encoded

@@ -8,17 +8,25 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.cluster.retry import RetryLimit, is_retriable, retry
 from aioprod.config.client import ClientConfig
 from aioprod.config.redaction import SecretSettings
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
-from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
+from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.connection import Connection
@@ -61,22 +69,45 @@ class Coordination:
                 KafkaTimeoutError.
         """
         coordinators = self.client.coordinators
-        retry = Retry(self)
-        async with retry.limited(f"asking the coordinator of {kind.name.lower()} {key!r}"):
-            while True:
-                try:
-                    reply = await coordinators.request(kind, key, prepare)
-                except KafkaError as error:
-                    if not may_pass(error):
-                        raise
-                    await retry.pause(error)
-                    continue
-                code = code_of(reply)
-                if not code.retriable:
-                    return reply
-                if code in COORDINATOR_MOVED:
-                    coordinators.forget(kind, key)
-                await retry.pause(BrokerError(code, f"{kind.name.lower()} {key!r}"))
+
+        async def attempt() -> ResponseT:
+            reply = await coordinators.request(kind, key, prepare)
+            code = code_of(reply)
+            if not code.retriable:
+                return reply
+            if code in COORDINATOR_MOVED:
+                coordinators.forget(kind, key)
+            raise BrokerError(code, f"{kind.name.lower()} {key!r}")
+
+        what = f"asking the coordinator of {kind.name.lower()} {key!r}"
+        return await self.retry(attempt, what)
+
+    async def retry(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        what: str,
+        is_retriable: Callable[[KafkaError], bool] = is_retriable,
+        limit_s: float | None = None,
+    ) -> T:
+        """Make attempts until one succeeds, within ``limit_s``, by default that of all calls.
+
+        Raises:
+            KafkaError: the last error, or KafkaTimeoutError, which names ``what``.
+        """
+        config = self.client.config
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
+        limit = (
+            RetryLimit(self.limit_s * 1000, what, "kafka.max.block.ms")
+            if limit_s is None
+            else RetryLimit(limit_s * 1000, what, "its limit")
+        )
+        return await retry(
+            attempt,
+            # Usually the coordinator is ready soon: the first pauses are a tenth of the backoff.
+            lambda failures: backoff.seconds(failures) * min(1.0, 0.1 * failures),
+            is_retriable=is_retriable,
+            limit=limit,
+        )
 
     async def find_coordinators(
         self, keys: Collection[str], kind: CoordinatorType = CoordinatorType.TRANSACTION
@@ -85,17 +116,12 @@ class Coordination:
         fails each is looked for by itself later.
         """
         try:
-            async with Retry(self).limited("looking for coordinators"):
+            async with TimeLimit(
+                self.limit_s * 1000, "looking for coordinators", "kafka.max.block.ms"
+            ):
                 await self.client.coordinators.nodes(kind, keys)
         except KafkaError as error:
             log.debug("coordinators are looked for one by one: %s", error)
-
-
-def may_pass(error: KafkaError) -> bool:
-    """Whether the same request may be answered another time."""
-    if isinstance(error, BrokerError):
-        return error.code.retriable
-    return not isinstance(error, AuthenticationError | UnsupportedVersionError)
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -106,34 +132,6 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
-
-
-class Retry:
-    """The pauses between the tries of one call."""
-
-    def __init__(self, coordination: Coordination, limit_s: float | None = None) -> None:
-        config = coordination.client.config
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random()
-        )
-        self._limit_s = coordination.limit_s if limit_s is None else limit_s
-        self._deadline = asyncio.get_running_loop().time() + self._limit_s
-        self._failures = 0
-        self._last: KafkaError | None = None
-
-    def limited(self, what: str) -> AbstractAsyncContextManager[None]:
-        """End what is in the block when the limit has passed."""
-        return TimeLimit(self._limit_s * 1000, what, "kafka.max.block.ms", lambda: self._last)
-
-    async def pause(self, error: KafkaError) -> None:
-        """Wait before the next try; raises the error where the limit leaves no other."""
-        self._failures += 1
-        self._last = error
-        # Usually the coordinator is ready soon: the first pauses are a tenth of the backoff.
-        pause = self._backoff.seconds(self._failures) * min(1.0, 0.1 * self._failures)
-        if asyncio.get_running_loop().time() + pause >= self._deadline:
-            raise error
-        await asyncio.sleep(pause)
 
 
 @contextlib.asynccontextmanager

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.config.client import ClientConfig
-from aioprod.errors import BrokerConnectionError, KafkaTimeoutError
+from aioprod.errors import BrokerConnectionError, KafkaError, KafkaTimeoutError
 from aioprod.net.backoff import Backoff
-from aioprod.net.bounds import TimeLimit
 
 if TYPE_CHECKING:
     from aioprod.producer.producer import (
@@ -42,22 +40,23 @@ async def start_patiently(
         KafkaError: one answered, and takes no client like this.
     """
     backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
-    deadline = asyncio.get_running_loop().time() + limit_s
-    trouble: BrokerConnectionError | None = None
+    last_error: KafkaError | None = None
+
+    def remember(error: KafkaError, failures: int) -> None:
+        nonlocal last_error
+        last_error = error
+
     try:
-        async with TimeLimit(
-            limit_s * 1000, f"connecting to {', '.join(config.bootstrap_servers)}", setting
-        ):
-            for failures in itertools.count(1):
-                try:
-                    return await start()
-                except BrokerConnectionError as error:
-                    trouble = error
-                    pause = backoff.seconds(failures)
-                    if asyncio.get_running_loop().time() + pause >= deadline:
-                        raise
-                    await asyncio.sleep(pause)
+        await retry(
+            start,
+            backoff.seconds,
+            is_retriable=lambda error: isinstance(error, BrokerConnectionError),
+            limit=RetryLimit(
+                limit_s * 1000, f"connecting to {', '.join(config.bootstrap_servers)}", setting
+            ),
+            on_failure=remember,
+        )
     except KafkaTimeoutError as error:
-        if trouble is not None:  # it tells more
-            raise trouble from error
+        if last_error is not None:  # it tells more
+            raise last_error from error
         raise

@@ -127,9 +127,8 @@ class Listener:
         if mechanism == "PLAIN":
             options = {f"user_{user}": password for user, password in self.plain_users.items()}
         elif mechanism == "OAUTHBEARER":
-            options = {
-                "unsecuredLoginStringClaim_sub": "broker"
-            }  # Kafka requires a login for the broker itself
+            # Kafka requires a login for the broker itself.
+            options = {"unsecuredLoginStringClaim_sub": "broker"}
         return (
             " ".join(
                 [

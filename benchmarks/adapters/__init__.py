@@ -1,10 +1,10 @@
-"""The clients that are compared, all of one shape."""
+"""The clients that are compared, behind one interface."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchmarks.adapters.adapter import Adapter, DeliveryFailedError, Feature, Foreign, started
+from benchmarks.adapters.adapter import Adapter, DeliveryFailedError, ExternalTool, Feature, started
 from benchmarks.adapters.aiokafka import Aiokafka
 from benchmarks.adapters.aioprod import Aioprod, AioprodSendArrow, AioprodSendMany
 from benchmarks.adapters.confluent import Confluent, ConfluentAsyncio, ConfluentProduceBatch
@@ -17,8 +17,8 @@ __all__ = [
     "ADAPTERS",
     "Adapter",
     "DeliveryFailedError",
+    "ExternalTool",
     "Feature",
-    "Foreign",
     "Load",
     "Settings",
     "able",
@@ -39,9 +39,9 @@ _ALL: tuple[type[Adapter], ...] = (
 )
 
 ADAPTERS: dict[str, type[Adapter]] = {adapter.name: adapter for adapter in _ALL}
-"""By the names that tables show."""
+"""All adapters by name."""
 
 
 def able(*features: Feature) -> Iterable[str]:
-    """The names of the clients that can do all of this."""
+    """Return the names of the clients that support all of these features."""
     return [name for name, adapter in ADAPTERS.items() if not adapter.lacks & set(features)]

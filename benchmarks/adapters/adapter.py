@@ -1,4 +1,4 @@
-"""What every client looks like to the measures."""
+"""The interface of all clients."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from benchmarks.adapters.settings import Load, Settings
 from benchmarks.harness import Cost
 
 Feature = Literal["one record", "many tasks", "keys", "headers"]
-"""What not every client can: ``send_and_wait`` at all, ``send_and_wait`` in many tasks at once,
-records with keys, records with headers.
+"""Features that some clients lack: ``send_and_wait``, many concurrent calls of it, records with
+keys, and records with headers.
 """
 
 
@@ -20,12 +20,11 @@ class DeliveryFailedError(Exception):
 
 
 class Adapter(Protocol):
-    """A producer, with the settings that come nearest to the others'. Made without arguments;
-    started and stopped once.
+    """A producer of a client. Started and stopped once.
 
     Attributes:
-        name: as tables show it.
-        lacks: what it can't; it is not asked for it.
+        name: the name in tables.
+        lacks: the features that it does not support.
     """
 
     name: ClassVar[str]
@@ -35,32 +34,28 @@ class Adapter(Protocol):
         """Connect."""
 
     async def stop(self) -> None:
-        """Send what is left, and disconnect."""
+        """Send all remaining records and disconnect."""
 
     async def send_all(self, load: Load) -> None:
-        """Send the records, one call each, wait for every delivery and look at it; raises where one
-        failed.
-        """
+        """Send the records, one call each, and wait for all deliveries. Raises if one fails."""
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
-        """Send one record and wait until it is acknowledged. Clients that don't lack ``many tasks``
-        take many such calls at once.
+        """Send a record and wait for its acknowledgement. Supports concurrent calls unless the
+        client lacks ``many tasks``.
         """
 
 
 @runtime_checkable
-class Foreign(Protocol):
-    """What an adapter has beside the rest whose client runs in a process of its own, and counts its
-    records itself.
-    """
+class ExternalTool(Protocol):
+    """An adapter whose client is a separate program that counts its records itself."""
 
     async def steady(self, load: Load) -> Cost:
-        """The cost of records like these, start and warm-up left out."""
+        """Return the cost of such records, without start and warm-up."""
 
 
 @asynccontextmanager
 async def started(adapter: Adapter, settings: Settings) -> AsyncIterator[Adapter]:
-    """The adapter, connected until the block ends."""
+    """Connect an adapter until the block ends."""
     await adapter.start(settings)
     try:
         yield adapter

@@ -1,4 +1,4 @@
-"""aiokafka: pure Python with a C part for the records; no bound on memory."""
+"""aiokafka: Python, with a C extension for record batches. Its memory is unlimited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Aiokafka:
     producer: Any
 
     async def start(self, settings: Settings) -> None:
-        from aiokafka import AIOKafkaProducer  # here, so that a worker loads no client but its own
+        from aiokafka import AIOKafkaProducer  # so that a worker imports only its client
 
         self.producer = AIOKafkaProducer(
             bootstrap_servers=settings.bootstrap_servers,

@@ -1,4 +1,4 @@
-"""aioprod: one awaited ``send`` a record, lists of records, or Arrow's batches of rows."""
+"""aioprod: an awaited ``send`` per record, lists of records, or Arrow batches."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from benchmarks.adapters.adapter import Feature
 from benchmarks.adapters.awaited import await_each, send_each
 from benchmarks.adapters.settings import Load, Settings
 
-_RECORDS_OF_A_LIST = 1_000
-_ROWS_OF_A_BATCH = 10_000
+_RECORDS_PER_LIST = 1_000
+_ROWS_PER_BATCH = 10_000
 
 
 class Aioprod:
@@ -46,8 +46,8 @@ class Aioprod:
 
 
 class AioprodSendMany(Aioprod):
-    """``await producer.send_many(...)`` with lists of 1,000 values, or of 1,000 records where they
-    have keys or headers.
+    """``await producer.send_many(...)`` with lists of 1,000 values, or of records if they have keys
+    or headers.
     """
 
     name = "aioprod send_many"
@@ -61,26 +61,24 @@ class AioprodSendMany(Aioprod):
                 for key, value in load.keyed_values()
             )
         sent = []
-        while some := list(islice(records, _RECORDS_OF_A_LIST)):
+        while some := list(islice(records, _RECORDS_PER_LIST)):
             sent.append(await self.producer.send_many(load.topic, some))
         for deliveries in sent:
             await deliveries.wait()
 
 
 class AioprodSendArrow(Aioprod):
-    """``await producer.send_arrow(...)`` with batches of 10,000 rows, made before: when a load like
-    this one is sent first.
-    """
+    """``await producer.send_arrow(...)`` with batches of 10,000 rows, which the warm-up creates."""
 
     name = "aioprod send_arrow"
 
     async def send_all(self, load: Load) -> None:
         rows = _rows(load.value_size, load.keys, load.headers)
         sent = []
-        for first in range(0, load.records, _ROWS_OF_A_BATCH):
+        for first in range(0, load.records, _ROWS_PER_BATCH):
             sent.append(
                 await self.producer.send_arrow(
-                    load.topic, rows.slice(0, min(_ROWS_OF_A_BATCH, load.records - first))
+                    load.topic, rows.slice(0, min(_ROWS_PER_BATCH, load.records - first))
                 )
             )
         for deliveries in sent:
@@ -89,15 +87,15 @@ class AioprodSendArrow(Aioprod):
 
 @cache
 def _rows(value_size: int, keys: int, headers: int) -> Any:
-    """A pyarrow.RecordBatch with what a load has, in as many columns as it takes."""
+    """Return a pyarrow.RecordBatch with the records of a load."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    load = Load("", _ROWS_OF_A_BATCH, value_size, keys, headers)
+    load = Load("", _ROWS_PER_BATCH, value_size, keys, headers)
     columns = {"value": pa.array(load.values(), pa.binary())}
     if keys:
         columns["key"] = pa.array((key for key, _ in load.keyed_values()), pa.binary())
     if headers:
         columns["headers"] = pa.array(
-            [load.each_headers()] * _ROWS_OF_A_BATCH, pa.map_(pa.string(), pa.binary())
+            [load.each_headers()] * _ROWS_PER_BATCH, pa.map_(pa.string(), pa.binary())
         )
     return pa.RecordBatch.from_pydict(columns)

@@ -1,6 +1,4 @@
-"""The loop that all clients have whose ``send`` is awaited and gives something to be awaited
-later.
-"""
+"""The send loop of clients whose ``send`` is awaited and returns an awaitable delivery."""
 
 from __future__ import annotations
 
@@ -9,15 +7,11 @@ from collections.abc import Awaitable, Callable
 from benchmarks.adapters.settings import Load
 
 Send = Callable[..., Awaitable[Awaitable[object]]]
-"""A client's own method, so that nothing is measured beside it: takes topic, value, key and
-``headers``, gives the record's delivery.
-"""
+"""The ``send`` method of a client: takes topic, value, key and ``headers``, returns a delivery."""
 
 
 async def send_each(send: Send, load: Load) -> list[Awaitable[object]]:
-    """Send the records, with no argument that they don't need; gives their deliveries, not looked
-    at.
-    """
+    """Send the records, with as few arguments as possible, and return their deliveries."""
     topic = load.topic
     deliveries: list[Awaitable[object]] = []
     keep = deliveries.append
@@ -35,6 +29,6 @@ async def send_each(send: Send, load: Load) -> list[Awaitable[object]]:
 
 
 async def await_each(deliveries: list[Awaitable[object]]) -> None:
-    """Wait for every delivery; raises where one failed."""
+    """Wait for all deliveries. Raises if one fails."""
     for delivery in deliveries:
         await delivery

@@ -1,5 +1,5 @@
-"""Kafka's own producer, as ``kafka-producer-perf-test`` runs it: the tool itself makes the records
-and counts the acknowledged ones.
+"""Kafka's Java producer in ``kafka-producer-perf-test``, which creates the records and counts the
+acknowledged ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.adapters.adapter import DeliveryFailedError, Feature
 from benchmarks.adapters.settings import Load, Settings, different_values
 from benchmarks.harness import Cost
 
-# As Kafka's start script has them.
+# As in Kafka's start script.
 _JVM_OPTIONS = [
     "-Xmx512M",
     "-server",
@@ -35,13 +35,13 @@ _TOOL = "org.apache.kafka.tools.ProducerPerformance"
 _LINE = re.compile(rb"(\d+) records sent, [^\n]*max latency\.")
 _TOTAL = re.compile(rb"(\d+) records sent, [^\n]* 50th,")
 _LINE_TIMEOUT_S = 60
-_MORE_THAN_ENOUGH_RECORDS = 100_000_000
+_UNLIMITED_RECORDS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of the tool's report, which comes every 5 seconds: what was acknowledged since the one
-    before, and when it came.
+    """A line of the tool's report, which it writes every 5 seconds: the records that were
+    acknowledged since the line before, and the time.
     """
 
     records: int
@@ -50,8 +50,8 @@ class _Line:
 
 
 class Java:
-    """The tool knows neither keys nor headers. Of payloads it takes one by chance for each record,
-    out of those that the others send in rotation.
+    """The tool supports neither keys nor headers. It chooses random values from those that other
+    clients send in rotation.
     """
 
     name: ClassVar[str] = "java"
@@ -61,7 +61,7 @@ class Java:
         self._settings = settings
 
     async def stop(self) -> None:
-        """Nothing is open: each load has a process of its own."""
+        """Do nothing: each load runs in a separate process, which has ended."""
 
     async def send_all(self, load: Load) -> None:
         async with self._tool(load) as process:
@@ -70,7 +70,7 @@ class Java:
             total = _TOTAL.search(output)
             if total is None or int(total[1]) != load.records:
                 raise DeliveryFailedError(
-                    f"{load.records} records were to be sent, and the tool says: "
+                    f"expected {load.records} acknowledged records; the tool reports: "
                     f"{output.decode(errors='replace')}"
                 )
 
@@ -78,19 +78,17 @@ class Java:
         raise NotImplementedError
 
     async def steady(self, load: Load) -> Cost:
-        """From the first line of the report to the second: start and warm-up are over by then. The
-        load's number of records has no meaning.
+        """Measure from the first line of the report to the second, without start and warm-up. The
+        load's number of records is ignored.
         """
-        async with self._tool(
-            Load(load.topic, _MORE_THAN_ENOUGH_RECORDS, load.value_size)
-        ) as process:
+        async with self._tool(Load(load.topic, _UNLIMITED_RECORDS, load.value_size)) as process:
             first = await _next_line(process)
             second = await _next_line(process)
         return Cost(second.records, second.cpu_s - first.cpu_s, second.at_s - first.at_s)
 
     @asynccontextmanager
     async def _tool(self, load: Load) -> AsyncIterator[Process]:
-        """The tool at work; it is killed with the block."""
+        """Run the tool until the block ends."""
         settings = self._settings
         properties = {
             "bootstrap.servers": settings.bootstrap_servers,
@@ -135,15 +133,13 @@ async def _next_line(process: Process) -> _Line:
     while True:
         line = await asyncio.wait_for(process.stdout.readline(), _LINE_TIMEOUT_S)
         if not line:
-            raise DeliveryFailedError(f"the tool has ended with exit status {process.returncode}")
+            raise DeliveryFailedError(f"the tool ended with exit status {process.returncode}")
         if found := _LINE.match(line):
             return _Line(int(found[1]), time.perf_counter(), _cpu_s(process.pid))
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU seconds of a process that runs (Linux): fields 14 and 15 of its ``stat``, counted behind
-    the name, which may have spaces.
-    """
+    """Return the CPU seconds of a running process (Linux): fields 14 and 15 of its ``stat``."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

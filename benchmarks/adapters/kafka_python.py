@@ -1,4 +1,4 @@
-"""kafka-python 3: a synchronous producer over an event loop in a thread; no bound on memory."""
+"""kafka-python 3: a synchronous producer, with an event loop thread. Its memory is unlimited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class KafkaPython:
     producer: Any
 
     async def start(self, settings: Settings) -> None:
-        from kafka import KafkaProducer  # here, so that a worker loads no client but its own
+        from kafka import KafkaProducer  # so that a worker imports only its client
 
         self.producer = KafkaProducer(
             bootstrap_servers=settings.bootstrap_servers,

@@ -1,6 +1,4 @@
-"""What the broker takes at most on one connection: requests that were encoded before, five under
-way, and nothing but the socket beside them.
-"""
+"""The broker's maximum throughput on one connection: encoded requests, five in flight."""
 
 from __future__ import annotations
 
@@ -20,17 +18,17 @@ from aioprod.protocol.record_writer import RecordBatchWriter
 from benchmarks.adapters.adapter import DeliveryFailedError, Feature
 from benchmarks.adapters.settings import Load, Settings
 
-PRODUCE_VERSION = 9  # every broker of today has it, and it names the topic as text
+PRODUCE_VERSION = 9  # names topics, and all brokers support it
 _REQUEST_TIMEOUT_MS = 30_000
 _SOCKET_TIMEOUT_S = 60
 _IN_FLIGHT = 5
-_LARGEST_REQUEST_BYTES = 1_048_576
+_MAX_REQUEST_BYTES = 1_048_576
 _NO_TOPIC_ID = UUID(int=0)
 
 
 class LineRate:
-    """Full batches; a request holds one for each partition, as far as a request may grow. Without
-    idempotence: the same bytes go again and again.
+    """Sends full batches, one for each partition in a request. Without idempotence, as the same
+    bytes are sent repeatedly.
     """
 
     name: ClassVar[str] = "line rate"
@@ -41,39 +39,39 @@ class LineRate:
         self._client = ClusterClient(settings.bootstrap_servers)
         await self._client.start()
         self._requests: Requests | None = None
-        self._line: socket.socket | None = None
+        self._socket: socket.socket | None = None
         self._answers: list[bytes] = []
 
     async def stop(self) -> None:
-        """Disconnect; raises DeliveryFailedError where the broker refused something: answers are
-        looked at here, where nothing is measured.
+        """Disconnect and check the responses, as this is not measured.
+
+        Raises:
+            DeliveryFailedError: if a response has an error.
         """
-        if self._line is not None:
-            self._line.close()
+        if self._socket is not None:
+            self._socket.close()
         await self._client.close()
-        for answer in self._answers:
-            check_answer(answer)
+        for response in self._answers:
+            check_response(response)
 
     async def send_all(self, load: Load) -> None:
-        """What is sent first is encoded in here; later loads of the same topic, sizes and so on
-        find it ready.
-        """
-        if self._requests is None or not self._requests.fit(load):
+        """Send the records. The first call, for warm-up, encodes the requests."""
+        if self._requests is None or not self._requests.match(load):
             snapshot = await self._client.refresh_topics([load.topic])
             partitions = snapshot.topics[load.topic].partitions
             leader, *others = {partition.leader for partition in partitions}
             if others:
                 raise NotImplementedError(
-                    "the line rate is one connection's, and the topic's leaders are on "
+                    "the line rate uses one connection, but the topic's leaders are on "
                     "several brokers"
                 )
             self._requests = Requests(load, len(partitions), self._settings)
-            if self._line is None:
-                self._line = socket.create_connection(
+            if self._socket is None:
+                self._socket = socket.create_connection(
                     (snapshot.nodes[leader].host, snapshot.nodes[leader].port), _SOCKET_TIMEOUT_S
                 )
-        assert self._line is not None
-        _exchange(self._line, self._requests.of(load.records), self._answers)
+        assert self._socket is not None
+        _exchange(self._socket, self._requests.of(load.records), self._answers)
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
         raise NotImplementedError
@@ -86,8 +84,8 @@ class Requests:
         self._load = load
         self._settings = settings
         self._codec = Codec[settings.compression_type.upper()]
-        self._batch_records = self._records_of_a_batch()
-        together = max(1, _LARGEST_REQUEST_BYTES // settings.batch_size - 1)
+        self._batch_records = self._records_per_batch()
+        together = max(1, _MAX_REQUEST_BYTES // settings.batch_size - 1)
         groups = [
             range(first, min(first + together, partitions))
             for first in range(0, partitions, together)
@@ -96,8 +94,8 @@ class Requests:
             (group, self._encode(dict.fromkeys(group, self._batch_records))) for group in groups
         ]
 
-    def fit(self, load: Load) -> bool:
-        """Whether they are made for such a load, however many records it has."""
+    def match(self, load: Load) -> bool:
+        """Tell whether these requests are for such a load, with any number of records."""
         own = self._load
         return (own.topic, own.value_size, own.keys, own.headers) == (
             load.topic,
@@ -107,25 +105,25 @@ class Requests:
         )
 
     def of(self, records: int) -> Iterator[bytes]:
-        """Requests with so many records together."""
+        """Return requests with ``records`` records in total."""
         while True:
             for group, full in self._full:
                 if records < len(group) * self._batch_records:
                     if records:
-                        yield self._encode(self._shared_out(group, records))
+                        yield self._encode(self._distribute(group, records))
                     return
                 records -= len(group) * self._batch_records
                 yield full
 
-    def _shared_out(self, group: Sequence[int], records: int) -> dict[int, int]:
+    def _distribute(self, group: Sequence[int], records: int) -> dict[int, int]:
         counts = {}
         for partition in group:
             counts[partition] = min(records, self._batch_records)
             records -= counts[partition]
         return {partition: count for partition, count in counts.items() if count}
 
-    def _records_of_a_batch(self) -> int:
-        """As many as fit into ``batch_size`` when they are compressed."""
+    def _records_per_batch(self) -> int:
+        """Return how many compressed records fit into ``batch_size``."""
         some = max(1, self._settings.batch_size // (self._load.value_size + 10))
         return max(1, int(some * self._settings.batch_size / len(self._batch(some))))
 
@@ -147,23 +145,23 @@ class Requests:
         )
 
 
-def _exchange(line: socket.socket, requests: Iterator[bytes], answers: list[bytes]) -> None:
-    """Send all, no more than five unanswered at a time; the answers are kept."""
-    with line.makefile("rb") as stream:
-        unanswered = 0
+def _exchange(connection: socket.socket, requests: Iterator[bytes], responses: list[bytes]) -> None:
+    """Send all requests, with five in flight, and collect the responses."""
+    with connection.makefile("rb") as stream:
+        in_flight = 0
         for request in requests:
-            if unanswered == _IN_FLIGHT:
-                answers.append(stream.read(int.from_bytes(stream.read(4), "big")))
-                unanswered -= 1
-            line.sendall(request)
-            unanswered += 1
-        for _ in range(unanswered):
-            answers.append(stream.read(int.from_bytes(stream.read(4), "big")))
+            if in_flight == _IN_FLIGHT:
+                responses.append(stream.read(int.from_bytes(stream.read(4), "big")))
+                in_flight -= 1
+            connection.sendall(request)
+            in_flight += 1
+        for _ in range(in_flight):
+            responses.append(stream.read(int.from_bytes(stream.read(4), "big")))
 
 
-def check_answer(answer: bytes) -> None:
-    """Raise DeliveryFailedError where the answer to a request of PRODUCE_VERSION has an error."""
-    _, response = decode_response(ProduceRequest, PRODUCE_VERSION, answer)
+def check_response(payload: bytes) -> None:
+    """Raise DeliveryFailedError if a Produce response has an error."""
+    _, response = decode_response(ProduceRequest, PRODUCE_VERSION, payload)
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code:

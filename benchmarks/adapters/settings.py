@@ -1,4 +1,4 @@
-"""The settings that all clients share, and the records that they are given."""
+"""The settings and records that all clients share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import cycle, islice
 
 _SEED = 20_240
 _LETTERS = (string.ascii_letters + string.digits + "-_").encode()
-_FEWEST_VALUES, _MOST_VALUES = 16, 1_009
+_MIN_VALUES, _MAX_VALUES = 16, 1_009
 _BYTES_OF_VALUES = 1 << 20
 _SIZES = 10_007
 _SENTENCE = (
@@ -22,9 +22,7 @@ _SENTENCE = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Sizes in bytes, times in milliseconds, as Kafka names them. Producers are idempotent where
-    acks is ``all``.
-    """
+    """Kafka's settings, with sizes in bytes. Producers are idempotent if acks is ``all``."""
 
     bootstrap_servers: str
     acks: str = "all"
@@ -35,22 +33,21 @@ class Settings:
 
     @property
     def idempotent(self) -> bool:
-        """Whether the broker shall tell duplicates; Kafka allows it with acks=all only."""
+        """Whether idempotence is enabled, which requires acks=all."""
         return self.acks == "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Records to be sent.
+    """Records to send.
 
     Attributes:
-        records: how many.
-        value_size: bytes of each value. The first half is the same in all of them, the second is
-            not: they compress to about half.
-        keys: distinct keys, used in rotation; 0 for none.
-        headers: headers of each record.
-        sizes_vary: whether values have from half to one and a half times that many bytes, at
-            random; the second half of the largest differs then.
+        records: the number of records.
+        value_size: the size of each value in bytes. The first half is equal in all, the second half
+            differs, so values compress to about half.
+        keys: the number of keys, used in rotation; 0 for no keys.
+        headers: the number of headers of each record.
+        sizes_vary: value sizes are random, from 0.5 to 1.5 times ``value_size``.
     """
 
     topic: str
@@ -62,7 +59,7 @@ class Load:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Of the smallest and of the largest value."""
+        """The minimum and maximum size of the values."""
         return (
             (self.value_size // 2, self.value_size * 3 // 2)
             if self.sizes_vary
@@ -70,50 +67,50 @@ class Load:
         )
 
     def values(self) -> Iterator[bytes]:
-        """One value a record."""
-        least, most = self.sizes
-        values = cycle(different_values(most))
+        """Return the value of each record."""
+        smallest, largest = self.sizes
+        values = cycle(different_values(largest))
         if not self.sizes_vary:
             return islice(values, self.records)
         return (
             value[:size]
             for value, size in zip(
-                values, islice(cycle(different_sizes(least, most)), self.records), strict=False
+                values,
+                islice(cycle(different_sizes(smallest, largest)), self.records),
+                strict=False,
             )
         )
 
     def keyed_values(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """A key and a value a record; the key is None where there are no keys."""
+        """Return the key and value of each record; keys are None if ``keys`` is 0."""
         return zip(
             cycle(different_keys(self.keys) if self.keys else (None,)), self.values(), strict=False
         )
 
     def each_headers(self) -> list[tuple[str, bytes]]:
-        """The headers of every record."""
+        """Return the headers of each record."""
         return [(f"header-{number}", b"value of %d" % number) for number in range(self.headers)]
 
 
-# Cached, so that they are made while a client is warmed up, and not while it is measured.
+# Cached, so that the warm-up creates them, not the measurement.
 @cache
 def different_values(size: int) -> tuple[bytes, ...]:
-    """The values that are sent in rotation: ASCII without line ends, the same in every process."""
-    chance = random.Random(_SEED)
+    """Return the values to send in rotation: ASCII without line breaks, the same in each run."""
+    rng = random.Random(_SEED)
     half = size // 2
     same = (_SENTENCE * (half // len(_SENTENCE) + 1))[:half]
-    count = max(_FEWEST_VALUES, min(_MOST_VALUES, _BYTES_OF_VALUES // max(1, size)))
-    return tuple([same + bytes(chance.choices(_LETTERS, k=size - half)) for _ in range(count)])
+    count = max(_MIN_VALUES, min(_MAX_VALUES, _BYTES_OF_VALUES // max(1, size)))
+    return tuple([same + bytes(rng.choices(_LETTERS, k=size - half)) for _ in range(count)])
 
 
 @cache
-def different_sizes(least: int, most: int) -> tuple[int, ...]:
-    """The sizes that values have in rotation where they vary; more than there are values, so that
-    each has all of them.
-    """
-    chance = random.Random(_SEED)
-    return tuple([chance.randint(least, most) for _ in range(_SIZES)])
+def different_sizes(smallest: int, largest: int) -> tuple[int, ...]:
+    """Return sizes of values, more than there are values, so that each value has many sizes."""
+    rng = random.Random(_SEED)
+    return tuple([rng.randint(smallest, largest) for _ in range(_SIZES)])
 
 
 @cache
 def different_keys(count: int) -> tuple[bytes, ...]:
-    """The keys that are sent in rotation."""
+    """Return the keys to send in rotation."""
     return tuple([b"key %06d" % number for number in range(count)])

@@ -1,4 +1,4 @@
-"""What workers can measure: a module each, loaded when it is asked for."""
+"""What workers can measure: one module for each measure, imported when it is used."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 from benchmarks.adapters import Adapter, Settings
 
 Figures = dict[str, Any]
-"""What JSON can hold, mostly numbers and lists of them, by name; names end in a unit."""
+"""JSON values by name; names end in a unit."""
 
 Measure = Callable[[Adapter, Settings, Mapping[str, Any]], Coroutine[Any, Any, Figures]]
-"""Takes a new adapter, which it starts and stops itself (``started``), the settings, and what the
-question needs.
-"""
+"""Takes a new adapter, which it starts and stops, the settings, and the measure's arguments."""
 
 
 def measure(name: str) -> Measure:
-    """The ``measure`` function of ``benchmarks.measures.NAME``."""
-    found: Measure = importlib.import_module(f"{__name__}.{name}").measure
-    return found
+    """Return the ``measure`` function of ``benchmarks.measures.NAME``."""
+    function: Measure = importlib.import_module(f"{__name__}.{name}").measure
+    return function

@@ -1,4 +1,4 @@
-"""What a record costs when many tasks send one each, all at once, and wait for it."""
+"""The cost of a record when many tasks send and await one record each, at the same time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from benchmarks.measures import Figures
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load (no headers), and ``warm_up_records``, sent before
-    and not counted; ``tasks``, which go into both.
+    """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``; ``tasks``, a
+    divisor of both.
     """
     load, tasks = Load(**arguments["load"]), arguments["tasks"]
     async with started(adapter, settings):

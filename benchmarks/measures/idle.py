@@ -1,4 +1,4 @@
-"""What a producer costs that has nothing to do."""
+"""The cost of an idle producer."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from typing import Any
 from benchmarks.adapters import Adapter, Settings, started
 from benchmarks.measures import Figures
 
-_SETTLE_S = 2.0  # time-outs of what was sent, connections to further brokers
+_SETTLE_S = 2.0  # timeouts of the record, connections to other brokers
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``topic``, to which one record is sent first, so that the client has all that it
-    needs; ``duration_s``.
+    """Arguments: ``topic``, to which one record is sent first, to connect; ``duration_s``.
 
-    A wake-up is a voluntary context switch: a thread of this process went to sleep, so it was awake
-    before.
+    Wake-ups are voluntary context switches: a thread that goes to sleep was awake.
     """
     duration_s = arguments["duration_s"]
     async with started(adapter, settings):
@@ -28,5 +26,5 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
         await asyncio.sleep(duration_s)
         after = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    wake_ups = after.ru_nvcsw - before.ru_nvcsw - 1  # one is the end of our own sleep
+    wake_ups = after.ru_nvcsw - before.ru_nvcsw - 1  # without our own
     return {"cpu_percent": 100 * cpu_s / duration_s, "wake_ups_per_s": wake_ups / duration_s}

@@ -1,4 +1,4 @@
-"""What polls cost that find nothing, and what they leave behind."""
+"""The cost of polls without records, and what they leave in memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ _WARM_UP_POLLS = 20_000
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
     """Arguments: ``reader``, a name of READERS; ``topic``, which is empty; ``polls``. The adapter
-    is left alone.
+    is not used.
 
-    ``grown_bytes``, ``grown_objects`` and ``grown_callbacks`` are what the process has more after
-    the polls than after the first 20,000 of them: resident memory, objects that the garbage
-    collector knows, and calls that wait, for their time or for a future.
+    After a warm-up, ``grown_bytes``, ``grown_objects`` and ``grown_callbacks`` are the growth of
+    resident memory, of objects known to the garbage collector, and of pending callbacks.
     """
     polls = arguments["polls"]
     found = 0
@@ -34,21 +33,21 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
 
         reader.assign(arguments["topic"])
         await reader.poll(_WARM_UP_POLLS)
-        before = _held()
+        before = _memory_state()
         cost = await measured(polls, poll)
-        after = _held()
+        after = _memory_state()
     if found:
-        raise ValueError(f"{found} records in a topic that is empty")
+        raise ValueError(f"{found} records in an empty topic")
     grown = {f"grown_{what}": after[what] - before[what] for what in after}
     return {"polls": polls, "cpu_s": cost.cpu_s, "wall_s": cost.wall_s, **grown}
 
 
-def _held() -> dict[str, int]:
+def _memory_state() -> dict[str, int]:
     gc.collect()
     loop: Any = asyncio.get_running_loop()
     objects = gc.get_objects()
-    futures = [held for held in objects if isinstance(held, asyncio.Future)]
-    # uvloop does not tell what it has scheduled.
+    futures = [each for each in objects if isinstance(each, asyncio.Future)]
+    # uvloop does not expose its scheduled callbacks.
     waiting = sum(len(getattr(loop, name, ())) for name in ("_scheduled", "_ready"))
     callbacks = waiting + sum(len(getattr(future, "_callbacks", None) or ()) for future in futures)
     return {"bytes": resident_bytes(), "objects": len(objects), "callbacks": callbacks}

@@ -1,4 +1,4 @@
-"""What many records to one topic cost when the producer knows many others."""
+"""The cost of many records to one topic when the producer knows many others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.measures import Figures
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: those of ``throughput``; ``topics``, each of which gets a record before."""
+    """Arguments: those of ``throughput``; ``topics``, each of which gets one record first."""
     load = Load(**arguments["load"])
     async with started(adapter, settings):
         await asyncio.gather(

@@ -1,6 +1,4 @@
-"""How late the event loop runs what wants to run every millisecond, while large compressed batches
-are sent.
-"""
+"""How late the event loop runs a callback every millisecond while large batches are sent."""
 
 from __future__ import annotations
 
@@ -13,19 +11,19 @@ from typing import Any
 
 from benchmarks.adapters import Adapter, Load, Settings, started
 from benchmarks.measures import Figures
-from benchmarks.timing import in_milliseconds, older_heap_frozen, on_schedule
+from benchmarks.timing import frozen_heap, in_milliseconds, on_schedule
 
-_TICKS_A_SECOND = 1_000
+_TICKS_PER_SECOND = 1_000
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load (no keys, no headers); ``warm_up_records``, sent
-    before and not counted; ``batch_records``, which are sent at once; ``batches_a_second``.
+    """Arguments: ``load``, the fields of Load (no keys, no headers); ``warm_up_records``;
+    ``batch_records``, which are sent at the same time; ``batches_per_second``.
     """
     load, batch_records, rate = (
         Load(**arguments["load"]),
         arguments["batch_records"],
-        arguments["batches_a_second"],
+        arguments["batches_per_second"],
     )
     batches = load.records // batch_records
     values = load.values()
@@ -34,12 +32,12 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
         await _send(
             adapter, load.topic, replace(load, records=arguments["warm_up_records"]).values()
         )
-        with older_heap_frozen():
+        with frozen_heap():
             async with asyncio.TaskGroup() as group:
-                ticks = int(batches / rate * _TICKS_A_SECOND)
+                ticks = int(batches / rate * _TICKS_PER_SECOND)
                 group.create_task(
                     on_schedule(
-                        1 / _TICKS_A_SECOND,
+                        1 / _TICKS_PER_SECOND,
                         ticks,
                         lambda due: lags.append(time.perf_counter() - due),
                     )

@@ -1,4 +1,4 @@
-"""What a record costs when tasks send one after the other and wait for each."""
+"""The cost of a record when many tasks each send and await records in sequence."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from benchmarks.measures import Figures
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load (no headers); ``tasks``, which share the records:
-    their number is a multiple of this one.
+    """Arguments: ``load``, the fields of Load (no headers); ``tasks``, a divisor of the number of
+    records.
     """
     load, tasks = Load(**arguments["load"]), arguments["tasks"]
     records = load.keyed_values()
 
-    async def one() -> None:
+    async def one_task() -> None:
         for _ in range(load.records // tasks):
             key, value = next(records)
             await adapter.send_and_wait(load.topic, value, key)
@@ -26,11 +26,9 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
     async def all_tasks() -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(tasks):
-                group.create_task(one())
+                group.create_task(one_task())
 
     async with started(adapter, settings):
-        await adapter.send_and_wait(
-            load.topic, b"v", None
-        )  # connections and metadata are not what is asked
+        await adapter.send_and_wait(load.topic, b"v", None)  # connects and fetches metadata
         cost = await measured(load.records, all_tasks)
     return {"records": cost.records, "cpu_s": cost.cpu_s, "wall_s": cost.wall_s}

@@ -1,5 +1,5 @@
-"""How much memory a client takes while its broker is silent, until it lets nobody send any more or
-has taken far more than its buffer.
+"""The memory of a client while its broker does not respond, until it accepts no more records or far
+exceeds its buffer.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from benchmarks.measures import Figures
 _AWAITED = {"aioprod": "send", "aiokafka": "send", "confluent-kafka AIOProducer": "produce"}
 _BLOCKING = {"kafka-python": "send", "confluent-kafka": "produce"}
 _WARM_UP_RECORDS = 100
-_RECORDS_BETWEEN_LOOKS = 1_000
-_WAITS_AFTER_S = 1.0
-_MOST_TIMES_TAKEN = 3
-_MOST_TIMES_GROWN = 12
+_RECORDS_BETWEEN_CHECKS = 1_000
+_BLOCKED_AFTER_S = 1.0
+_MAX_ACCEPTED_RATIO = 3
+_MAX_GROWN_RATIO = 12
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in use."""
+    """Return the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -33,10 +33,9 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
     """Arguments: ``topic``; ``value_size`` in bytes, at least 10; ``keep``, whether the caller
     keeps the deliveries; ``broker_pid``.
 
-    For a new worker: memory that was given back is not counted when it is taken again.
-        ``grown_ratio`` and ``taken_ratio`` are in buffers;
-    ``waits`` is 1 where the client took no more. ``sent`` counts all records, those of the warm-up
-    too; the broker gets them in the end.
+    Requires a new worker, as freed memory would be reused. ``grown_ratio`` and ``accepted_ratio``
+    are relative to the buffer size. ``waits`` is 1 if the client accepted no more records. ``sent``
+    includes the warm-up; all records are delivered at the end.
     """
     topic, value_size = arguments["topic"], arguments["value_size"]
     async with started(adapter, settings):
@@ -55,7 +54,7 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
     buffer = settings.buffer_memory
     return {
         "grown_ratio": grown / buffer,
-        "taken_ratio": filling.records * value_size / buffer,
+        "accepted_ratio": filling.records * value_size / buffer,
         "records": filling.records,
         "waits": int(waits),
         "sent": _WARM_UP_RECORDS + filling.records,
@@ -63,11 +62,11 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
 
 
 class Filling:
-    """Gives a client records until it is full.
+    """Sends records until the client accepts no more.
 
     Attributes:
-        records: how many it took.
-        kept: what it gave for each of them, where that is kept.
+        records: the number of accepted records.
+        kept: their deliveries, if they are kept.
     """
 
     def __init__(
@@ -86,11 +85,13 @@ class Filling:
 
     @property
     def grown(self) -> int:
-        """Bytes that the process has more than at the beginning."""
+        """The growth of the process in bytes."""
         return resident_bytes() - self._resident_before
 
     async def run(self) -> bool:
-        """Return once the client took nothing for a second (True), or has had enough (False)."""
+        """Return True once the client has accepted nothing for a second, False if it exceeds the
+        limits.
+        """
         name = self._adapter.name
         if name in _AWAITED:
             sending = asyncio.create_task(
@@ -105,7 +106,7 @@ class Filling:
         seen = -1
         while not sending.done() and seen != self.records:
             seen = self.records
-            await asyncio.wait([sending], timeout=_WAITS_AFTER_S)
+            await asyncio.wait([sending], timeout=_BLOCKED_AFTER_S)
         if sending.done():
             sending.result()
             return self._full
@@ -114,32 +115,32 @@ class Filling:
         return True
 
     async def _send_awaited(self, send: Any) -> None:
-        while self._goes_on():
-            self._took(await send(self._topic, self._value()))
-            if self.records % _RECORDS_BETWEEN_LOOKS == 0:
-                await asyncio.sleep(0)  # a caller that does nothing else
+        while self._may_continue():
+            self._accepted(await send(self._topic, self._value()))
+            if self.records % _RECORDS_BETWEEN_CHECKS == 0:
+                await asyncio.sleep(0)  # lets the client's tasks run
 
     def _send_blocking(self, send: Any) -> None:
         try:
-            while self._goes_on():
-                self._took(send(self._topic, self._value()))
-        except BufferError:  # confluent-kafka's way to say that one has to wait
+            while self._may_continue():
+                self._accepted(send(self._topic, self._value()))
+        except BufferError:  # confluent-kafka's buffer is full
             self._full = True
 
     def _value(self) -> bytes:
-        """A new object each: a client that keeps it shall be seen to."""
+        """Return a new object each time, so that values that the client keeps are counted."""
         return b"%0*d" % (self._value_size, self.records)
 
-    def _took(self, delivery: object) -> None:
+    def _accepted(self, delivery: object) -> None:
         self.records += 1
         if self._keep:
             self.kept.append(delivery)
 
-    def _goes_on(self) -> bool:
-        if self.records % _RECORDS_BETWEEN_LOOKS:
+    def _may_continue(self) -> bool:
+        if self.records % _RECORDS_BETWEEN_CHECKS:
             return True
-        taken = self.records * self._value_size
+        accepted = self.records * self._value_size
         return (
-            taken < _MOST_TIMES_TAKEN * self._buffer_memory
-            and self.grown < _MOST_TIMES_GROWN * self._buffer_memory
+            accepted < _MAX_ACCEPTED_RATIO * self._buffer_memory
+            and self.grown < _MAX_GROWN_RATIO * self._buffer_memory
         )

@@ -1,4 +1,4 @@
-"""What the first record to a topic costs, which has to wait for the topic's metadata."""
+"""The cost of the first record to a topic, which waits for the topic's metadata."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ _VALUE = b"v" * 100
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``topics``, each of which gets a record, which is awaited before the next is sent.
-    A record is a topic here.
-    """
+    """Arguments: ``topics``, each of which gets one record, awaited before the next is sent."""
     topics = arguments["topics"]
 
     async def one_record_each() -> None:

@@ -1,4 +1,4 @@
-"""How long a record takes where each is awaited before the next is sent."""
+"""The latency of records that are awaited one at a time."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 from benchmarks.adapters import Adapter, Load, Settings, started
 from benchmarks.measures import Figures
-from benchmarks.timing import in_milliseconds, older_heap_frozen
+from benchmarks.timing import frozen_heap, in_milliseconds
 
 _WARM_UP_SHARE = 0.2
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``, sent before and
-    not counted; ``limit_s``, after which it is enough.
+    """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``; ``limit_s``, after
+    which it stops.
 
-    ``sent`` tells how many records were sent in all.
+    ``sent`` is the total number of records.
     """
     load, limit_s = Load(**arguments["load"]), arguments["limit_s"]
     async with started(adapter, settings):
         warm_up = await _durations(
             adapter, replace(load, records=arguments["warm_up_records"]), limit_s * _WARM_UP_SHARE
         )
-        with older_heap_frozen():
+        with frozen_heap():
             durations = await _durations(adapter, load, limit_s)
     return {**in_milliseconds(durations), "sent": len(warm_up) + len(durations)}
 

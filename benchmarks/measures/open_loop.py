@@ -1,5 +1,6 @@
-"""How long records take that come at a fixed rate, each from a task of its own, whether or not
-those before are done.
+"""The latency of records at a fixed rate.
+
+Each record is sent by a separate task that does not wait for earlier ones.
 """
 
 from __future__ import annotations
@@ -14,28 +15,27 @@ from benchmarks.adapters import Adapter, Load, Settings, started
 from benchmarks.measures import Figures
 from benchmarks.timing import (
     MILLISECONDS,
+    frozen_heap,
     in_milliseconds,
-    older_heap_frozen,
     on_schedule,
     percentile,
 )
 
-_MOST_MOMENTS_A_SECOND = 1_000  # asyncio's timers are no finer than a millisecond
+_MAX_TICKS_PER_SECOND = 1_000  # asyncio's timers have a resolution of a millisecond
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``, sent before and
-    not counted; ``rate``, in records a second.
+    """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``; ``rate``, in
+    records per second.
 
-    A record's time begins with the moment at which it was due. ``late_p99_ms`` tells how late its
-    task was made: the event loop was busy. ``failed`` counts records that were not delivered (a
-    client that falls behind may never catch up); ``sent`` counts the others, with those of the
-    warm-up.
+    The latency of a record begins when it is due. ``late_p99_ms`` is how late its task was created
+    because the event loop was busy. ``failed`` counts failed records, ``sent`` the others,
+    including the warm-up.
     """
     load, rate = Load(**arguments["load"]), arguments["rate"]
     async with started(adapter, settings):
         warm_up = await _run(adapter, replace(load, records=arguments["warm_up_records"]), rate)
-        with older_heap_frozen():
+        with frozen_heap():
             wall_s, cpu_s = time.perf_counter(), time.process_time()
             run = await _run(adapter, load, rate)
             cpu_percent = 100 * (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
@@ -50,9 +50,7 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
 
 @dataclass(slots=True)
 class _Run:
-    """Seconds from due to acknowledged, or failed, of each record, and from due to begun of each
-    moment.
-    """
+    """Durations of records from due to resolved, and how late each tick was, in seconds."""
 
     durations: list[float] = field(default_factory=list)
     lateness: list[float] = field(default_factory=list)
@@ -63,8 +61,8 @@ async def _run(adapter: Adapter, load: Load, rate: int) -> _Run:
     clock = time.perf_counter
     run = _Run()
     records = load.keyed_values()
-    moments_a_second = min(rate, _MOST_MOMENTS_A_SECOND)
-    at_once = rate // moments_a_second
+    ticks_per_second = min(rate, _MAX_TICKS_PER_SECOND)
+    at_once = rate // ticks_per_second
 
     async def send(due: float, key: bytes | None, value: bytes) -> None:
         try:
@@ -80,5 +78,5 @@ async def _run(adapter: Adapter, load: Load, rate: int) -> _Run:
             for _ in range(at_once):
                 group.create_task(send(due, *next(records)))
 
-        await on_schedule(1 / moments_a_second, load.records // at_once, begin)
+        await on_schedule(1 / ticks_per_second, load.records // at_once, begin)
     return run

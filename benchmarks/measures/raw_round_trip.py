@@ -1,6 +1,4 @@
-"""How long one awaited record takes at best in asyncio: a request that was encoded before, on one
-stream, and the answer not decoded.
-"""
+"""The minimum latency in asyncio: an encoded request on a stream; the response is not decoded."""
 
 from __future__ import annotations
 
@@ -15,36 +13,32 @@ from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.produce_encoder import encode_produce_request
 from aioprod.protocol.record_writer import RecordBatchWriter
 from benchmarks.adapters import Adapter, Load, Settings
-from benchmarks.adapters.line_rate import PRODUCE_VERSION, check_answer
+from benchmarks.adapters.line_rate import PRODUCE_VERSION, check_response
 from benchmarks.measures import Figures
-from benchmarks.timing import in_milliseconds, older_heap_frozen
+from benchmarks.timing import frozen_heap, in_milliseconds
 
 _TIMEOUT_MS = 30_000
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments as for ``one_at_a_time``, for a topic of one partition; the adapter is left
-    alone.
-    """
+    """Arguments: as for ``one_at_a_time``. The topic has one partition; the adapter is not used."""
     load, warm_up_records = Load(**arguments["load"]), arguments["warm_up_records"]
     host, port, requests = await _prepare(
         settings, replace(load, records=warm_up_records + load.records)
     )
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        with older_heap_frozen():
-            durations, answers = await _exchange(reader, writer, requests)
+        with frozen_heap():
+            durations, responses = await _exchange(reader, writer, requests)
     finally:
         writer.close()
-    for answer in answers:
-        check_answer(answer)
+    for response in responses:
+        check_response(response)
     return in_milliseconds(durations[warm_up_records:])
 
 
 async def _prepare(settings: Settings, load: Load) -> tuple[str, int, list[bytes]]:
-    """The leader's host and port, and a request for each record, idempotent as those of the
-    clients.
-    """
+    """Return the leader's host and port, and an idempotent request for each record."""
     async with ClusterClient(settings.bootstrap_servers) as client:
         snapshot = await client.refresh_topics([load.topic])
         topic = snapshot.topics[load.topic]
@@ -75,11 +69,11 @@ async def _exchange(
 ) -> tuple[list[float], list[bytes]]:
     clock = time.perf_counter
     durations: list[float] = []
-    answers: list[bytes] = []
+    responses: list[bytes] = []
     for request in requests:
         started_at = clock()
         writer.write(request)
         size = int.from_bytes(await reader.readexactly(4), "big")
-        answers.append(await reader.readexactly(size))
+        responses.append(await reader.readexactly(size))
         durations.append(clock() - started_at)
-    return durations, answers
+    return durations, responses

@@ -1,6 +1,4 @@
-"""What records cost that are read from a topic: CPU and time, from the assignment to the last
-value.
-"""
+"""The cost of reading a topic: CPU and elapsed time from the assignment to the last value."""
 
 from __future__ import annotations
 
@@ -14,14 +12,12 @@ from benchmarks.readers import opened
 
 
 class ValuesDifferError(Exception):
-    """The values that were read have not as many bytes as those that were written."""
+    """The values that were read differ in size from those that were written."""
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``reader``, a name of READERS; ``topic``, of one partition; its ``records`` and
-    their ``value_bytes``.
-
-    The adapter is left alone.
+    """Arguments: ``reader``, a name of READERS; ``topic``, with one partition; the number of its
+    ``records`` and their ``value_bytes``. The adapter is not used.
     """
     topic, records, expected = arguments["topic"], arguments["records"], arguments["value_bytes"]
     found: list[int] = []

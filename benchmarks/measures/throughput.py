@@ -1,5 +1,5 @@
-"""What many records cost that are sent one after the other: CPU and time, from the first ``send``
-to the last acknowledgement.
+"""The cost of many records: CPU and elapsed time from the first ``send`` to the last
+acknowledgement.
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.adapters import Adapter, Foreign, Load, Settings, started
+from benchmarks.adapters import Adapter, ExternalTool, Load, Settings, started
 from benchmarks.harness import measured
 from benchmarks.measures import Figures
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load; ``warm_up_records``, sent before. A foreign client
-    counts its records itself.
+    """Arguments: ``load``, the fields of Load; ``warm_up_records``. External tools count their
+    records themselves.
     """
     load = Load(**arguments["load"])
     async with started(adapter, settings):
-        if isinstance(adapter, Foreign):
+        if isinstance(adapter, ExternalTool):
             cost = await adapter.steady(load)
         else:
             await adapter.send_all(replace(load, records=arguments["warm_up_records"]))

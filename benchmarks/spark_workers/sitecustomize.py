@@ -1,9 +1,8 @@
-"""Lets the CPU time of Spark's Python workers be seen after their end. Each Python that has this
-directory on PYTHONPATH imports it at its start.
+"""Count the CPU time of Spark's Python workers. Python imports this module at startup if its
+directory is on PYTHONPATH.
 
-Spark's daemon, which forks the workers, ignores their end, and the kernel then forgets what they
-have used. Here it waits for them instead, so that their time becomes that of the daemon's ended
-children.
+Spark's daemon, which forks the workers, ignores SIGCHLD, so the kernel discards their CPU time.
+Here it waits for them instead, and their time is added to the daemon's ended children.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def _wait_for_ended_children(number: int, frame: FrameType | None) -> None:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        pass  # there is none left
+        pass  # no children left
 
 
 def _signal(number: int, handler: Any) -> Any:

@@ -1,4 +1,4 @@
-"""An admin client of the broker that the test asks for."""
+"""An admin client of the broker that the test requests."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ LIMIT_S = 30
 
 @pytest.fixture
 async def admin(bootstrap: str) -> AsyncIterator[Admin]:
-    """Of an embedded broker, then of a real one."""
+    """Connect to an embedded broker, then to a real one."""
     async with Admin(bootstrap) as running:
         yield running
 
 
 @pytest.fixture
 def new_name() -> Callable[[str], str]:
-    """Makes names that nobody else has: the real broker serves all tests."""
+    """Make unique names, as all tests share the real broker."""
     return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]:
-    """Waits until something is so: brokers hear of changes one after another."""
+    """Wait for a condition, as brokers learn of changes one after another."""
 
     async def wait(is_so: Callable[[], Awaitable[bool]]) -> None:
         async with asyncio.timeout(LIMIT_S):

@@ -1,5 +1,5 @@
-"""An admin client's calls, cancelled wherever they wait, leave nothing behind and the client
-usable.
+"""Calls of an admin client are cancelled in each place where they wait: the client stays usable and
+no task is left.
 """
 
 from __future__ import annotations

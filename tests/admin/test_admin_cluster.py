@@ -20,7 +20,7 @@ async def three() -> AsyncIterator[tuple[EmbeddedCluster, Admin]]:
         yield cluster, admin
 
 
-async def test_records_in_front_of_an_offset_are_deleted(
+async def test_records_before_an_offset_are_deleted(
     admin: Admin, bootstrap: str, new_name: NewName
 ) -> None:
     topic = new_name("orders")

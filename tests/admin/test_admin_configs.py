@@ -21,7 +21,7 @@ NewName = Callable[[str], str]
 Until = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
-async def test_a_topics_settings_are_told_with_where_they_come_from(
+async def test_settings_of_a_topic_are_described_with_their_source(
     admin: Admin, new_name: NewName
 ) -> None:
     name = new_name("orders")
@@ -91,7 +91,7 @@ async def test_each_resource_has_its_own_outcome(admin: Admin, new_name: NewName
     assert described[good] and list(described.errors) == [missing]
 
 
-async def test_to_validate_changes_nothing(admin: Admin, new_name: NewName) -> None:
+async def test_validate_only_changes_nothing(admin: Admin, new_name: NewName) -> None:
     topic = ConfigResource.topic(new_name("orders"))
     await admin.create_topics(NewTopic(topic.name, 1))
     (

@@ -87,7 +87,7 @@ async def test_a_group_with_members_is_not_deleted_and_its_offsets_not_changed(
             await admin.delete_consumer_groups(group)
         assert raised.value.code is ErrorCode.NON_EMPTY_GROUP
         altered = await admin.alter_consumer_group_offsets(group, dict.fromkeys(partitions, 5))
-        with pytest.raises(BrokerError, match=r"it has members: stop them first"):
+        with pytest.raises(BrokerError, match=r"the group has members: stop them first"):
             altered.check()
         deleted = await admin.delete_consumer_group_offsets(group, partitions)
         assert {
@@ -104,7 +104,7 @@ async def test_a_group_with_members_is_not_deleted_and_its_offsets_not_changed(
     assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-async def test_offsets_are_set_told_and_forgotten(
+async def test_offsets_are_altered_listed_and_deleted(
     admin: Admin, bootstrap: str, new_name: NewName
 ) -> None:
     group = new_name("group")
@@ -129,7 +129,7 @@ async def test_offsets_are_set_told_and_forgotten(
     assert await admin.list_consumer_group_offsets(group) == {
         second: OffsetAndMetadata(4, "by hand")
     }
-    assert await admin.list_consumer_group_offsets(new_name("nobody")) == {}
+    assert await admin.list_consumer_group_offsets(new_name("unknown")) == {}
 
 
 async def test_each_group_has_its_own_outcome(
@@ -144,9 +144,7 @@ async def test_each_group_has_its_own_outcome(
     assert list(deleted) == [missing, group] and list(deleted.errors) == [missing]
 
 
-async def test_static_members_are_taken_out(
-    admin: Admin, bootstrap: str, new_name: NewName
-) -> None:
+async def test_static_members_are_removed(admin: Admin, bootstrap: str, new_name: NewName) -> None:
     topic, group = new_name("orders"), new_name("group")
     await filled_topic(admin, bootstrap, topic)
     async with member(
@@ -161,7 +159,7 @@ async def test_static_members_are_taken_out(
         assert list(removed.successes) == ["one"] and list(removed.errors) == ["two"]
 
 
-async def test_places_in_partitions(admin: Admin, bootstrap: str, new_name: NewName) -> None:
+async def test_offsets_of_partitions(admin: Admin, bootstrap: str, new_name: NewName) -> None:
     topic = new_name("orders")
     await admin.create_topics(NewTopic(topic, 1))
     partition = TopicPartition(topic, 0)

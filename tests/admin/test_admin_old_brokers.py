@@ -101,7 +101,7 @@ async def test_what_an_old_broker_can_not_do(old: Admin) -> None:
         await old.list_transactions()
     with pytest.raises(UnsupportedVersionError, match="DescribeCluster"):
         await old.describe_cluster(include_authorized_operations=True)
-    with pytest.raises(UnsupportedVersionError, match="too old for removing static members"):
+    with pytest.raises(UnsupportedVersionError, match="too old to remove static members"):
         (await old.remove_members_from_consumer_group("group", ["one"])).check()
     with pytest.raises(ProtocolError, match="states_filter is set, but version 2 does not have it"):
         await old.list_groups(states=["Stable"])
@@ -112,12 +112,12 @@ async def test_what_an_old_broker_can_not_do(old: Admin) -> None:
         await old.describe_topics("orders", include_authorized_operations=True)
 
 
-async def test_an_answer_that_leaves_something_out(broker: EmbeddedCluster) -> None:
+async def test_an_answer_without_an_item(broker: EmbeddedCluster) -> None:
     broker.create_topic("orders", 1)
     async with Admin(broker.bootstrap_servers) as admin:
         broker.on(ApiKey.DESCRIBE_CONFIGS, change_answer(lambda answer: answer.results.clear()))
         with pytest.raises(
-            ProtocolError, match="describe_configs: the broker's answer leaves out topic orders"
+            ProtocolError, match=r"describe_configs: .* does not contain topic orders"
         ):
             await admin.describe_configs(ConfigResource.topic("orders"))
         broker.on(ApiKey.DESCRIBE_GROUPS, change_answer(lambda answer: answer.groups.clear()))
@@ -125,7 +125,7 @@ async def test_an_answer_that_leaves_something_out(broker: EmbeddedCluster) -> N
             await admin.describe_consumer_groups("mine")
 
 
-async def test_unknown_codes_and_kinds_are_no_trouble(broker: EmbeddedCluster) -> None:
+async def test_unknown_codes_and_kinds_are_accepted(broker: EmbeddedCluster) -> None:
     def from_the_future(answer: Any) -> None:
         for setting in answer.results[0].configs:
             setting.config_source = setting.config_type = 99

@@ -13,7 +13,7 @@ NewName = Callable[[str], str]
 Until = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
-async def test_limits_are_set_told_and_taken_away(
+async def test_quotas_are_altered_described_and_removed(
     admin: Admin, new_name: NewName, until: Until
 ) -> None:
     client = ClientQuotaEntity(client_id=new_name("batch"))
@@ -56,7 +56,7 @@ async def test_limits_are_set_told_and_taken_away(
     await are(client, {client: {"consumer_byte_rate": 2000.0}, both: {"request_percentage": 70.0}})
 
 
-async def test_a_bad_limit_is_named(admin: Admin, new_name: NewName) -> None:
+async def test_an_invalid_quota_is_named(admin: Admin, new_name: NewName) -> None:
     good, bad = (
         ClientQuotaEntity(client_id=new_name("good")),
         ClientQuotaEntity(client_id=new_name("bad")),
@@ -68,7 +68,7 @@ async def test_a_bad_limit_is_named(admin: Admin, new_name: NewName) -> None:
     with pytest.raises(BrokerError, match=f"limits of client_id={bad.client_id}") as raised:
         altered.check()
     assert raised.value.code is ErrorCode.INVALID_REQUEST
-    with pytest.raises(ConfigError, match=r"can't be for QuotaMatch\.ANY"):
+    with pytest.raises(ConfigError, match=r"can't be set for QuotaMatch\.ANY"):
         await admin.alter_client_quotas(
             {ClientQuotaEntity(user=QuotaMatch.ANY): {"producer_byte_rate": 1}}
         )

@@ -19,7 +19,7 @@ def code_of(error: BaseException) -> ErrorCode:
     return error.code
 
 
-async def test_a_topic_is_made_described_listed_and_deleted(
+async def test_a_topic_is_created_described_listed_and_deleted(
     admin: Admin, new_name: NewName, until: Until
 ) -> None:
     name = new_name("orders")
@@ -97,7 +97,7 @@ async def test_the_error_of_one_topic_is_raised_and_names_it(
         assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_to_validate_changes_nothing(admin: Admin, new_name: NewName) -> None:
+async def test_validate_only_changes_nothing(admin: Admin, new_name: NewName) -> None:
     name = new_name("orders")
     made = await admin.create_topics(NewTopic(name, 2), validate_only=True)
     assert made.num_partitions == 2
@@ -107,7 +107,7 @@ async def test_to_validate_changes_nothing(admin: Admin, new_name: NewName) -> N
     assert len((await admin.describe_topics(name)).partitions) == 2
 
 
-async def test_topics_grow(admin: Admin, new_name: NewName, until: Until) -> None:
+async def test_partitions_are_added(admin: Admin, new_name: NewName, until: Until) -> None:
     name, other = new_name("orders"), new_name("orders")
     (await admin.create_topics([NewTopic(name, 2), NewTopic(other, 2)])).check()
     node = (await admin.describe_topics(name)).partitions[0].replicas[0]
@@ -148,7 +148,9 @@ async def test_internal_topics_are_listed_on_demand(
     assert not any(each.internal for each in (await admin.list_topics()).values())
 
 
-async def test_allowed_operations_are_told_on_demand(admin: Admin, new_name: NewName) -> None:
+async def test_authorized_operations_are_included_on_demand(
+    admin: Admin, new_name: NewName
+) -> None:
     name = new_name("orders")
     await admin.create_topics(NewTopic(name, 1))
     described = await admin.describe_topics(name, include_authorized_operations=True)
@@ -169,15 +171,17 @@ async def test_a_setting_of_a_wrong_type_is_refused_before_anything_is_sent(
     assert not broker.topics
 
 
-async def test_what_is_no_topic_is_refused_before_anything_is_sent(broker: EmbeddedCluster) -> None:
+async def test_an_item_that_is_not_a_new_topic_is_refused_before_anything_is_sent(
+    broker: EmbeddedCluster,
+) -> None:
     async with Admin(broker.bootstrap_servers) as admin:
         for wrong in ("orders", ["orders"], [NewTopic("clicks"), 5]):
-            with pytest.raises(ConfigError, match="is no NewTopic"):
+            with pytest.raises(ConfigError, match="is not a NewTopic"):
                 await admin.create_topics(wrong)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="a name comes twice: orders, orders"):
+        with pytest.raises(ConfigError, match="each name may occur only once: orders, orders"):
             await admin.create_topics([NewTopic("orders", 1), NewTopic("orders", 3)])
         for call in (admin.describe_topics, admin.delete_topics):
-            with pytest.raises(ProtocolError, match="5 can't be written: it is no text"):
+            with pytest.raises(ProtocolError, match="5 can't be written: it is not a string"):
                 (await call([5])).check()  # type: ignore[list-item]
         with pytest.raises(ProtocolError, match="5 can't be written"):
             await admin.create_topics(NewTopic(5))  # type: ignore[arg-type]

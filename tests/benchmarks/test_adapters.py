@@ -1,4 +1,4 @@
-"""The clients that are compared are given the same work, do it, and say so where they fail."""
+"""The adapters send the same records, deliver them, and report failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aioprod.testing import EmbeddedCluster, fail
 from benchmarks.adapters import (
     ADAPTERS,
     DeliveryFailedError,
-    Foreign,
+    ExternalTool,
     Load,
     Settings,
     able,
@@ -34,25 +34,24 @@ from benchmarks.real_broker import (
 )
 
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # kafka-python reads its resources in a way that Python gives up
+    # kafka-python uses a deprecated function.
+    warnings.simplefilter("ignore", DeprecationWarning)
     import kafka  # noqa: F401
 
-IN_PROCESS = [name for name, adapter in ADAPTERS.items() if not issubclass(adapter, Foreign)]
+IN_PROCESS = [name for name, adapter in ADAPTERS.items() if not issubclass(adapter, ExternalTool)]
 TOPIC = "t"
 
 
 @contextmanager
 def broker(partitions: int = 1) -> Iterator[str]:
-    """An embedded one with the topic."""
+    """Run an embedded broker with the topic."""
     with broker_process({TOPIC: partitions}) as address, bootstrap(address):
         yield address
 
 
 @pytest.mark.benchmarks
 @pytest.mark.parametrize("client", IN_PROCESS)
-async def test_every_client_delivers_every_record_once(client: str) -> None:
+async def test_each_client_delivers_each_record_once(client: str) -> None:
     with broker() as servers:
         async with started(ADAPTERS[client](), Settings(servers)) as adapter:
             await adapter.send_all(Load(TOPIC, 2_500))
@@ -62,7 +61,7 @@ async def test_every_client_delivers_every_record_once(client: str) -> None:
 
 @pytest.mark.benchmarks
 @pytest.mark.parametrize("client", [client for client in able("keys") if client != "line rate"])
-async def test_keys_go_where_javas_partitioner_puts_them(client: str) -> None:
+async def test_keys_choose_the_same_partitions_as_in_java(client: str) -> None:
     partitions, load = 3, Load(TOPIC, 300, keys=50)
     expected = [0] * partitions
     for number in range(load.records):
@@ -77,7 +76,7 @@ async def test_keys_go_where_javas_partitioner_puts_them(client: str) -> None:
 
 @pytest.mark.benchmarks
 @pytest.mark.parametrize("client", able("headers"))
-async def test_headers_and_other_settings_are_taken(client: str) -> None:
+async def test_headers_and_other_settings_are_used(client: str) -> None:
     with broker(2) as servers:
         async with started(
             ADAPTERS[client](), Settings(servers, acks="1", linger_ms=0, compression_type="zstd")
@@ -105,8 +104,8 @@ async def test_a_full_buffer_loses_nothing(client: str) -> None:
 
 
 @pytest.mark.benchmarks
-@pytest.mark.kafka  # it needs Java and Kafka's jars
-async def test_the_java_tool_delivers_and_its_steady_state_is_measured() -> None:
+@pytest.mark.kafka  # needs Java and Kafka's jars
+async def test_the_java_tool_is_measured_without_its_warm_up() -> None:
     with broker() as servers:
         async with started(ADAPTERS["java"](), Settings(servers)) as adapter:
             await adapter.send_all(Load(TOPIC, 1_000))
@@ -129,7 +128,7 @@ def test_a_failed_or_missing_delivery_report_is_an_error() -> None:
         check(2)
 
 
-async def test_the_line_rate_looks_at_every_answer() -> None:
+async def test_the_line_rate_checks_all_responses() -> None:
     with EmbeddedCluster.in_thread() as cluster:
         cluster.create_topic(TOPIC, 2)
         cluster.on(ApiKey.PRODUCE, fail(ErrorCode.REQUEST_TIMED_OUT), times=1)
@@ -140,7 +139,7 @@ async def test_the_line_rate_looks_at_every_answer() -> None:
             await adapter.stop()
 
 
-def test_missing_and_doubled_records_are_seen() -> None:
+def test_missing_and_duplicate_records_are_detected() -> None:
     with broker() as servers:
         for acknowledged in (1, -1):
             with pytest.raises(RecordsMissingError):
@@ -148,7 +147,7 @@ def test_missing_and_doubled_records_are_seen() -> None:
         check_record_count(servers, TOPIC, 1, -1, more_allowed=True)
 
 
-def test_values_are_as_long_as_asked_differ_and_compress_to_about_half() -> None:
+def test_values_have_their_size_and_compress_to_about_half() -> None:
     import zlib
 
     for size in (1, 10, 100, 10_000):

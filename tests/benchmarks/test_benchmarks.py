@@ -1,6 +1,4 @@
-"""The benchmarks run from end to end and tell what they promise. Nothing here looks at how long
-anything takes.
-"""
+"""The benchmarks run from end to end. The tests do not check durations."""
 
 from __future__ import annotations
 
@@ -36,27 +34,27 @@ PRODUCER = ["--repetitions", "1", "--seconds", "0.02"]
 @pytest.mark.parametrize(
     ("benchmark", "sizes"),
     [
-        (many_tasks, ["--records", "60", "--peer-records", "2", "--few", "2", "--many", "20"]),
+        (many_tasks, ["--records", "60", "--other-records", "2", "--few", "2", "--many", "20"]),
         (new_topics, ["--topics", "20"]),
     ],
     ids=["many_tasks", "new_topics"],
 )
-def test_a_question_to_the_embedded_broker_has_an_answer_of_each_client(
+def test_benchmarks_of_the_embedded_broker_measure_each_client(
     benchmark: ModuleType, sizes: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     benchmark.main([*sizes, "--repetitions", "1"])
     rows = capsys.readouterr().out.splitlines()
-    assert rows[0].startswith("| case | client | CPU us a record |")
+    assert rows[0].startswith("| case | client | CPU us per record |")
     for client in benchmark.CLIENTS:
         assert [row for row in rows if f"| {client} |" in row and row.endswith("| 2 |")], (
             f"no row with a target for {client}"
         )
 
 
-def test_the_embedded_broker_is_measured_in_every_respect(
+def test_all_rows_of_the_embedded_broker_are_measured(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gc.collect", lambda: 0)  # a test run's heap is large
+    monkeypatch.setattr("gc.collect", lambda: 0)  # slow with a test run's heap
     embedded_broker.main(["--records", "600", "--repetitions", "1"])
     rows = capsys.readouterr().out.splitlines()[2:]
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == list(
@@ -80,7 +78,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
-def test_producer_asks_every_client_that_can_and_writes_its_files(
+def test_producer_measures_supported_clients_and_writes_files(
     servers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
@@ -100,7 +98,7 @@ def test_producer_asks_every_client_that_can_and_writes_its_files(
 
 
 @pytest.mark.benchmarks
-def test_readers_read_every_value_and_idle_polls_are_watched(
+def test_reading_and_idle_polls_are_measured(
     servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "POINTS", consumer.POINTS[1:3])
@@ -124,12 +122,12 @@ def test_readers_read_every_value_and_idle_polls_are_watched(
         for row in rows
         if len(row) > 5 and row[0] not in ("case", "---|---|---|---|---|---|")
     ] == cases
-    judged = [
+    targets = [
         row[0]
         for row in rows
-        if len(row) == 5 and row[1].startswith("aioprod getmany: CPU us a record")
+        if len(row) == 5 and row[1].startswith("aioprod getmany: CPU us per record")
     ]
-    assert judged == [point.name for point in consumer.POINTS]
+    assert targets == [point.name for point in consumer.POINTS]
     grown = [row for row in rows if len(row) == 5 and row[0] == consumer.IDLE]
     assert [row[1] for row in grown] == [
         f"aioprod getmany: {metric.title}" for metric in consumer.GROWN
@@ -138,7 +136,7 @@ def test_readers_read_every_value_and_idle_polls_are_watched(
 
 @pytest.mark.benchmarks
 @pytest.mark.parametrize("reader", readers.READERS)
-async def test_every_reader_reads_what_was_written_and_nothing_where_nothing_is(
+async def test_each_reader_reads_all_records_and_nothing_from_an_empty_topic(
     reader: str,
 ) -> None:
     with broker.broker_process({"empty": 1}) as address, bootstrap(address):
@@ -153,7 +151,7 @@ async def test_every_reader_reads_what_was_written_and_nothing_where_nothing_is(
             assert await polling.poll(10) == 0
 
 
-def test_a_benchmark_is_a_command_and_judges_by_the_targets(servers: str) -> None:
+def test_a_benchmark_is_a_command_and_shows_targets(servers: str) -> None:
     arguments = [*PRODUCER, "--bootstrap", servers, "--clients", "aioprod,confluent-kafka"]
     command = [sys.executable, "-m", "benchmarks.producer", *arguments, "--value-size", "100"]
     done = subprocess.run(
@@ -176,12 +174,15 @@ def test_a_benchmark_is_a_command_and_judges_by_the_targets(servers: str) -> Non
 @pytest.mark.parametrize(
     ("own_cost", "own_delay", "status"),
     [(1.1, 1.2, 0), (1.2, 1.0, 1), (1.0, 1.3, 1)],
-    ids=["near", "dear", "late"],
+    ids=["within tolerance", "too expensive", "too slow"],
 )
-def test_check_fails_where_a_target_is_missed_by_more_than_15_percent(
+def test_check_fails_if_a_target_is_missed_by_more_than_15_percent(
     own_cost: float, own_delay: float, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many, one = Results("many", (producer.RATE, producer.CPU)), Results("one", METRICS, beside=RAW)
+    many, one = (
+        Results("many", (producer.RATE, producer.CPU)),
+        Results("one", METRICS, baseline=RAW),
+    )
     for client, cost in (("aioprod", own_cost), ("confluent-kafka", 1.0), ("aiokafka", 9.0)):
         many.add(producer.HEADLINE.name, client, {"records": 1000, "cpu_s": cost, "wall_s": cost})
     for client, delay in (("aioprod", own_delay), (RAW, 1.0)):
@@ -199,18 +200,18 @@ def test_check_fails_where_a_target_is_missed_by_more_than_15_percent(
 
 
 @pytest.mark.benchmarks
-def test_check_measures_what_it_judges(
+def test_check_measures_all_targets(
     servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "RECORDS_ONE_AT_A_TIME", 20)
     monkeypatch.setattr(check, "TOLERANCE", float("inf"))
     check.main([*PRODUCER, "--bootstrap", servers])
-    judged = [
+    targets = [
         row
         for row in capsys.readouterr().out.splitlines()
         if " | at most " in row or " | at least " in row
     ]
-    assert len(judged) == 4
+    assert len(targets) == 4
 
 
 def test_the_broker_process_ends_with_its_block() -> None:

@@ -1,6 +1,4 @@
-"""The question about exactly-once runs from end to end. Nothing here looks at how long anything
-takes.
-"""
+"""The exactly-once benchmark runs from end to end. The test does not check durations."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from aioprod.testing import ThreadedCluster
 from benchmarks import exactly_once
 
 
-def test_both_kinds_of_writes_and_each_step_are_measured(
+def test_both_deliveries_and_each_step_are_measured(
     threaded_broker: ThreadedCluster,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -31,7 +29,7 @@ def test_both_kinds_of_writes_and_each_step_are_measured(
     rows = [line.strip("| ").split(" | ") for line in output.splitlines() if line.startswith("|")]
     assert [row[0] for row in rows[2:4]] == ["at-least-once", "exactly-once"]
     assert {row[0] for row in rows[6:]} == set(exactly_once._STEPS)
-    # Three batches, two of them to warm up, and what was there first.
+    # Three batches, two of them for warm-up, and the first records of both partitions.
     written = [
         record
         for partition in range(2)

@@ -1,4 +1,4 @@
-"""Rounds are asked in turn, and what comes out of them is told as it is."""
+"""Measurements run in rounds, and results are shown as tables and JSON."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from benchmarks.measures import Figures
 from benchmarks.results import Metric, Results
-from benchmarks.rounds import Question, in_rounds
-from benchmarks.targets import Target, verdicts
+from benchmarks.rounds import Measurement, run_rounds
+from benchmarks.targets import Target, target_table
 
 COST = Metric("us", lambda figures: float(figures["cost"]), 1)
 RATE = Metric("records/s", lambda figures: float(figures["rate"]), 0, compared=False)
 
 
 def results() -> Results:
-    found = Results("How much?", (COST, RATE), beside="other")
+    found = Results("How much?", (COST, RATE), baseline="other")
     for own, other in ((1.0, 2.0), (2.0, 2.0), (4.0, 5.0)):
         found.add("small", "own", {"cost": own, "rate": 1000 * own})
         found.add("small", "other", {"cost": other, "rate": 1000 * other})
@@ -25,24 +25,24 @@ def results() -> Results:
     return found
 
 
-async def test_questions_take_turns_and_the_first_round_does_not_count() -> None:
+async def test_the_first_round_is_for_warm_up() -> None:
     order: list[str] = []
 
-    def question(client: str) -> Question:
-        async def ask() -> Figures:
+    def measurement(client: str) -> Measurement:
+        async def run() -> Figures:
             order.append(client)
             return {"cost": len(order), "rate": 1}
 
-        return Question("case", client, ask)
+        return Measurement("case", client, run)
 
     found = Results("How much?", (COST,))
-    await in_rounds(found, [question("a"), question("b")], 2)
+    await run_rounds(found, [measurement("a"), measurement("b")], 2)
     assert order == ["a", "b"] * 3
     assert found.values(COST, "case", "a") == [3, 5]
     assert found.values(COST, "case", "b") == [4, 6]
 
 
-def test_the_table_gives_medians_ranges_and_the_median_of_paired_ratios() -> None:
+def test_the_table_has_medians_ranges_and_ratios() -> None:
     assert results().table().splitlines() == [
         "| case | client | us | times other | records/s |",
         "|---|---|---|---|---|",
@@ -52,10 +52,10 @@ def test_the_table_gives_medians_ranges_and_the_median_of_paired_ratios() -> Non
     ]
 
 
-def test_everything_is_in_the_json_file(tmp_path: Path) -> None:
+def test_the_json_file_has_all_figures(tmp_path: Path) -> None:
     results().write_json(tmp_path / "results.json")
     content = json.loads((tmp_path / "results.json").read_text())
-    assert content["question"] == "How much?"
+    assert content["title"] == "How much?"
     assert content["rounds"]["small"]["other"][2] == {"cost": 5.0, "rate": 5000.0}
     assert content["machine"]["packages"]["confluent-kafka"]
 
@@ -65,11 +65,11 @@ def test_a_target_is_met_missed_or_not_measured() -> None:
         Target("small", "own", COST, "other", "at most", 0.5),
         Target("small", "own", COST, "other", "at most", 0.8),
         Target("small", "own", COST, "other", "at least", 1.6),
-        Target("small", "nobody", COST, "other", "at least", 1.6),
+        Target("small", "unknown", COST, "other", "at least", 1.6),
         Target("large", "own", COST, "other", "at least", 1.6),
     ]
     assert [target.shortfall(results()) for target in targets] == pytest.approx([0.6, 0, 0.5, 0, 0])
-    assert verdicts(results(), targets).splitlines()[2:] == [
+    assert target_table(results(), targets).splitlines()[2:] == [
         "| small | own: us | at most 0.5 times other | 0.80 times | missed by 60% |",
         "| small | own: us | at most 0.8 times other | 0.80 times | met |",
         "| small | own: us | at least 1.6 times other | 0.80 times | missed by 50% |",

@@ -1,5 +1,5 @@
-"""The benchmark of the Spark data source: whose CPU time it counts, and (with -m benchmarks) that
-it runs from end to end.
+"""The Spark benchmark counts the CPU time of all processes. With ``-m benchmarks`` it runs from end
+to end.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from benchmarks.process_tree import tree_cpu_s
 REPOSITORY = Path(broker.__file__).parents[1]
 WORKERS = REPOSITORY / "benchmarks" / "spark_workers"
 BURN_S = 0.2
-# The kernel tells CPU time in ticks of 10 ms, each figure rounded down.
+# The kernel reports CPU time in ticks of 10 ms, rounded down.
 SEEN_S = BURN_S - 0.03
 BURN = f"""
 import time
 while time.process_time() < {BURN_S}:
     pass
 """
-# What Spark's daemon does: it ignores the end of those it forks.
+# Like Spark's daemon, ignores the end of its children.
 FORKING = f"""
 import os, signal, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 ended, end = os.pipe()
 if os.fork():
     os.close(end)
-    os.read(ended, 1)  # nothing comes: that is its end
+    os.read(ended, 1)  # returns when the child ends
     time.sleep(0.05)
 else:
     {BURN.replace(chr(10), chr(10) + "    ")}
@@ -44,7 +44,7 @@ needs_proc = pytest.mark.skipif(
 
 
 @needs_proc
-def test_the_time_of_processes_that_have_ended_counts() -> None:
+def test_ended_processes_are_counted() -> None:
     own, below = tree_cpu_s(os.getpid())
     subprocess.run([sys.executable, "-c", BURN], check=True, timeout=30)
     own_after, below_after = tree_cpu_s(os.getpid())
@@ -54,9 +54,7 @@ def test_the_time_of_processes_that_have_ended_counts() -> None:
 
 @needs_proc
 @pytest.mark.parametrize(("seen", "module"), [(True, "pyspark.daemon"), (False, "another")])
-def test_spark_forgets_the_time_of_its_workers_and_the_benchmark_does_not(
-    seen: bool, module: str
-) -> None:
+def test_workers_of_sparks_daemon_are_counted(seen: bool, module: str) -> None:
     below = tree_cpu_s(os.getpid())[1]
     environment = {**os.environ, "PYTHONPATH": str(WORKERS)}
     subprocess.run([sys.executable, "-c", FORKING, module], check=True, timeout=30, env=environment)
@@ -65,7 +63,7 @@ def test_spark_forgets_the_time_of_its_workers_and_the_benchmark_does_not(
 
 @pytest.mark.benchmarks
 @pytest.mark.timeout(300)
-def test_it_answers_for_each_and_judges() -> None:
+def test_the_benchmark_measures_all_cases() -> None:
     sizes = ["--rows", "200", "--micro-batch", "20", "--repetitions", "1"]
     with broker.broker_process({}) as servers:
         command = [sys.executable, "-m", "benchmarks.spark", "--bootstrap", servers, *sizes]

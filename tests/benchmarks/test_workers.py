@@ -1,4 +1,4 @@
-"""A worker measures in a process of its own, and its parent hears of everything that goes wrong."""
+"""A worker measures in a separate process and reports all errors to its parent."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from benchmarks.broker import broker_process
 from benchmarks.workers import MeasureError, worker
 
 LOAD = {"topic": "t", "records": 100}
-NOBODY = Settings("127.0.0.1:1")
+NO_BROKER = Settings("127.0.0.1:1")
 
 
 @pytest.mark.parametrize("uvloop", [False, True])
-async def test_a_worker_answers_again_and_again(uvloop: bool) -> None:
+async def test_a_worker_handles_several_requests(uvloop: bool) -> None:
     with broker_process({"t": 1}) as servers:
         async with worker("aioprod", uvloop=uvloop) as opened:
             for _ in range(2):
@@ -27,25 +27,25 @@ async def test_a_worker_answers_again_and_again(uvloop: bool) -> None:
             assert opened.name == ("aioprod (uvloop)" if uvloop else "aioprod")
 
 
-async def test_a_failure_comes_with_its_traceback_and_the_worker_goes_on() -> None:
+async def test_a_worker_reports_a_traceback_and_continues() -> None:
     async with worker("aioprod") as opened:
         with pytest.raises(
             MeasureError,
             match=r"aioprod: Traceback[^$]*No module named 'benchmarks.measures.nothing'",
         ):
-            await opened.call("nothing", NOBODY, {})
+            await opened.call("nothing", NO_BROKER, {})
         with pytest.raises(MeasureError, match="BrokerConnectionError"):
-            await opened.call("throughput", NOBODY, {"load": LOAD, "warm_up_records": 10})
+            await opened.call("throughput", NO_BROKER, {"load": LOAD, "warm_up_records": 10})
 
 
-async def test_a_worker_that_takes_too_long_is_given_up_and_ends_with_its_block(
+async def test_a_slow_worker_times_out_and_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workers, "_STOP_TIMEOUT_S", 0.5)
     with broker_process({"t": 1}) as servers:
         async with worker("aioprod") as opened:
             with pytest.raises(
-                TimeoutError, match=r"aioprod: no answer about throughput within 0.2 s"
+                TimeoutError, match=r"aioprod: no response to throughput within 0.2 s"
             ):
                 await opened.call(
                     "throughput",

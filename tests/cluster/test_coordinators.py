@@ -163,7 +163,7 @@ async def test_no_coordinator_ever_is_an_error_in_time(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-async def test_a_refusal_is_not_tried_again(
+async def test_a_refusal_is_not_retried(
     cluster: EmbeddedCluster, coordinators: Coordinators, code: ErrorCode
 ) -> None:
     cluster.on(ApiKey.FIND_COORDINATOR, fail(code), times=None)
@@ -173,7 +173,7 @@ async def test_a_refusal_is_not_tried_again(
     assert searches(cluster) == 1
 
 
-async def test_a_dead_coordinator_is_looked_for_again(
+async def test_a_dead_coordinator_is_looked_up_again(
     cluster: EmbeddedCluster, coordinators: Coordinators
 ) -> None:
     """aiokafka#1134: the dead one was never looked up again."""
@@ -227,7 +227,7 @@ async def test_an_answer_about_another_key_is_refused(
 
     cluster.on(ApiKey.FIND_COORDINATOR, change_answer(other_key), times=None)
     impatient = Coordinators(config(cluster, request_timeout_ms=50), brokers, random.Random(1))
-    with pytest.raises(ProtocolError, match="leaves out 'x'"):
+    with pytest.raises(ProtocolError, match="does not contain 'x'"):
         await identity(impatient)
 
 

@@ -39,7 +39,7 @@ def test_an_older_leader_epoch_is_not_believed() -> None:
     assert (
         snapshot.updated(answer(2, 0, uuid.UUID(int=6)), ["t"]).topics["t"].partitions[0].leader
         == 2
-    ), "the topic was made anew"
+    ), "the topic was created again"
 
 
 def test_a_snapshot_is_never_changed() -> None:

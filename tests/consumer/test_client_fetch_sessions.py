@@ -14,7 +14,7 @@ from aioprod import ErrorCode, TopicPartition
 from aioprod.consumer.fetch_sessions import Asked, FetchSession
 from aioprod.protocol.messages.fetch import FetchRequest, PartitionData
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.fetch_sessions import FetchSessions, Place
+from aioprod.testing.broker.fetch_sessions import FetchSessions, RequestedPartition
 
 VERSION = 13
 IDS = [uuid.UUID(int=number) for number in range(1, 4)]
@@ -31,9 +31,10 @@ def request_of(session: FetchSession, wanted: dict[TopicPartition, Asked]) -> Fe
     )
 
 
-def places(wanted: dict[TopicPartition, Asked]) -> dict[Place, int]:
+def places(wanted: dict[TopicPartition, Asked]) -> dict[RequestedPartition, int]:
     return {
-        Place(tp.topic, asked.topic_id, tp.partition): asked.offset for tp, asked in wanted.items()
+        RequestedPartition(tp.topic, asked.topic_id, tp.partition): asked.offset
+        for tp, asked in wanted.items()
     }
 
 

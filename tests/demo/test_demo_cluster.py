@@ -82,7 +82,7 @@ def test_two_executors_without_aioprod_run_the_submitted_pipeline(
     assert len(list(spark_in.glob("work/app-*/*/packages/aioprod/__init__.py"))) == 2
 
 
-@pytest.mark.judges
+@pytest.mark.interop
 @pytest.mark.timeout(900)
 def test_the_demo_on_three_kafka_nodes_and_two_workers(tmp_path: Path) -> None:
     done = subprocess.run(

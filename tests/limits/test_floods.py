@@ -1,5 +1,5 @@
-"""A broker that gives the same answer for ever, whichever, is asked again with a pause: in five
-seconds some dozens of times, not thousands.
+"""A broker that repeats any one answer forever is asked with pauses: in five seconds dozens of
+times, not thousands.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from aioprod.testing.simulation import run
 from tests.testing.bad_servers import coordinate
 
 SECONDS = 5
-# Back-off from 100 ms to a second gives some ten; retry_backoff_ms alone, which some waits begin
-# anew with, fifty.
-MOST = 12 * SECONDS
+# The backoff from 100 ms to 1 s allows about ten requests; pauses of retry_backoff_ms alone, which
+# some retries use, allow fifty.
+MAX_REQUESTS = 12 * SECONDS
 E = ErrorCode
 
 
@@ -40,7 +40,7 @@ async def consume(cluster: EmbeddedCluster, **settings: Any) -> None:
                 try:
                     await consumer.getmany(timeout_ms=500)
                 except KafkaError:
-                    await asyncio.sleep(0.1)  # as an application that goes on
+                    await asyncio.sleep(0.1)  # like an application that continues
 
 
 async def produce(cluster: EmbeddedCluster, **settings: Any) -> None:
@@ -89,7 +89,7 @@ CODES = (
 
 
 @pytest.mark.parametrize("api_key", USES, ids=lambda api_key: api_key.name)
-def test_an_error_for_ever(api_key: ApiKey) -> None:
+def test_an_error_forever(api_key: ApiKey) -> None:
     async def main(code: ErrorCode) -> int:
         async with EmbeddedCluster() as cluster:
             cluster.create_topic("t")
@@ -100,15 +100,15 @@ def test_an_error_for_ever(api_key: ApiKey) -> None:
             return cluster.request_count(api_key) - before
 
     asked = {code.name: run(main(code), 1) for code in CODES}
-    # Behind a transaction that ends the first five tries have 2 to 20 ms between them (KAFKA-5482).
-    assert {name: count for name, count in asked.items() if count > MOST} == {}
+    # While the last transaction ends, the first five retries are 2 to 20 ms apart (KAFKA-5482).
+    assert {name: count for name, count in asked.items() if count > MAX_REQUESTS} == {}
 
 
 @pytest.mark.parametrize(
     "code",
     [E.FENCED_MEMBER_EPOCH, E.UNKNOWN_MEMBER_ID, E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS],
 )
-def test_an_error_for_ever_to_heartbeats_of_the_new_protocol(code: ErrorCode) -> None:
+def test_an_error_forever_to_heartbeats_of_the_new_protocol(code: ErrorCode) -> None:
     async def main() -> int:
         async with EmbeddedCluster() as cluster:
             cluster.create_topic("t")
@@ -118,4 +118,4 @@ def test_an_error_for_ever_to_heartbeats_of_the_new_protocol(code: ErrorCode) ->
             await consume(cluster, group_protocol="consumer")
             return len(heartbeats)
 
-    assert 2 <= run(main(), 1) <= MOST
+    assert 2 <= run(main(), 1) <= MAX_REQUESTS

@@ -1,7 +1,7 @@
-"""Every public coroutine of producer, consumer and admin client, against servers of each bad kind,
-ends within the limit that its docstring names.
+"""Every public coroutine of producer, consumer and admin client, against each kind of bad server,
+ends within the limit in its docstring.
 
-A coroutine that has no row fails a test.
+A test fails for a coroutine without a row.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ def test_a_call_ends_within_its_limit(make: Callable[[EmbeddedCluster], Any], ro
     for kind in KINDS:
         taken = time_of(row, kind, make)
         assert taken.seconds <= row.limit_ms / 1000 + GRACE_S, (kind, taken)
-        # One each second: reconnect_backoff_max_ms. A consumer has connections of three kinds.
+        # One a second: reconnect_backoff_max_ms. A consumer has three connections to each broker.
         assert taken.connections <= 4 * (taken.seconds + 5), (kind, taken)
 
 
@@ -294,8 +294,8 @@ def test_each_public_coroutine_has_a_row(owner: type) -> None:
 
 
 def public_coroutines(owner: type) -> set[str]:
-    """What may be awaited: coroutine functions, those that return an awaitable, and asynchronous
-    context managers and iterators.
+    """Return the names of coroutine functions, of functions that return an awaitable, and of
+    asynchronous context managers and iterators.
     """
     found = set()
     for name in dir(owner):

@@ -26,9 +26,7 @@ class Certificates:
     directory: Path
 
     def server_context(self, name: str = "127.0.0.1", *, mutual: bool = False) -> ssl.SSLContext:
-        """What a broker of this name listens with; ``mutual``: clients must have certificates of
-        this authority.
-        """
+        """Return a broker's context; if ``mutual``, it requires certificates of this authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.authority.issue_cert(name).configure_cert(context)
         if mutual:
@@ -55,7 +53,7 @@ class Certificates:
 
 
 def private_key(certificate: trustme.LeafCert, password: str | None = None) -> bytes:
-    """The private key in PKCS #8, as Kafka wants it, encrypted where a password is given."""
+    """Return the private key in PKCS #8, as Kafka requires, encrypted if a password is given."""
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     encryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)

@@ -15,18 +15,18 @@ from tests.testing import leaks
 
 @pytest.fixture(scope="session")
 def authority() -> trustme.CA:
-    """A certificate authority of this run."""
+    """Return a certificate authority for this run."""
     return trustme.CA()
 
 
 @pytest.fixture
 def certificates(authority: trustme.CA, tmp_path: Path) -> Certificates:
-    """Certificates of that authority, and files with them."""
+    """Return certificates of that authority, and files with them."""
     return Certificates(authority, tmp_path)
 
 
 @pytest.fixture
 def everything_logged(caplog: pytest.LogCaptureFixture) -> Iterator[io.StringIO]:
-    """What all loggers write at their most talkative, tracebacks included."""
+    """Return what all loggers write at level DEBUG, including tracebacks."""
     with leaks.everything_logged() as stream:
         yield stream

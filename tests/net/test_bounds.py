@@ -1,5 +1,5 @@
-"""What a broker may ask of a client has bounds: sizes, pauses, intervals, lifetimes. A field of an
-answer that has no row fails a test.
+"""Sizes, pauses, intervals and lifetimes that a broker sends have bounds. A field of a response
+without a row here fails a test.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ ANY_INT = st.one_of(
 )
 quick = settings(max_examples=25, deadline=None)
 
-# Times and counts in answers by which a client could be made to wait, to hurry or to keep
-# something, and what bounds each.
+# Times and counts in responses that could make a client wait, hurry or allocate memory, and the
+# bound of each.
 BOUNDED = {
     "throttle_time_ms": "net/bounds.py MAX_THROTTLE_MS",
     "session_lifetime_ms": "net/bounds.py MIN_SESSION_MS, MAX_SESSION_MS",
     "heartbeat_interval_ms": "net/bounds.py MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS",
 }
-# Those that the client hands out, or compares, and acts on in no other way.
+# Fields that the client only returns or compares.
 ONLY_TOLD = {
     "transaction_timeout_ms",
     "transaction_start_time_ms",
@@ -131,9 +131,7 @@ def _versions(correlation_id: int) -> bytes:
     "answers", [0, 1, 2], ids=["ApiVersions", "SaslHandshake", "SaslAuthenticate"]
 )
 def test_a_reply_before_the_login_is_complete_has_a_small_limit(answers: int) -> None:
-    """At whichever step of the login: the connection ends with the size alone, before anything is
-    kept.
-    """
+    """At any step of the login: the connection ends at the size, before memory is allocated."""
 
     def enlarge(reply: Any) -> None:
         if hasattr(reply, "api_keys"):
@@ -251,7 +249,7 @@ def test_a_producer_goes_on_behind_an_endless_throttle() -> None:
 @example(-1)
 @example(2**31 - 1)
 def test_heartbeats_of_any_interval_neither_flood_nor_stop(interval_ms: int) -> None:
-    """KIP-848: the coordinator says how often."""
+    """KIP-848: the coordinator sends the interval."""
     seconds = 130
 
     async def main() -> int:

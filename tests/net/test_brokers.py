@@ -1,5 +1,5 @@
-"""Connections by node: whoever needs any broker is not kept waiting by one, and whoever waits for
-one hears of its end.
+"""Connections by node: a slow broker does not delay requests that any broker can answer, and tasks
+that wait for a broker get an error when its connection ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def many() -> AsyncIterator[EmbeddedCluster]:
 
 
 def node_of(broker: EmbeddedCluster, node_id: int, *, at: int | None = None) -> Node:
-    """A node as metadata would name it; ``at`` gives it another one's address."""
+    """Return a node as in metadata; ``at``: with the address of another one."""
     host, _, port = broker.address(at or node_id).rpartition(":")
     return Node(node_id, host, int(port))
 
@@ -48,7 +48,7 @@ async def brokers_of(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that no event tells."""
+    """Wait for a state for which there is no event."""
     async with asyncio.timeout(LIMIT_SECONDS):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
@@ -112,9 +112,7 @@ async def test_cancelling_one_who_waits_leaves_the_connection_to_the_others(
 async def test_forgetting_the_nodes_lets_go_of_the_bootstrap_server_too(
     many: EmbeddedCluster,
 ) -> None:
-    """Otherwise a bootstrap server that sends its clients away (REBOOTSTRAP_REQUIRED) would be
-    asked for ever.
-    """
+    """Otherwise the client would ask a server that answers REBOOTSTRAP_REQUIRED for ever."""
     async with brokers_of(",".join(many.address(node_id) for node_id in (1, 2))) as brokers:
         first = await brokers.any()
         brokers.forget_nodes()

@@ -1,7 +1,7 @@
-"""Whatever an address or a login comes to: it costs that broker alone, is tried with a back-off,
-and no task of the client ends by it.
+"""An address or login that fails affects only its broker, is retried with backoff, and ends no task
+of the client.
 
-All of it in virtual time: the attempts of seconds are counted in milliseconds.
+In virtual time: the attempts of seconds are counted in milliseconds.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from aioprod.testing import BrokerSecurity, EmbeddedCluster, change_answer
 from aioprod.testing.simulation import SimulatedLoop
 
 SECONDS = 5
-# Back-off from 50 ms, doubling to a second and varied by a fifth: at 0, 0.05, 0.15, 0.35, 0.75,
-# 1.55, 2.55 ...; some tries more are by other parts.
+# The backoff doubles from 50 ms to a second, varied by a fifth: at 0, 0.05, 0.15, 0.35, 0.75, 1.55,
+# 2.55 ...; other parts make some more attempts.
 MOST_TRIES = 4 * SECONDS
 ODD = 77
 TP = TopicPartition("t", 0)
@@ -48,14 +48,14 @@ PORTS = st.one_of(
     st.sampled_from([-(2**31), -5, 0, 1, 9, 65_535, 65_536, 70_000, 2**31 - 1]),
     st.integers(-(2**31), 2**31 - 1),
 )
-# What no UTF-8 has can't come in a message.
+# A message has only valid UTF-8.
 SENT_HOSTS = HOSTS.filter(lambda host: "\ud800" not in host and len(host) < 32_000)
 
 quick = settings(max_examples=25, deadline=None)
 
 
 class CountingLoop(SimulatedLoop):
-    """Counts tries to connect, by address, and keeps what its tasks did not handle."""
+    """Counts attempts to connect by address, and keeps errors that no task handled."""
 
     def __init__(self, seed: int = 1) -> None:
         super().__init__(seed, time_limit_seconds=600)
@@ -78,8 +78,8 @@ def simulate(main: Callable[[CountingLoop], Any]) -> CountingLoop:
 
 
 async def serves(cluster: EmbeddedCluster, bootstrap: str) -> None:
-    """A producer and a consumer of the healthy broker go on for some seconds, while connections end
-    and metadata grow old.
+    """A producer and a consumer of the healthy broker run for some seconds, while connections end
+    and metadata become old.
     """
     hurried: dict[str, Any] = {
         "metadata_max_age_ms": 300,
@@ -144,9 +144,7 @@ def test_an_odd_bootstrap_address_beside_a_healthy_one(host: str, port: int) -> 
             await serves(cluster, [odd, cluster.bootstrap_servers])  # type: ignore[arg-type]
             alone = Brokers(ClientConfig(bootstrap_servers=(odd,)), random.Random(1))
             until = loop.time() + SECONDS
-            while (
-                loop.time() < until
-            ):  # without a pause of the caller's: the back-off is where connections are made
+            while loop.time() < until:  # the caller does not pause, connecting does
                 with pytest.raises(BrokerConnectionError):
                     await alone.any()
             await alone.close()
@@ -159,7 +157,7 @@ def test_an_odd_bootstrap_address_beside_a_healthy_one(host: str, port: int) -> 
 @example("a..b", 9092)
 @example("127.0.0.1", 70_000)
 def test_an_odd_coordinator_is_looked_for_again_with_a_pause(host: str, port: int) -> None:
-    """Another one takes over after some seconds; the consumer has its records then."""
+    """Another broker becomes leader after some seconds; then the consumer gets its records."""
 
     def change(reply: Any) -> None:
         for found in reply.coordinators:
@@ -191,7 +189,7 @@ def test_an_odd_coordinator_is_looked_for_again_with_a_pause(host: str, port: in
 @example("a..b", 9092)
 @example("127.0.0.1", 70_000)
 def test_an_odd_leader_named_by_an_answer_to_produce(host: str, port: int) -> None:
-    """KIP-951: the next metadata correct it."""
+    """KIP-951: the next metadata refresh corrects it."""
 
     def change(reply: Any) -> None:
         reply.node_endpoints = [NodeEndpoint(ODD, host, port, None)]
@@ -225,7 +223,7 @@ def test_an_odd_leader_named_by_an_answer_to_produce(host: str, port: int) -> No
                 )
                 with pytest.raises(
                     KafkaError, match="1 attempts"
-                ):  # the metadata never come up to that epoch
+                ):  # metadata never reach that epoch
                     await lost
 
     simulate(main)

@@ -1,4 +1,4 @@
-"""A connection ends at the first sign of trouble, and whoever waits hears of it."""
+"""A connection ends at the first problem, and all requests in flight fail."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 @asynccontextmanager
 async def serving(handler: Handler) -> AsyncIterator[int]:
-    """A server on a free port of 127.0.0.1 that does as the handler says, then closes."""
+    """Run a server on a free port of 127.0.0.1; each connection is closed after the handler."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -224,7 +224,7 @@ def test_backoff_doubles_with_jitter_up_to_its_limit() -> None:
 async def test_a_broker_that_does_not_know_the_newest_apiversions(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, newest: int
 ) -> None:
-    # Brokers answer in version 0 then, and since Kafka 2.4 name the versions that they know
+    # Brokers then answer in version 0, and since Kafka 2.4 with the versions that they support
     # (KIP-511).
     old = HANDLERS[ApiKey.API_VERSIONS]._replace(versions=(0, newest))
     monkeypatch.setitem(HANDLERS, ApiKey.API_VERSIONS, old)
@@ -311,10 +311,10 @@ async def reach_a_broker_that_hangs_up_at_first() -> None:
 
 
 def test_a_connection_that_ends_with_its_first_answer_is_not_taken_for_a_live_one() -> None:
-    """Found by the simulation: the end came before anybody could be told of it, and the broker was
-    never connected to again.
+    """Found by the simulation: the stream ended before the callback was set, and the client never
+    connected to the broker again.
     """
     for seed in range(10):
         run(
             reach_a_broker_that_hangs_up_at_first(), seed, hostile=True
-        )  # a loop that reads on at once (uvloop) sees both in one step
+        )  # a loop that reads again at once (uvloop) sees both in one turn

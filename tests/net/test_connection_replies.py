@@ -1,4 +1,4 @@
-"""Replies however their bytes come, and requests that get none in time."""
+"""Replies that arrive in any pieces, and requests that get no reply in time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERSION = MetadataRequest.MAX_VERSION
 
 
 class SilentTransport(asyncio.Transport):
-    """Takes whatever is written and answers nothing."""
+    """Discards what is written."""
 
     closed = False
 
@@ -46,7 +46,7 @@ class SilentTransport(asyncio.Transport):
 
 
 class Talk:
-    """A connection whose other end says what a test wants."""
+    """A connection that receives what a test says."""
 
     def __init__(self, request_timeout_ms: int = 1_000) -> None:
         self.connection = Connection(

@@ -1,4 +1,4 @@
-"""What docs/security.md shows works as it stands there."""
+"""The examples of docs/security.md work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def ask_identity_provider() -> str:
 
 
 def example(function: str, broker: str, truststore: str) -> Any:
-    """A function of the document, with another address and file in it."""
+    """Return a function of the page, with another address and file."""
     blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     (source,) = [block for block in blocks if f"async def {function}(" in block]
     source = source.replace("kafka.example.org:9093", broker).replace("authority.pem", truststore)

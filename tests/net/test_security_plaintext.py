@@ -1,4 +1,4 @@
-"""A password or token that goes out unencrypted is warned of, once for each cluster."""
+"""A password or token that is sent unencrypted is logged as a warning, once for each cluster."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_what_tells_a_secret_is_warned_of_once_for_each_cluster(
             secret = {"PLAIN": "password", "OAUTHBEARER": "token"}.get(mechanism)
             if secret is not None and not encrypted:
                 expected.append(
-                    f"the {secret} goes to {servers} unencrypted (sasl_mechanism={mechanism!r}, "
+                    f"the {secret} is sent to {servers} unencrypted (sasl_mechanism={mechanism!r}, "
                     "security_protocol='SASL_PLAINTEXT'): use security_protocol='SASL_SSL'"
                 )
         assert warnings(caplog) == expected

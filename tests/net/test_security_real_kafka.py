@@ -1,5 +1,5 @@
-"""Security against a real Kafka broker: every listener takes the client that fits, and the others
-are told why it does not.
+"""Security with a real Kafka broker: each listener accepts clients with its protocol, and the
+errors of others name the reason.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def secured(authority: trustme.CA) -> Iterator[RealKafka]:
 
 
 def token_for(seconds: float) -> OAuthToken:
-    """An unsigned token, which Kafka takes unless it is told otherwise."""
+    """Return an unsigned token, which Kafka accepts by default."""
     now = time.time()
     parts = {"alg": "none"}, {"sub": USER, "iat": now, "exp": now + seconds}
     return OAuthToken(
@@ -106,7 +106,7 @@ async def fails(
     settings: ClientConfig,
     host: str = "127.0.0.1",
 ) -> str:
-    """Connect and ask for metadata; returns the error's text."""
+    """Connect and request metadata; return the text of the error."""
     port = kafka.bootstrap_servers_of(listener).rpartition(":")[2]
     async with asyncio.timeout(LIMIT_S):
         with pytest.raises(kind) as raised:
@@ -119,7 +119,7 @@ async def fails(
 
 
 async def read_back(kafka: RealKafka, topic: str, count: int) -> list[bytes]:
-    """The values of a topic's only partition, read by a foreign client."""
+    """Return the values of a topic's only partition, read by another client."""
     place = TopicPartition(topic, 0)
     async with AIOKafkaConsumer(
         bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest"
@@ -222,7 +222,10 @@ class TestDoesNotFit:
         text = await fails(
             secured, "SASL_PLAINTEXT", AuthenticationError, config("SASL_PLAINTEXT", **scram())
         )
-        assert "does not offer sasl_mechanism='SCRAM-SHA-512' there, but PLAIN, OAUTHBEARER" in text
+        assert (
+            "does not offer sasl_mechanism='SCRAM-SHA-512' on this port, but PLAIN, OAUTHBEARER"
+            in text
+        )
 
     async def test_certificates(
         self, secured: RealKafka, certificates: Certificates, tmp_path: Path
@@ -238,15 +241,15 @@ class TestDoesNotFit:
             "not valid for 'localhost'" in text
             and "(ssl_endpoint_identification_algorithm)" in text
         )
-        # Kafka's alert comes after the handshake, with the answer to the first request; the end of
-        # the connection may overtake it.
+        # Kafka's alert arrives after the handshake, in place of the first reply; the connection may
+        # end before.
         assert "ssl_keystore_location" in await fails(secured, "MUTUAL", KafkaError, right)
 
     async def test_another_protocol_than_the_listeners(
         self, secured: RealKafka, certificates: Certificates
     ) -> None:
         tls = {"ssl_truststore_location": certificates.truststore}
-        said = "does this port speak TLS (security_protocol)"
+        said = "does this port use TLS (security_protocol)"
         assert said in await fails(
             secured, "PLAINTEXT", BrokerConnectionError, config("SSL", **tls)
         )
@@ -262,7 +265,7 @@ class TestDoesNotFit:
 
 @asynccontextmanager
 async def counted(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, int]]:
-    """How many connections were opened, and how often one logged in again."""
+    """Return how many connections were opened, and how many logins renewed a session."""
     counts = {"connections": 0, "renewals": 0}
     open_, authenticate = Connection.open, authentication.authenticate
 
@@ -305,6 +308,6 @@ async def test_under_load_a_renewed_session_loses_doubles_and_reorders_nothing(
                 await asyncio.sleep(0.005)
         values = await read_back(secured, topic, sent)
     assert values == [b"%08d" % number for number in range(sent)]
-    # One for the bootstrap address and one to the node: none was lost on the way, so no retry has
-    # hidden anything.
+    # One to the bootstrap address and one to the node: none was lost, so no retry has hidden an
+    # error.
     assert counts["connections"] == 2

@@ -1,5 +1,5 @@
-"""Logging in again on a live connection (KIP-368): in time, and without losing, doubling or
-reordering anything that is sent meanwhile.
+"""Reauthentication on an open connection (KIP-368): in time, and without losing, duplicating or
+reordering requests that are sent meanwhile.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SCRAM: dict[str, Any] = {
 
 
 class Early(random.Random):
-    """Chooses moments at a fourth of the session instead of near its end: a test machine that
-    stalls must not let sessions run out.
+    """Chooses moments at a fourth of the session instead of near its end, so that sessions do not
+    expire on a slow machine.
     """
 
     def uniform(self, a: float, b: float) -> float:
@@ -56,7 +56,7 @@ def security() -> BrokerSecurity:
 
 @pytest.fixture
 async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedCluster]:
-    """A broker whose clients have to log in again and again."""
+    """A broker whose clients often log in again."""
     async with EmbeddedCluster(security=security) as running:
         running.create_topic("t")
         yield running
@@ -85,7 +85,7 @@ async def connected(
 
 
 async def used(rule: Rule, times: int = 1) -> None:
-    """Wait until a rule has acted."""
+    """Wait until a rule was used."""
     while rule.used < times:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
@@ -95,7 +95,7 @@ def logins(broker: EmbeddedCluster) -> int:
 
 
 async def busy_until(connection: Connection, condition: Callable[[], bool]) -> int:
-    """Send one request after another until something is true; returns how many."""
+    """Send one request after another until a condition is true; return their number."""
     count = 0
     while not condition():
         assert (await connection.request(MetadataRequest(topics=[]))).brokers
@@ -142,7 +142,7 @@ async def test_a_producer_under_load_loses_doubles_and_reorders_nothing(
                 await asyncio.sleep(0.001)
         records = await broker.wait_for_records("t", sent)
     assert [record.value for record in records] == [b"%08d" % number for number in range(sent)]
-    # One connection to bootstrap and one to the node: none was lost on the way.
+    # One connection to bootstrap and one to the node: none was lost.
     assert sum(seen.api_key == ApiKey.API_VERSIONS for seen in broker.requests) <= 2
 
 
@@ -251,7 +251,7 @@ class TestFailure:
 
     @pytest.mark.parametrize("how", ["cancelled", "closed"])
     @pytest.mark.parametrize("api", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
-    async def test_an_interruption_lets_nobody_wait(
+    async def test_an_interruption_fails_held_requests(
         self, broker: EmbeddedCluster, api: ApiKey, how: str
     ) -> None:
         async with connected(broker) as connection:
@@ -274,8 +274,8 @@ class TestFailure:
 
 
 def tokens(*moments: Awaitable[None] | Exception | None) -> Callable[[], Awaitable[OAuthToken]]:
-    """A provider that waits for, or raises, one of these at each call, and gives tokens at once
-    after the last.
+    """Return a provider that waits for, or raises, one of these at each call; later it returns
+    tokens at once.
     """
     left = list(moments)
 
@@ -341,7 +341,7 @@ class TestTokenProvider:
                 await busy_until(connection, lambda: False)
 
 
-async def test_a_connection_that_nobody_uses_is_closed_instead(broker: EmbeddedCluster) -> None:
+async def test_an_unused_connection_is_closed_instead(broker: EmbeddedCluster) -> None:
     ended = asyncio.Event()
     async with connected(broker, lambda _: ended.set()) as connection:
         await ended.wait()

@@ -25,7 +25,7 @@ from aioprod.types import OAuthToken
 from tests.testing import leaks
 
 SECRET = "hunter2-hunter2"
-SHORT = "hunter2"  # also cut short it must not appear
+SHORT = "hunter2"  # it must not appear truncated, either
 RIGHT = {"alice": SECRET}
 
 
@@ -79,7 +79,7 @@ async def test_no_error_of_a_login_shows_them(
     with pytest.raises(KafkaError) as raised:
         await connect(host, int(port), ClientConfig(**settings(mechanism)))
     text = whole_text(raised.value)
-    assert "Connection" in text  # frames were looked into
+    assert "Connection" in text  # the text includes frames
     assert SHORT not in text
     assert SHORT not in everything_logged.getvalue()
 
@@ -147,8 +147,8 @@ async def test_a_token_provider_that_breaks_shows_none(
 
 
 async def test_tasks_and_futures_show_none(refusing: EmbeddedCluster) -> None:
-    """asyncio prints tasks and futures in its own log lines, such as the one for an exception that
-    nobody looked at.
+    """asyncio prints tasks and futures in its log lines, such as for an exception that was never
+    retrieved.
     """
     refusing.on(ApiKey.SASL_AUTHENTICATE, delay(30))
     host, _, port = refusing.bootstrap_servers.rpartition(":")

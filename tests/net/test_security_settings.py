@@ -1,5 +1,5 @@
-"""Security settings are checked when they are given: each refusal names the setting and what it
-wants, and never a secret.
+"""Security settings are checked when they are set: each error names the setting and the valid
+values, but no secret.
 """
 
 from __future__ import annotations

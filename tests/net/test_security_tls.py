@@ -1,4 +1,4 @@
-"""TLS: who is trusted, and what is said where it does not come about."""
+"""TLS: which certificates are trusted, and the errors of failed handshakes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def connected(
 async def fails(
     broker: EmbeddedCluster, kind: type[KafkaError], host: str = "127.0.0.1", **settings: Any
 ) -> str:
-    """Connect and ask for metadata; returns the error's text."""
+    """Connect and request metadata; return the text of the error."""
     with pytest.raises(kind) as raised:
         async with connected(broker, host, **settings) as connection:
             await connection.request(MetadataRequest(topics=[]))
@@ -69,14 +69,14 @@ def refuse_one(listener: socket.socket, context: ssl.SSLContext) -> None:
 
 @pytest.fixture
 async def broker(certificates: Certificates) -> AsyncIterator[EmbeddedCluster]:
-    """A broker that speaks TLS and is 127.0.0.1."""
+    """A broker with TLS at 127.0.0.1."""
     async with EmbeddedCluster(security=BrokerSecurity(certificates.server_context())) as running:
         yield running
 
 
 @pytest.fixture
 async def mutual_broker(certificates: Certificates) -> AsyncIterator[EmbeddedCluster]:
-    """A broker that wants certificates of its clients."""
+    """A broker that requires client certificates."""
     async with EmbeddedCluster(
         security=BrokerSecurity(certificates.server_context(mutual=True))
     ) as running:
@@ -122,10 +122,10 @@ async def test_an_unknown_authority_is_refused(broker: EmbeddedCluster, tmp_path
     )
     assert (
         broker.bootstrap_servers in text
-        and "certificate is refused" in text
+        and "certificate is not valid" in text
         and "(ssl_truststore_location)" in text
     )
-    assert "certificate is refused" in await fails(
+    assert "certificate is not valid" in await fails(
         broker, AuthenticationError, security_protocol="SSL"
     )
 
@@ -168,7 +168,7 @@ async def test_a_tls_alert_is_told_from_garbage() -> None:
     async with await asyncio.start_server(answer_in_tls, "127.0.0.1", 0) as server:
         with pytest.raises(
             BrokerConnectionError,
-            match="this port speaks TLS: set security_protocol to 'SSL' or 'SASL_SSL'",
+            match="this port uses TLS: set security_protocol to 'SSL' or 'SASL_SSL'",
         ):
             await connect("127.0.0.1", server.sockets[0].getsockname()[1], config())
 
@@ -181,7 +181,7 @@ async def test_a_client_with_tls_at_a_port_without_it(certificates: Certificates
             security_protocol="SSL",
             ssl_truststore_location=certificates.truststore,
         )
-        assert "does this port speak TLS (security_protocol)" in text
+        assert "does this port use TLS (security_protocol)" in text
 
 
 async def test_a_port_that_answers_tls_with_something_else(certificates: Certificates) -> None:
@@ -191,7 +191,7 @@ async def test_a_port_that_answers_tls_with_something_else(certificates: Certifi
         writer.close()
 
     async with await asyncio.start_server(talk_http, "127.0.0.1", 0) as server:
-        with pytest.raises(BrokerConnectionError, match="does this port speak TLS"):
+        with pytest.raises(BrokerConnectionError, match="does this port use TLS"):
             await connect(
                 "127.0.0.1", server.sockets[0].getsockname()[1], config(security_protocol="SSL")
             )
@@ -228,8 +228,8 @@ class TestMutual:
     async def test_a_client_without_one_is_told(
         self, mutual_broker: EmbeddedCluster, certificates: Certificates
     ) -> None:
-        # With TLS 1.3 the refusal comes after the handshake, with the first reply; it may be
-        # overtaken by the end of the connection.
+        # With TLS 1.3 the refusal arrives after the handshake, in place of the first reply; the
+        # connection may end before.
         with pytest.raises(KafkaError) as raised:
             async with connected(
                 mutual_broker,
@@ -269,7 +269,7 @@ class TestMutual:
         if version == ssl.TLSVersion.TLSv1_2 and not with_certificate:
             assert "TLS failed: SSLV3_ALERT_HANDSHAKE_FAILURE" in str(
                 raised.value
-            )  # that is all that it says
+            )  # no more than that
         else:
             assert isinstance(raised.value, AuthenticationError)
             assert "the broker refused this client's certificate" in str(raised.value)

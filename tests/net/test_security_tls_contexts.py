@@ -1,4 +1,4 @@
-"""Connections share a TLS context only where every setting and every file behind it is the same."""
+"""Connections share a TLS context only if all settings and files are equal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.net.certificates import Certificates, private_key
 from tests.testing import leaks
 
-#: The context itself is used as it is: nothing is made from it.
+#: The context itself is not changed.
 OWN = "ssl_context"
 
 
@@ -39,7 +39,7 @@ def both(certificates: Certificates) -> list[str]:
 
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> trustme.CA:
-    """The one authority that the system trusts."""
+    """The only authority that the system trusts."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "system.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
@@ -48,7 +48,7 @@ def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> trustme.CA:
 
 
 def values(both: list[str]) -> dict[str, list[object]]:
-    """By the settings of which a context is made: what they may be; files in both roles."""
+    """The settings of a context, each with valid values; files in both roles."""
     return {
         "ssl_truststore_location": [None, *both],
         "ssl_keystore_location": [None, *both],
@@ -85,11 +85,11 @@ def test_no_two_different_settings_share_a_context(both: list[str], system: trus
                 **{each.name: getattr(config, each.name) for each in fields(config)}
             )
             assert tls_context(same) is context
-        del contexts, context  # the next round makes them anew, in the other order
+        del contexts, context  # the next round makes new ones, in the other order
 
 
 def test_a_context_is_made_of_nothing_but_settings_of_tls(both: list[str]) -> None:
-    """What `new_tls_context` reads is part of what contexts are shared by."""
+    """Each setting that `new_tls_context` reads keeps contexts apart."""
     read: set[str] = set()
 
     class Watched(SecurityConfig):
@@ -163,7 +163,7 @@ async def test_a_server_that_one_client_trusts_is_refused_by_another(
                 await trusting.start()
             else:
                 kept = tls_context(strict.config)
-            with pytest.raises(AuthenticationError, match="certificate is refused"):
+            with pytest.raises(AuthenticationError, match="certificate is not valid"):
                 await strict.start()
             await trusting.start()
             await trusting.send_and_wait("t", b"x")

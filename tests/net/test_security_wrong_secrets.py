@@ -1,4 +1,4 @@
-"""Secrets of a wrong type, form or encoding: refused as settings, and shown nowhere."""
+"""Secrets of a wrong type, form or encoding are refused, and do not appear anywhere."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.testing import leaks
 
 SECRET = "hunter2-hunter2"
 NUMBER = 48_151_623_421
-SHORT = ("hunter2", str(NUMBER))  # also cut short they must not appear
+SHORT = ("hunter2", str(NUMBER))  # they must not appear truncated, either
 KEY = f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----\n"
 
 
 class Shown:
-    """An object that tells what it is."""
+    """An object whose repr is its value."""
 
     def __repr__(self) -> str:
         return SECRET
@@ -63,7 +63,7 @@ WRONG: dict[str, Any] = {
     "function": lambda: SECRET,
 }
 PASSWORD = {"security_protocol": "SASL_SSL", "sasl_username": "alice"}
-# By the setting that holds a secret, or may hold one by mistake: the settings that let it be used.
+# Settings that have a secret, or may have one by mistake, with the settings that they require.
 USED_WITH: dict[str, list[dict[str, Any]]] = {
     "sasl_password": [
         {**PASSWORD, "sasl_mechanism": "PLAIN"},
@@ -143,16 +143,14 @@ def test_a_wrong_secret_is_refused_and_shown_nowhere(
         if setting in PATHS and name != "PEM" and isinstance(value, str):
             continue  # paths are shown
         for others in USED_WITH[setting]:
-            # A fault of another setting must not show it either.
+            # An error of another setting must not show it, either.
             for fault in ({}, {"request_timeout_ms": -1}, {"no_such_setting": 1}):
                 try:
                     made = make({**others, setting: value, **fault})
                 except ConfigError as error:
                     refused += 1
                     assert_hidden(leaks.whole_text(error, [__file__]))
-                except (
-                    TypeError
-                ) as error:  # Python's own, for an argument that a class does not have
+                except TypeError as error:  # Python's, for an unknown argument
                     assert "no_such_setting" in str(error) and "no_such_setting" in fault
                     assert_hidden(leaks.whole_text(error, [__file__]))
                 else:

@@ -1,5 +1,5 @@
-"""A broker that owes an answer and says nothing: noticed within a second, passed over, and never
-cut off for that alone.
+"""A silent broker that owes a reply is detected within a second, and avoided, but its connections
+are not closed for that alone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def brokers_of(
     bootstrap: str | None = None,
     on_silence: Callable[[], object] = lambda: None,
 ) -> AsyncIterator[Brokers]:
-    """Brokers that know all nodes and are connected with some."""
+    """Brokers that know all nodes and are connected to some."""
     brokers = Brokers(
         ClientConfig(bootstrap_servers=bootstrap or broker.bootstrap_servers),  # type: ignore[arg-type]
         random.Random(1),
@@ -118,10 +118,10 @@ class TestWatch:
         watch.stop()
         assert called[0] >= busy_until + SILENCE_SECONDS * 0.9
 
-    async def test_a_program_that_stood_still_itself_takes_nobody_for_silent(
+    async def test_a_suspended_process_takes_no_broker_for_silent(
         self, three: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The answer is there, and not read yet."""
+        """The reply is there, but not read yet."""
         monkeypatch.setattr(silence, "_DOUBT", 1.0)  # of a second that is so short here
         called: list[None] = []
         async with brokers_of(three, 1, on_silence=lambda: called.append(None)) as brokers:
@@ -169,7 +169,7 @@ class TestConnection:
             assert not connection.silent and not connection.closed
 
     async def test_a_socket_that_takes_no_more_is_silence_too(self) -> None:
-        """Without acknowledgements there is no answer to miss."""
+        """Without acknowledgments there are no replies to wait for."""
         with socket.create_server(("127.0.0.1", 0)) as deaf:
             host, port = deaf.getsockname()
             heard = asyncio.Event()
@@ -235,8 +235,8 @@ class TestAskingAny:
     async def test_a_question_does_not_queue_up_behind_a_request_that_waits(
         self, three: EmbeddedCluster
     ) -> None:
-        """Of a connection's requests a broker answers one after another: metadata behind a Produce
-        that waits for a dead replica waits as long.
+        """A broker answers the requests of a connection in order: Metadata behind a Produce that
+        waits for a dead replica waits as long.
         """
         async with brokers_of(three, 1) as brokers:
             brokers.update_nodes({1: brokers._nodes[1]})
@@ -275,7 +275,7 @@ class TestAskingAny:
 
 
 class TestFirstAnswer:
-    """The parts of it that need brokers of bad timing."""
+    """Cases that need replies at certain moments."""
 
     @staticmethod
     def saying(outcome: str | KafkaError, after: float) -> Callable[[], Coroutine[Any, Any, str]]:
@@ -302,7 +302,7 @@ class TestFirstAnswer:
         with pytest.raises(ProtocolError):
             await self.first(self.saying("late", 60), self.saying(ProtocolError("refused"), 0))
 
-    async def test_a_failure_before_the_second_is_over_asks_nobody_else(self) -> None:
+    async def test_a_failure_before_the_second_is_over_asks_no_other_broker(self) -> None:
         with pytest.raises(RequestTimedOutError):
             await self.first(
                 self.saying(RequestTimedOutError("no reply"), 0), self.saying("answer", 0)
@@ -318,8 +318,8 @@ class TestFirstAnswer:
     async def test_the_error_of_one_that_fails_together_with_the_answer_is_not_reported_as_lost(
         self,
     ) -> None:
-        """Found by the simulation: both ended in one turn of the loop, and nobody had looked at the
-        failure.
+        """Found by the simulation: both ended in one turn of the loop, and the failure was not
+        retrieved.
         """
         reported: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(
@@ -353,7 +353,7 @@ async def test_a_conversation_gets_what_it_asked_for(three: EmbeddedCluster) -> 
 
 
 async def test_what_changes_something_is_asked_of_one_broker_only(three: EmbeddedCluster) -> None:
-    """However long it takes: done twice, it would be answered by an error."""
+    """However long it takes: a second request would get an error."""
     async with asyncio.timeout(LIMIT_SECONDS), ClusterClient(three.bootstrap_servers) as client:
         released = asyncio.Event()
         three.on(ApiKey.CREATE_TOPICS, hold_answer(released), times=None)

@@ -15,16 +15,14 @@ from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import ProducerClosedError
 from aioprod.producer.accumulator import RecordAccumulator
-from aioprod.producer.appender import Appender
 from aioprod.producer.appends import PendingAppend, PendingBatch, PendingRecord
-from aioprod.producer.batch import Identity, ProducerBatch
-from aioprod.producer.buffer_pool import BufferPool
+from aioprod.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from aioprod.producer.partition_queue import PartitionQueue
-from aioprod.producer.schedule import NEVER
-from aioprod.producer.sequences import ProducerState
+from aioprod.producer.wakeup import NEVER
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import ProducerRecord
+from tests.producer.collaborators import drain, make_accumulator, make_appender
 
 LINGER_S = 0.5
 RECORD_BOUND = 140  # of the records of 100 bytes that add() appends
@@ -52,13 +50,7 @@ def made(leaders: list[int], **settings: Any) -> RecordAccumulator:
         **settings,
     }
     config = ProducerConfig(**settings)
-    accumulator = RecordAccumulator(
-        config,
-        BufferPool(config.buffer_memory, config.batch_size),
-        ProducerState(),
-        random.Random(0),
-        lambda at: None,
-    )
+    accumulator = make_accumulator(config)
     accumulator.update(cluster(leaders))
     return accumulator
 
@@ -72,12 +64,7 @@ async def add(accumulator: RecordAccumulator, partition: int = 0, size: int = 10
 async def placed(
     accumulator: RecordAccumulator, pending: PendingAppend, partition: int = 0
 ) -> ProducerBatch:
-    appender = Appender(
-        accumulator,
-        check_open=lambda transaction: None,
-        wake=lambda: None,
-        on_next_batch=lambda queue: None,
-    )
+    appender = make_appender(accumulator)
     try:
         appender.enter(pending, queue_of(accumulator, partition))
         batch, _ = pending.place or await appender.in_turn(pending)
@@ -96,7 +83,9 @@ def now() -> float:
 
 def drained(accumulator: RecordAccumulator, node_id: int = 1, at: float | None = None) -> list[int]:
     """Take one request's batches and name their partitions."""
-    return [batch.tp.partition for batch in accumulator.drain(node_id, now() if at is None else at)]
+    return [
+        batch.tp.partition for batch in drain(accumulator, node_id, now() if at is None else at)
+    ]
 
 
 # -- ready -----------------------------------------------------------------------------------------
@@ -140,7 +129,7 @@ async def test_encoded_records_come_behind_the_open_batch_and_do_not_linger() ->
     assert (opened.closed, encoded.closed, later.closed) == (True, True, False)
     assert encoded.leased == 1_000 + HEADER_SIZE
     assert accumulator.pool.available == accumulator.pool.total - 2 * 400 - 1_000 - HEADER_SIZE
-    assert [accumulator.drain(1, now()) for _ in range(3)] == [[opened], [encoded], []]
+    assert [drain(accumulator, 1, now()) for _ in range(3)] == [[opened], [encoded], []]
 
 
 async def test_encoded_records_alone_are_ready_at_once() -> None:
@@ -222,7 +211,7 @@ async def test_a_muted_partition_is_passed_and_the_others_are_not() -> None:
 async def test_a_retry_waits_for_its_back_off_and_not_for_linger() -> None:
     accumulator = made([1], batch_size=400, linger_ms=60_000)
     batch = await add(accumulator)
-    assert accumulator.drain(1, batch.created_at + 60) == [batch]
+    assert drain(accumulator, 1, batch.created_at + 60) == [batch]
     batch.attempts = 1
     at = batch.created_at + 5
     accumulator.put_back(batch, at)
@@ -236,7 +225,7 @@ async def test_a_retry_waits_for_its_back_off_and_not_for_linger() -> None:
 async def test_a_new_leader_ends_the_back_off() -> None:
     accumulator = made([1], linger_ms=0)
     batch = await add(accumulator)
-    accumulator.drain(1, now())
+    drain(accumulator, 1, now())
     batch.attempts = 1
     accumulator.put_back(batch, now() + 60)
     accumulator.update(cluster([2]))
@@ -288,7 +277,7 @@ async def test_a_request_stays_below_its_limit() -> None:
     accumulator = made([1] * 5, linger_ms=0, max_request_size=400)
     for partition in range(5):
         await add(accumulator, partition)
-    taken = accumulator.drain(1, now())
+    taken = drain(accumulator, 1, now())
     assert len(taken) == 2
     assert sum(len(batch.writer.build()) for batch in taken) <= 400
 
@@ -297,14 +286,14 @@ async def test_a_batch_larger_than_the_limit_goes_alone() -> None:
     accumulator = made([1, 1], linger_ms=0, batch_size=100, max_request_size=200)
     await add(accumulator, 0, size=150)
     await add(accumulator, 1)
-    first = accumulator.drain(1, now())
+    first = drain(accumulator, 1, now())
     assert len(first) == 1 and len(first[0].writer.build()) > 200
     assert drained(accumulator) == [1]
 
 
 async def test_a_partition_whose_sequence_has_to_wait_is_passed() -> None:
     accumulator = made([1, 1], linger_ms=0, enable_idempotence=True)
-    accumulator._producer.identity = Identity((7, 0))
+    accumulator._producer.identity = ProducerIdAndEpoch((7, 0))
     await add(accumulator, 0)
     assert drained(accumulator) == [0]
     for partition in (0, 1):
@@ -331,7 +320,7 @@ async def test_small_requests_let_no_partition_starve(seed: int) -> None:
         if rng.random() < 0.5:
             accumulator.ready(now())
         waiting = [queue.tp.partition for queue in accumulator.topics["t"].queues if queue.batches]
-        taken = accumulator.drain(1, now())
+        taken = drain(accumulator, 1, now())
         assert len(taken) == min(1, len(waiting))
         for batch in taken:
             accumulator.complete(batch)
@@ -352,7 +341,7 @@ async def test_retries_go_back_to_their_places_in_whatever_order_they_come(seed:
             batch = away.pop(rng.randrange(len(away)))
             accumulator.put_back(batch, 0.0)
         else:
-            away += accumulator.drain(1, now())
+            away += drain(accumulator, 1, now())
         waiting = list(queue_of(accumulator, 0).batches)
         assert waiting == [batch for batch in batches if batch in waiting], f"seed {seed}"
 
@@ -364,7 +353,7 @@ async def test_batches_expire_by_age_in_flight_or_not() -> None:
     accumulator = made([1], linger_ms=0, delivery_timeout_ms=60_000)
     first, second = await add(accumulator), await add(accumulator)
     second.created_at = first.created_at + 1
-    accumulator.drain(1, now())
+    drain(accumulator, 1, now())
     assert accumulator.next_expiry() == first.created_at + 60
     assert accumulator.expired(first.created_at + 59.9) == []
     assert accumulator.expired(first.created_at + 60) == [first]
@@ -375,7 +364,7 @@ async def test_parts_of_a_split_batch_expire_when_it_would_have() -> None:
     accumulator = made([1], linger_ms=0, batch_size=400, delivery_timeout_ms=60_000)
     for _ in range(2):
         old = await add(accumulator)
-    (taken,) = accumulator.drain(1, now())
+    (taken,) = drain(accumulator, 1, now())
     new = await add(accumulator)
     assert taken is old is not new
     new.created_at = old.created_at + 1

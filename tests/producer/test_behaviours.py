@@ -329,7 +329,7 @@ async def test_one_request_carries_all_topics_and_partitions_of_a_node(
         for partition in range(3):
             for topic in ("t", "u"):
                 await producer.send(topic, b"x", partition=partition)
-        await until(lambda: producer._sender._producer.identity is not None)
+        await until(lambda: producer._core.producer_state.identity is not None)
         connected = [producer._brokers.connection(node_id) for node_id in three.node_ids]
         await asyncio.gather(*connected)
         await producer.flush()
@@ -365,7 +365,7 @@ async def test_a_duplicate_is_a_success_of_unknown_place(broker: EmbeddedCluster
         await producer.send_and_wait("t", b"first")
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
         assert (await producer.send_and_wait("t", b"an earlier attempt was stored")).offset == -1
-        assert producer._sender._producer.bumps == 0
+        assert producer._core.producer_state.bumps == 0
 
 
 async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(

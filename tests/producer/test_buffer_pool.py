@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioprod.errors import BufferExhaustedError, KafkaError, RecordTooLargeError
-from aioprod.producer.buffer_pool import BufferPool
+from tests.producer.collaborators import make_pool
 
 
 async def settle() -> None:
@@ -21,7 +21,7 @@ async def settle() -> None:
 
 
 async def test_waiters_are_served_in_their_order() -> None:
-    pool = BufferPool(100, 10)
+    pool = make_pool(100, 10)
     await pool.allocate(100, 1)
     order: list[str] = []
 
@@ -44,7 +44,7 @@ async def test_waiters_are_served_in_their_order() -> None:
 
 
 async def test_a_time_out_gives_back_what_was_collected_and_wakes_the_next() -> None:
-    pool = BufferPool(100, 10)
+    pool = make_pool(100, 10)
     await pool.allocate(100, 1)
     first = asyncio.create_task(pool.allocate(80, 0.02))
     await settle()
@@ -62,11 +62,11 @@ async def test_a_time_out_gives_back_what_was_collected_and_wakes_the_next() -> 
 
 async def test_too_large_is_refused_at_once() -> None:
     with pytest.raises(RecordTooLargeError, match="buffer_memory=100"):
-        await BufferPool(100, 10).allocate(101, 60)
+        await make_pool(100, 10).allocate(101, 60)
 
 
 async def test_closing_fails_every_waiter() -> None:
-    pool = BufferPool(10, 10)
+    pool = make_pool(10, 10)
     await pool.allocate(10, 1)
     waiting = [asyncio.create_task(pool.allocate(5, 60)) for _ in range(3)]
     await settle()
@@ -79,7 +79,7 @@ async def test_closing_fails_every_waiter() -> None:
 
 
 async def test_blocks_are_reused_and_dissolved() -> None:
-    pool = BufferPool(100, 30)
+    pool = make_pool(100, 30)
     for _ in range(3):
         await pool.allocate(30, 1)
     for _ in range(3):
@@ -100,7 +100,7 @@ def test_the_books_balance_under_random_use(seed: int, total: int, block: int) -
 
 
 async def _random_use(rng: random.Random, total: int, block: int) -> None:
-    pool = BufferPool(total, block)
+    pool = make_pool(total, block)
     lent: list[int] = []
 
     async def take(size: int) -> None:

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aioprod.errors import BufferExhaustedError, ProducerClosedError, RecordTooLargeError
 from aioprod.producer.buffer_pool import BufferPool, _Waiter
+from tests.producer.collaborators import Waits, make_pool
 
 
 class ClockedLoop(asyncio.SelectorEventLoop):
@@ -93,9 +94,8 @@ class PoolMachine(RuleBasedStateMachine):
     @initialize(total=st.integers(1, 60), block=st.integers(0, 25))
     def make(self, total: int, block: int) -> None:
         self.loop = ClockedLoop()
-        self.pool = BufferPool(total, block)
-        self.waits: list[float] = []
-        self.pool.on_waited = self.waits.append
+        self.waits = Waits()
+        self.pool = BufferPool(total, block, self.waits)
         self.model = Model(total)
         self.callers: list[Caller] = []
         self.pending: list[Caller] = []  # those whose task has not been seen to end
@@ -307,7 +307,7 @@ def test_leaving_the_line_does_not_walk_along_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(_Waiter, "__eq__", counted)
     monkeypatch.setattr(_Waiter, "__hash__", object.__hash__)
     loop = ClockedLoop()
-    pool = BufferPool(10, 10)
+    pool = make_pool(10, 10)
     try:
         assert pool.try_allocate(10)
         tasks = [loop.create_task(pool.allocate(5, 60)) for _ in range(10_000)]
@@ -324,7 +324,7 @@ def test_leaving_the_line_does_not_walk_along_it(monkeypatch: pytest.MonkeyPatch
 
 def test_ten_thousand_waiters_are_served_in_their_order() -> None:
     loop = ClockedLoop()
-    pool = BufferPool(100, 10)
+    pool = make_pool(100, 10)
     order: list[int] = []
 
     async def take(number: int) -> None:
@@ -347,7 +347,7 @@ def test_ten_thousand_waiters_are_served_in_their_order() -> None:
 
 def test_refusing_often_keeps_nothing() -> None:
     """One error object is raised by every later call: its traceback must not grow with each."""
-    pool = BufferPool(10, 10)
+    pool = make_pool(10, 10)
     error = ProducerClosedError("closed")
     pool.close(error)
     for _ in range(100):

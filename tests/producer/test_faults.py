@@ -144,7 +144,7 @@ async def test_one_hole_bumps_the_epoch_once(broker: EmbeddedCluster) -> None:
         for _ in range(5):
             for partition in range(3):
                 await producer.send_and_wait("t", b"b", partition=partition)
-        assert producer._sender._producer.bumps == 1
+        assert producer._core.producer_state.bumps == 1
     assert [len(broker.records("t", partition)) for partition in range(3)] == [6, 6, 6]
 
 
@@ -178,7 +178,7 @@ async def test_a_leaderless_batch_expires_without_using_a_sequence(broker: Embed
         queue.leader = -1
         with pytest.raises(DeliveryTimeoutError):
             await producer.send_and_wait("t", b"nobody leads")
-        assert queue.sequence.next_sequence == 0 and producer._sender._producer.bumps == 0
+        assert queue.sequence.next_sequence == 0 and producer._core.producer_state.bumps == 0
         broker.clear_rules()
         del rule
         await producer.send_and_wait("t", b"again")
@@ -388,5 +388,5 @@ async def test_metadata_without_brokers_is_no_success(broker: EmbeddedCluster) -
     async with quick(broker, max_block_ms=200) as producer:
         await producer.send_and_wait("t", b"x")
         broker.on(ApiKey.METADATA, change_answer(lambda answer: answer.brokers.clear()), times=None)
-        with pytest.raises(MetadataTimeoutError, match="metadata without a broker"):
+        with pytest.raises(MetadataTimeoutError, match="metadata contains no broker"):
             await producer.send_and_wait("new", b"x")

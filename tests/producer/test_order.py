@@ -261,7 +261,7 @@ async def test_a_place_counts_that_comes_in_the_turn_in_which_time_is_over(
         asyncio.timeout(LIMIT_S),
         Producer(broker.bootstrap_servers, max_block_ms=100) as producer,
     ):
-        loop, gate = asyncio.get_running_loop(), producer._intake.gate
+        loop, gate = asyncio.get_running_loop(), producer._core.gate
         await producer.send_and_wait("t", value(0), KEY)
         known = producer._accumulator.topics["t"]
         async with gate.hold("t", loop.time() + LIMIT_S) as owner:

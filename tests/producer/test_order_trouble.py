@@ -29,7 +29,7 @@ def values(broker: EmbeddedCluster, topic: str, partition: int | None = None) ->
 
 
 def assert_nothing_is_left(producer: Producer) -> None:
-    gate, appender = producer._intake.gate, producer._intake.appender
+    gate, appender = producer._core.gate, producer._core.appender
     assert not gate._arrivals and not appender._lines
     for topic in producer._accumulator.topics.values():
         assert topic.holder is None and not topic.line
@@ -72,7 +72,7 @@ async def test_those_in_line_for_a_new_partition_ask_for_it(broker: EmbeddedClus
     async with asyncio.timeout(LIMIT_S), Producer(broker.bootstrap_servers) as producer:
         await producer.partitions_for("t")
         deadline = asyncio.get_running_loop().time() + LIMIT_S
-        async with producer._intake.gate.hold("t", deadline):
+        async with producer._core.gate.hold("t", deadline):
             calls: list[Coroutine[Any, Any, Any]] = [
                 producer.send("t", b"0", partition=1),
                 producer.send_many("t", map(one_of_many, range(1, 3))),
@@ -131,7 +131,7 @@ async def test_a_place_given_as_the_time_is_over_counts(broker: EmbeddedCluster)
     async with asyncio.timeout(LIMIT_S), Producer(broker.bootstrap_servers) as producer:
         await producer.partitions_for("t")
         loop = asyncio.get_running_loop()
-        gate = producer._intake.gate
+        gate = producer._core.gate
         async with gate.hold("t", loop.time() + LIMIT_S):
             send = asyncio.create_task(producer.send("t", b"1"))
             many = asyncio.create_task(producer.send_many("t", [b"2"]))

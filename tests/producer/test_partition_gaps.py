@@ -4,7 +4,6 @@ are used, by their numbers.
 
 from __future__ import annotations
 
-import random
 import uuid
 from typing import Any
 
@@ -15,9 +14,6 @@ from hypothesis import strategies as st
 from aioprod import Admin, Consumer, Producer, ProtocolError, TopicPartition
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.producer import ProducerConfig
-from aioprod.producer.accumulator import RecordAccumulator
-from aioprod.producer.buffer_pool import BufferPool
-from aioprod.producer.sequences import ProducerState
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import (
     MetadataResponse,
@@ -26,6 +22,7 @@ from aioprod.protocol.messages.metadata import (
 )
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.actions import change_answer
+from tests.producer.collaborators import make_accumulator
 
 TOPIC_ID = uuid.UUID(int=1)
 TOLD = st.lists(st.tuples(st.integers(0, 40), st.integers(-1, 3)), max_size=12)
@@ -44,10 +41,7 @@ def metadata(partitions: list[tuple[int, int]]) -> MetadataResponse:
 @given(st.lists(TOLD, min_size=1, max_size=4))
 def test_each_partition_has_the_queue_of_its_number(answers: list[list[tuple[int, int]]]) -> None:
     config = ProducerConfig(bootstrap_servers=("h:1",))
-    pool = BufferPool(config.buffer_memory, config.batch_size)
-    accumulator = RecordAccumulator(
-        config, pool, ProducerState(), random.Random(1), lambda at: None
-    )
+    accumulator = make_accumulator(config, seed=1)
     snapshot = ClusterSnapshot()
     leaders: dict[int, int] = {}
     for answer in answers:

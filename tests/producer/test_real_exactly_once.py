@@ -198,7 +198,7 @@ async def load(
         tell(
             proxied,
             proxy,
-            f"{sum(map(len, sent))} records, {producer._sender._producer.bumps} new epochs",
+            f"{sum(map(len, sent))} records, {producer._core.producer_state.bumps} new epochs",
         )
     return ended
 
@@ -256,7 +256,7 @@ async def test_records_that_are_given_up_harm_no_others(proxied: ProxiedKafka) -
                 )
             else:
                 # behind one that was given up the broker knows nothing of the next: for a request's
-                # time it is asked again (rule 7)
+                # time it is asked again (docs/architecture.md, rule P6)
                 refused = (
                     isinstance(result, BrokerError)
                     and result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -480,14 +480,14 @@ async def test_a_late_copy_that_opens_a_transaction_does_not_fence_its_producer(
         await (producer.commit_transaction() if commit else producer.abort_transaction())
         async with RawClient(proxied.kafka.bootstrap_servers) as client:
             late = TransactionalClient(client, topic, topic, V1)
-            assert producer._sender._producer.identity is not None
-            late.producer_id, late.epoch = producer._sender._producer.identity
+            assert producer._core.producer_state.identity is not None
+            late.producer_id, late.epoch = producer._core.producer_state.identity
             await ask_until(bool, lambda: asyncio.sleep(0, proxy.count(Hold)))
             assert await late.add(0) == ["NONE"]
         gate.set()
         async with producer.transaction():
             await producer.send_and_wait(topic, b"second", partition=0)
-        assert producer._sender._producer.identity == (late.producer_id, late.epoch + 2)
+        assert producer._core.producer_state.identity == (late.producer_id, late.epoch + 2)
     seen = await asyncio.to_thread(
         read_with_confluent, proxied.kafka.bootstrap_servers, topic, "read_committed"
     )

@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import StickyPartition
-from aioprod.producer.schedule import NEVER, Schedule
+from aioprod.producer.schedule import Schedule
 from aioprod.producer.sequences import ProducerState
+from aioprod.producer.wakeup import NEVER
 from aioprod.protocol.compression import Codec
 
 LINGER = 5.0

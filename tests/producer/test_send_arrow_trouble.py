@@ -26,7 +26,9 @@ from aioprod import (
 from aioprod.producer.batch import ProducerBatch
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay, drop_after, fail, hold
+from aioprod.types import TopicPartition
 from tests.producer.arrow_rows import assert_nothing_held, number_of, numbered, where
+from tests.producer.collaborators import NoEvents
 
 NOW = 1_700_000_000_000
 LIMIT_S = 30.0
@@ -107,7 +109,7 @@ async def test_without_memory_in_time_all_rows_that_are_left_fail(
 
 def test_others_are_found_by_their_number() -> None:
     async def check() -> None:
-        refused = ProducerBatch.refused(("t", -1), KafkaError("no"))  # type: ignore[arg-type]
+        refused = ProducerBatch.refused(TopicPartition("t", -1), KafkaError("no"), NoEvents())
         deliveries = Deliveries()
         deliveries.add_stretch(refused, 0, 2)
         deliveries.add_stretch(refused, 0, 2, array("Q", [4, 2]))

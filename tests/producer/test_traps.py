@@ -71,10 +71,10 @@ async def test_sequences_wrap_to_zero_on_the_way(broker: EmbeddedCluster, troubl
         asyncio.timeout(LIMIT_SECONDS),
         Producer(broker.bootstrap_servers, batch_size=400, **FAST) as producer,
     ):
-        await until(lambda: producer._sender._producer.identity is not None)
+        await until(lambda: producer._core.producer_state.identity is not None)
         await producer.partitions_for("t")
         sequence = producer._accumulator.topics["t"].queues[0].sequence
-        sequence.identity = producer._sender._producer.identity
+        sequence.identity = producer._core.producer_state.identity
         sequence.next_sequence = MAX_SEQUENCE - 20
         await producer.send_and_wait("t", b"first")
         if trouble == "refused":
@@ -117,7 +117,7 @@ async def test_one_refused_sequence_bumps_once_and_all_partitions_go_on_from_zer
             for number in range(180)
         ]:
             await delivery
-        assert producer._sender._producer.bumps == 1
+        assert producer._core.producer_state.bumps == 1
     for partition in range(3):
         assert stored(broker, partition=partition) == [
             b"first",
@@ -164,7 +164,7 @@ async def test_each_record_of_a_batch_has_its_own_timestamp(broker: EmbeddedClus
             await producer.send("t", b"x", timestamp_ms=timestamp)
             for timestamp in (1_000, 2_000, 1_500)
         ]
-        assert len({id(delivery.batch) for delivery in deliveries}) == 1
+        assert len({id(delivery.position[0]) for delivery in deliveries}) == 1
         assert [(await delivery).timestamp for delivery in deliveries] == [1_000, 2_000, 1_500]
     assert [record.timestamp for record in broker.records("t")] == [1_000, 2_000, 1_500]
 
@@ -310,7 +310,7 @@ async def test_rejected_sends_leave_no_memory_behind(
         **FAST,
     ) as producer:
         # max_block_ms=0 gives metadata no time: it is known before the record needs it.
-        await until(lambda: producer._sender._producer.identity is not None)
+        await until(lambda: producer._core.producer_state.identity is not None)
         producer._metadata.touch("t")
         await until(lambda: "t" in producer._accumulator.topics)
         answer = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Tests run with each library that does lz4 and zstd."""
+"""Run tests with each library for lz4 and zstd."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Counts what reading costs: lines of Python, and the bytes and numbers that calls in C go through.
+"""Counts the work of reading: lines of Python, and the bytes and numbers that calls in C process.
 
-Time says little on a busy machine. Counted are each line of aioprod's modules that runs, and
-through stand-ins for the primitives that they use, each byte that is sliced, copied, compared,
-summed up or decompressed, and each element of each array that numpy makes or looks at.
+Times mean little on a busy machine. Counted are each executed line of aioprod's modules and, with
+substitutes for the primitives that they use, each byte that is sliced, copied, compared, summed or
+decompressed, and each element of each array that numpy creates or reads.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Work:
         return self._step
 
     def _step(self, frame: FrameType, event: str, arg: object) -> Any:
-        if event == "line":  # each turn of a loop within a line is one as well
+        if event == "line":  # each iteration of a loop within a line counts, too
             self.steps += 1
         return self._step
 
 
-_work = Work()  # of the measurement under way: methods of bytes can't be given another
+_work = Work()  # of the current measurement: methods of bytes take no other argument
 
 
 class CountedBytes(bytes):
-    """Bytes whose operations count what they go through; what comes of them is counted as well."""
+    """Bytes whose operations count the bytes that they process; so do their results."""
 
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
@@ -123,14 +123,14 @@ class _CountedNumbers(list[int]):
 
 
 class _CountedArray(np.ndarray[Any, Any]):
-    """Counts the elements of each array that is made of it, views included."""
+    """Counts the elements of each array that is derived from it, including views."""
 
     def __array_finalize__(self, source: object) -> None:
         _work.touch(self.size)
 
 
 class _Numpy:
-    """numpy, with what its functions take and give counted."""
+    """numpy; counts the arguments and results of its functions."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(np, name)
@@ -161,7 +161,7 @@ class _Struct:
 
 
 class _GzipMember:
-    """What is behind the end, or behind the limit, is copied by zlib."""
+    """zlib copies the bytes behind the end, or behind the limit."""
 
     def __init__(self, wbits: int) -> None:
         self._stream = zlib.decompressobj(wbits=wbits)
@@ -177,7 +177,7 @@ class _GzipMember:
 
 
 class _Lz4Frame:
-    """What waits for room is copied for each step: at most all there was."""
+    """Each step copies the rest of the input: at most all of it."""
 
     def __init__(self) -> None:
         self._frame, self._size = lz4.frame.LZ4FrameDecompressor(), 0
@@ -204,7 +204,7 @@ class _Zstd:
 
 
 def _snappy(block: bytes) -> bytes:
-    """The size that the block claims is taken before it is read."""
+    """The announced size of the block is allocated before it is read."""
     shift = size = 0
     for byte in block[:5]:
         size |= (byte & 127) << shift
@@ -218,7 +218,7 @@ def _snappy(block: bytes) -> bytes:
 def _decompress_into(
     into: Callable[[bytes, bytearray], int], frame: bytes, plain: bytearray
 ) -> int:
-    """The room is not counted: pages of it that are not written to cost nothing."""
+    """The buffer is not counted: pages that are not written cost nothing."""
     size = into(frame, plain)
     _work.touch(len(frame) + size)
     return size
@@ -257,7 +257,7 @@ def _bytes(data: Any) -> CountedBytes:
 
 
 def counted(read: Callable[[], object]) -> int:
-    """What a call costs."""
+    """Return the work of a call."""
     global _work
     before = sys.gettrace()
     variable_width_records._sizes()  # a table that is made once

@@ -1,4 +1,4 @@
-"""Record batches as bytes, from rows or put together by hand, and how rows are drawn at random."""
+"""Record batches as bytes, from rows or written by hand, and random rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ headers = st.lists(st.tuples(st.text(max_size=70), st.none() | st.binary(max_siz
 
 
 def batch_of(rows: Sequence[Any], codec: Codec = Codec.NONE) -> bytes:
-    """A batch of (timestamp, key, value, headers), as the producer builds it."""
+    """Return a batch of (timestamp, key, value, headers), built by the producer's code."""
     writer = RecordBatchWriter(rows[0][0] if rows else BASE)
     for row in rows:
         writer.append(*row)
@@ -36,7 +36,7 @@ def handmade(
     base_offset: int = 50,
     base_timestamp: int = BASE,
 ) -> bytes:
-    """A batch with a right checksum around whatever bytes are given."""
+    """Return a batch of any bytes with a valid checksum."""
     return build_batch(
         b"".join(records),
         attributes=attributes,
@@ -49,7 +49,7 @@ def handmade(
 
 
 def record(*parts: bytes | int) -> bytes:
-    """A record of these parts, with the right length in front; numbers as varints."""
+    """Return a record of these parts, with its length; numbers as varints."""
     rest = b"\0" + b"".join(
         part if isinstance(part, bytes) else encode_varint(part) for part in parts
     )

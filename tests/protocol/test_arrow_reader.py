@@ -1,6 +1,4 @@
-"""Batches read as columns are what the reader of single records makes of them, also where they are
-garbage.
-"""
+"""Batches read as columns give what the reader of single records does, also for invalid bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ records = st.tuples(
 def packed(
     body: bytes, count: int, *, last_delta: int = 1000, attributes: int = 0, base_offset: int = 50
 ) -> bytes:
-    """A batch around whatever bytes are given, compressed as the attributes say."""
+    """Return a batch of any bytes, compressed as the attributes say."""
     body = compress(Codec(attributes & 7), body)
     return handmade(
         body, count=count, last_delta=last_delta, attributes=attributes, base_offset=base_offset
@@ -261,7 +259,7 @@ def test_changed_bytes_with_a_right_checksum(
 
 
 def test_pandas_is_not_imported() -> None:
-    """Each of Spark's Python processes would pay for it."""
+    """It would cost time and memory in each of Spark's Python processes."""
     program = f"""
 import sys
 from aioprod.protocol.arrow_reader import read_arrays

@@ -1,6 +1,4 @@
-"""Arrow rows as records: the bytes are those that the writer makes of the same records one by
-one.
-"""
+"""Arrow rows are encoded to the same bytes as the same records one by one."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 Headers = list[tuple[str, bytes | None]] | None
 Row = tuple[bytes | None, bytes | None, Headers, int | None]
 
-# Around the lengths at which a varint gets longer, of the value itself and of the whole record.
+# Around the lengths at which the varints of the value and of the record get longer.
 lengths = st.sampled_from([0, 1, *range(50, 68), *range(8170, 8196), 16_383, 16_384]) | st.integers(
     0, 300
 )
@@ -142,7 +140,7 @@ def test_the_bytes_are_those_of_the_writer(
     skipped: int,
 ) -> None:
     whole = table_of(rows, columns, types)
-    # In two chunks, and with rows in front and behind that are sliced off.
+    # In two chunks, with rows before and behind that are sliced off.
     table = pa.concat_tables([whole.slice(0, cut), whole.slice(cut), whole]).slice(
         skipped, len(rows)
     )
@@ -480,9 +478,7 @@ def test_a_header_without_a_name_is_refused_by_its_row(nameless: dict[str, Any] 
         HEADERS,
     )
     table = pa.table({"value": [b""] * 6, "headers": pa.chunked_array([good, bad])})
-    with pytest.raises(
-        SerializationError, match="column 'headers', row 4: a header without a name"
-    ):
+    with pytest.raises(SerializationError, match="column 'headers', row 4: a header has no name"):
         record_table(table)
 
 

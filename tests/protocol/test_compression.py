@@ -1,5 +1,5 @@
-"""Codecs: what is written is what Kafka's own clients read, what they write is read, and bad bytes
-cost little and end in one error.
+"""Codecs are compatible with Kafka's clients in both directions, and invalid bytes cost little and
+raise one kind of error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.protocol.codec_backends import BACKENDS, using
 
 @pytest.fixture(scope="module", autouse=True, params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Everything here holds for each library that does lz4 and zstd."""
+    """Run each test with each library for lz4 and zstd."""
     with using(request.param):
         yield request.param
 
@@ -221,13 +221,13 @@ class TestBadBytes:
     def test_the_limit_is_exact(self, codec: Codec) -> None:
         packed = compress(codec, TEXT)
         assert decompress(codec, packed, len(TEXT)) == TEXT
-        with pytest.raises(CorruptRecordError, match=f"more than the {len(TEXT) - 1} bytes"):
+        with pytest.raises(CorruptRecordError, match=f"limit of {len(TEXT) - 1} bytes"):
             decompress(codec, packed, len(TEXT) - 1)
 
     @pytest.mark.parametrize("codec", COMPRESSING)
     def test_a_bomb_is_stopped(self, codec: Codec) -> None:
         bomb = compress(codec, bytes(64 << 20))
-        with pytest.raises(CorruptRecordError, match="more than the 1000000 bytes"):
+        with pytest.raises(CorruptRecordError, match="limit of 1000000 bytes"):
             decompress(codec, bomb, 1_000_000)
 
     def test_a_snappy_block_that_claims_4_gib_takes_no_memory(self) -> None:
@@ -268,7 +268,7 @@ def outcome(name: str, codec: Codec, packed: bytes, max_size: int = 10_000) -> o
 
 
 def frames(codec: Codec) -> list[bytes]:
-    """Frames of some blocks, with all that a header may say."""
+    """Return frames of some blocks, with any header."""
     plain = TEXT[:900]
     if codec is Codec.LZ4:
         return [
@@ -310,9 +310,7 @@ class TestEitherLibrary:
     def test_frames_cut_off_anywhere_and_with_bits_flipped_come_to_the_same(
         self, codec: Codec
     ) -> None:
-        """Of two libraries, one may say more about what is wrong; neither takes what the other
-        refuses.
-        """
+        """The libraries may differ in their messages, but refuse the same data."""
         for packed in frames(codec):
             assert (
                 outcome("libraries", codec, packed)

@@ -29,7 +29,7 @@ from aioprod.testing.broker.connection import MAX_FRAME_BYTES
 
 VERSION = MetadataRequest.MAX_VERSION
 BUFFER_BYTES = 64 * 1024
-# Around the sizes at which the reader changes its ways.
+# Around the size of the buffer that small frames share.
 SIZES = st.one_of(
     st.integers(MIN_FRAME_BYTES, 50),
     st.sampled_from(
@@ -39,7 +39,7 @@ SIZES = st.one_of(
 
 
 def receive(reader: FrameReader, data: bytes) -> Iterator[bytes]:
-    """Give a piece of the stream to a reader, as a socket does."""
+    """Pass a piece of the stream to a reader, as a socket does."""
     rest = memoryview(data)
     while rest:
         with reader.get_buffer() as buffer:

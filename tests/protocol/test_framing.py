@@ -92,7 +92,7 @@ def test_default_messages_of_every_version_come_back_equal(api_key: int) -> None
 
 
 def test_response_header_versions() -> None:
-    """Version 1 (with tagged fields) where the response is flexible, else 0."""
+    """Version 1 (with tagged fields) if the response is flexible, else 0."""
     for version, kio_header in ((8, KioResponseHeaderV0), (9, KioResponseHeaderV1)):
         buffer = io.BytesIO()
         entity_writer(kio_header)(buffer, kio_header(correlation_id=i32(77)))

@@ -1,6 +1,7 @@
-"""Reading a batch costs no more than so much a byte, whatever its producer has made of it.
+"""Reading a batch takes a bounded amount of work per byte, whatever its producer has written.
 
-All who may write to a topic can plant such batches. Work is counted, not timed (``counted_work``).
+Any producer with access to a topic can write such batches. Work is counted, not timed
+(``counted_work``).
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from tests.protocol.codec_backends import BACKENDS, using
 from tests.protocol.counted_work import counted
 from tests.protocol.record_bytes import BASE, record
 
-#: Lines and bytes for each byte of a batch and of what it holds decompressed. Records alike, which
-#: are most, cost 2 as rows and 9 as columns, and no batch here costs more than 5 and 10.
+#: Lines and bytes per byte of a batch and of its decompressed records. Records of the same layout,
+#: which are most, take 2 as rows and 9 as columns; no batch here takes more than 5 and 10.
 MOST = {"rows": 6, "columns": 12, "no headers": 12, "codec": 12}
-#: For one call, however small the batch is.
+#: For one call, even if the batch is small.
 ONCE = 10_000
 SMALL, LARGE = 4_000, 40_000
 
@@ -66,7 +67,7 @@ def check(reader: str, data: bytes, plain_size: int, *, refused: bool = False) -
 
 
 def check_decompression(codec: Codec, packed: bytes, plain_size: int = 0) -> None:
-    """Refused, at no more cost than anything else."""
+    """Refused, with no more work than others."""
     size = len(packed) + plain_size
     check_work(MOST["codec"], lambda: decompress(codec, packed), size, refused=True)
 
@@ -89,14 +90,14 @@ Record = Callable[[int], bytes]
 
 
 def sizes(*values: int) -> Record:
-    """Records with values of these sizes, in turn."""
+    """Return records with values of these sizes, in turn."""
     return lambda number: record(
         0, number, -1, values[number % len(values)], b"x" * values[number % len(values)], 0
     )
 
 
 def runs(length: int, *values: int, first: int = 0) -> Record:
-    """So many records with a value of one size, then as many of the next size."""
+    """Return so many records with values of one size, then as many of the next."""
 
     def one(number: int) -> bytes:
         size = values[number // length % len(values)]
@@ -108,7 +109,7 @@ def runs(length: int, *values: int, first: int = 0) -> Record:
 def broken(
     length: int, stamps: Sequence[int] = (0,), key: bool = False, gap: int = 0, headers: bytes = b""
 ) -> Record:
-    """Runs of records alike; one after each run differs."""
+    """Return runs of records of the same layout; one record after each run differs."""
 
     def one(number: int) -> bytes:
         odd = number % (length + 1) == length
@@ -243,7 +244,7 @@ def test_sizes_are_claimed_far_beyond_what_there_is(reader: str) -> None:
         b"\xfe\xff\xff\xff\x0f",
     ]
     for end in ends:
-        # There may be nothing wrong with headers that nobody asks for.
+        # Headers that were not requested are not checked.
         wrong_headers = end in ends[2:6]
         refused = not (reader == "no headers" and wrong_headers and end != ends[2])
         check(reader, batch(good + end, count + 1), len(good + end), refused=refused)
@@ -299,7 +300,7 @@ def test_each_codec_has_a_row_here() -> None:
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each library that does lz4 and zstd."""
+    """Each library for lz4 and zstd."""
     with using(request.param):
         yield
 

@@ -71,7 +71,7 @@ def message_class(definition: Definition) -> type[Message]:
 
 
 def scalars(field: Field) -> st.SearchStrategy[Any]:
-    """Values of a field's type, within what kio's own types for times and error codes can carry."""
+    """Values of a field's type, within the limits of kio's types for times and error codes."""
     if field.type == "int16" and field.name.endswith("error_code"):
         return st.sampled_from(_KIO_ERROR_CODES)
     if field.name.endswith(("_ms", "timestamp")):
@@ -103,7 +103,7 @@ def values(definition: Definition, field: Field, version: int) -> st.SearchStrat
 
 
 def structs(definition: Definition, struct: Struct, version: int) -> st.SearchStrategy[Any]:
-    """Structs with what a version has; the other fields keep their defaults."""
+    """Structs with the fields of a version; other fields keep their defaults."""
     module = importlib.import_module(message_class(definition).__module__)
     present = {
         field.name: values(definition, field, version)
@@ -129,7 +129,7 @@ def kio_class(definition: Definition, version: int) -> Any:
     return getattr(load_payload_module(definition.api_key, version, entity_type), definition.name)
 
 
-type_hints = functools.cache(typing.get_type_hints)  # they are text, compiled for each asking
+type_hints = functools.cache(typing.get_type_hints)  # they are text, which is compiled each time
 
 
 def to_kio(struct: Any, kio_type: Any) -> Any:
@@ -195,7 +195,7 @@ def test_same_bytes_as_kio_and_read_back_equal(definition: Definition, version: 
 
 
 def test_kio_has_every_version() -> None:
-    """Without this, the comparison above could quietly become empty."""
+    """Without this, the comparison above could become empty."""
     assert [
         f"{definition.name} v{version}"
         for definition, version in VERSIONS
@@ -210,8 +210,8 @@ def test_defaults_are_those_of_kio(definition: Definition, version: int) -> None
     for struct in [*definition.structs, definition.root]:
         if version not in struct.versions:
             continue
-        # Where request and response have a struct of the same name, ours of the response begins
-        # with Response.
+        # If request and response have a struct of the same name, that of the response begins with
+        # Response.
         theirs = getattr(kio_module, struct.name, None) or getattr(
             kio_module, struct.name.removeprefix("Response")
         )
@@ -250,9 +250,7 @@ def test_garbage_raises_protocol_error_only(definition: Definition) -> None:
 
 
 def damages(valid: bytes, rng: random.Random) -> Iterator[bytes]:
-    """Cut, overwritten, with something put in, and nothing but noise. (Hypothesis itself would take
-    long over so many.)
-    """
+    """Truncated, overwritten, extended and random bytes; Hypothesis is slow for so many."""
     for _ in range(30):
         noise = rng.randbytes(rng.choice([1, 1, 2, 4, 50, 200]))
         position = rng.randint(0, len(valid))

@@ -238,5 +238,5 @@ def test_tagged_fields_are_read_one_by_one_and_skipped_whole() -> None:
 
 def test_a_failed_read_says_where() -> None:
     reader = Reader(b"abcdef", 4)
-    with pytest.raises(ProtocolError, match="4 bytes wanted at offset 4, 2 are there"):
+    with pytest.raises(ProtocolError, match="4 bytes expected at offset 4, but 2 remain"):
         reader.int32()

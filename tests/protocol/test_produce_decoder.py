@@ -1,4 +1,4 @@
-"""The hand-written reader of Produce responses against the generated one, field for field, in every
+"""The hand-written reader of Produce responses equals the generated one, field by field, in every
 version.
 """
 
@@ -60,7 +60,7 @@ def responses(
 
 
 def frame(response: ProduceResponse, version: int, correlation_id: int = 77) -> bytes:
-    """The response without its size, and without what the version does not have."""
+    """Return the response without its size and the fields that the version does not have."""
     for topic in response.responses:
         topic.name, topic.topic_id = (
             (topic.name, ZERO_UUID) if version < 13 else ("", topic.topic_id)

@@ -1,4 +1,4 @@
-"""The hand-written Produce request against the generated one, byte for byte, in every version."""
+"""The hand-written Produce request equals the generated one, byte by byte, in every version."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The batch header: every field at its place, the checksum over the right bytes, and nothing but
-CorruptRecordError for garbage.
+"""The batch header: each field at its place, the checksum over the right bytes, and only
+CorruptRecordError for invalid bytes.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def test_setting_the_offset_leaves_the_checksum_valid() -> None:
     header = read_header(buffer, 2)
     assert (header.base_offset, header.partition_leader_epoch) == (1 << 40, 77)
     check_crc(buffer, 2, header)
-    buffer.append(0)  # no view of the buffer is left behind
+    buffer.append(0)  # no view of the buffer remains
 
 
 @pytest.mark.parametrize("at", range(17, len(FROM_KAFKA)))
@@ -203,15 +203,15 @@ def test_missing_bytes_are_found() -> None:
     ):
         check_crc(FROM_KAFKA[:-1], 0, header)
     for end in range(HEADER_SIZE):
-        with pytest.raises(CorruptRecordError, match="header alone needs 61"):
+        with pytest.raises(CorruptRecordError, match="fewer than the 61 of its header"):
             read_header(FROM_KAFKA[:end])
 
 
 @pytest.mark.parametrize(
     ("offset", "layout", "value", "words"),
     [
-        (8, ">i", 48, "length as 48"),
-        (8, ">i", -1, "length as -1"),
+        (8, ">i", 48, "impossible length 48"),
+        (8, ">i", -1, "impossible length -1"),
         (16, ">b", 1, "magic. 1"),
         (23, ">i", -1, "impossible counts"),
         (57, ">i", -1, "impossible counts"),

@@ -1,6 +1,4 @@
-"""Records alike are read many at once, and steady ones faster than others: what comes out is what
-the reading one by one makes of the same bytes.
-"""
+"""The readers for fixed-width and variable-width records return what reading one by one does."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ def batch(rows: list[Row], body: bytes | None = None) -> bytes:
 
 
 def empty(count: int) -> Columns:
-    """Columns of so many records, of which none is known."""
+    """Return columns for so many records, without any values."""
     return [BASE] * count, [None] * count, [None] * count, [()] * count
 
 
@@ -119,7 +117,7 @@ def rows_of_stretches(draw: st.DrawFn) -> list[Row]:
 
 @settings(max_examples=150, deadline=None)
 @given(rows_of_stretches())
-def test_stretches_of_records_alike(rows: list[Row]) -> None:
+def test_stretches_of_records_of_one_layout(rows: list[Row]) -> None:
     data = batch(rows)
     columns = read_columns(data, 0, read_header(data))
     assert columns.offsets == [row[0] for row in rows]
@@ -189,7 +187,7 @@ def test_records_of_all_sizes_are_left_to_the_other_ways() -> None:
     ],
     ids=["offsets of one byte", "offsets of two", "keys", "the last offsets of two bytes"],
 )
-def test_records_whose_numbers_take_as_many_bytes_are_steady(
+def test_records_whose_numbers_take_as_many_bytes(
     first: int, timestamps: list[int], sizes: list[int], key_sizes: list[int | None]
 ) -> None:
     rng = random.Random(5)

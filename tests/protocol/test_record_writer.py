@@ -1,5 +1,5 @@
-"""The producer's encoder against three others: aiokafka's builder byte for byte, aiokafka's reader,
-and kio's.
+"""The producer's encoder agrees with three others: aiokafka's builder byte by byte, aiokafka's
+reader, and kio's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_the_bytes_are_those_of_aiokafka(builder_type: Any, records: list[Entry]
     theirs = bytearray(by_aiokafka(builder_type, records))
     theirs[12:16] = ours[
         12:16
-    ]  # the leader epoch, which aiokafka's two builders set to 0 and -1, and no broker looks at
+    ]  # the leader epoch, which aiokafka's builders set to 0 and -1, and brokers ignore
     assert ours == theirs
 
 
@@ -198,7 +198,7 @@ def test_size_is_an_upper_bound_and_exact_after_a_fold(
             writer.encode_pending()
             assert (
                 writer.size == len(writer.build()) - HEADER_SIZE <= before + 20
-            )  # timestamps far away take more than is assumed
+            )  # distant timestamps take more than is assumed
     assert writer.build() == whole
     assert writer.size == len(whole) - HEADER_SIZE
 

@@ -1,5 +1,5 @@
-"""SASL mechanisms, bytes in and bytes out: they agree with the RFCs, with each other, and refuse
-what they should.
+"""SASL mechanisms, bytes in and bytes out: they follow the RFCs, agree with each other, and refuse
+invalid messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCRAM = st.sampled_from(["SCRAM-SHA-256", "SCRAM-SHA-512"])
 
 
 def talk(client: ClientMechanism, server: ServerMechanism) -> None:
-    """Pass messages to and fro until the client is content."""
+    """Exchange messages until the client is authenticated."""
     message: bytes | None = client.first_message()
     for _ in range(5):
         assert message is not None
@@ -76,7 +76,7 @@ class TestScram:
         self, mechanism: str, password: str, other: str
     ) -> None:
         server = scram_server(mechanism, "user", password)
-        name, tried = ("user", other) if other != password else ("nobody", password)
+        name, tried = ("user", other) if other != password else ("mallory", password)
         with pytest.raises(AuthenticationError, match="invalid credentials"):
             talk(ScramClient(mechanism, name, tried, "client"), server)
         assert server.user is None
@@ -84,16 +84,16 @@ class TestScram:
     @pytest.mark.parametrize(
         ("challenge", "fault"),
         [
-            (b"", "makes no sense"),
-            (b"r=client+,s=AA==", "makes no sense"),
-            (b"e=other-error", r"makes no sense \(other-error\)"),
-            (b"\xff\xfe", "makes no sense"),
+            (b"", "is not valid"),
+            (b"r=client+,s=AA==", "is not valid"),
+            (b"e=other-error", r"is not valid \(other-error\)"),
+            (b"\xff\xfe", "is not valid"),
             (b"r=other,s=AA==,i=4096", "nonce"),
-            (b"r=client,s=AA==,i=4096", "nonce"),  # the broker has to add to it
+            (b"r=client,s=AA==,i=4096", "nonce"),  # the broker must extend it
             (b"r=client+,s=A,i=4096", "base64"),
             (b"r=client+,s=AA==,i=4095", "4095 iterations: must be 4096 to"),
             (b"r=client+,s=AA==,i=%d" % (MAX_ITERATIONS + 1), "iterations"),
-            (b"r=client+,s=AA==,i=99999999999", "makes no sense"),
+            (b"r=client+,s=AA==,i=99999999999", "is not valid"),
         ],
     )
     def test_a_first_message_of_the_broker_that_can_not_be(
@@ -110,7 +110,7 @@ class TestScram:
             (b"v=" + base64.b64encode(b"x" * 32), "does not know the password"),
             (b"v=", "does not know the password"),
             (b"v=!", "base64"),
-            (b"", "makes no sense"),
+            (b"", "is not valid"),
             (b"e=invalid-proof", r"\(invalid-proof\)"),
         ],
     )
@@ -212,7 +212,7 @@ class TestOAuthBearer:
             server.respond(b"\x01")
         with pytest.raises(
             AuthenticationError, match="invalid_token"
-        ):  # a broker that says yes after all is not believed
+        ):  # a broker that accepts after all is not trusted
             client.answer(b"")
 
     @pytest.mark.parametrize(

@@ -57,12 +57,12 @@ _MAX_FAULT_SECONDS = 2.0
 class FaultInjector:
     """Injects the faults of a scenario and repairs them."""
 
-    def __init__(self, run: RunContext, scenario: Scenario) -> None:
-        self._run = run
-        self._cluster = run.cluster
-        self._network = run.loop.network
+    def __init__(self, context: RunContext, scenario: Scenario) -> None:
+        self._context = context
+        self._cluster = context.cluster
+        self._network = context.loop.network
         self._scenario = scenario
-        self._rng = run.loop.random("faults")
+        self._rng = context.loop.random("faults")
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: set[int] = set()
         self._busy: set[int] = set()
@@ -74,11 +74,11 @@ class FaultInjector:
         moments = sorted(
             self._rng.uniform(0, scenario.fault_seconds) for _ in range(scenario.faults)
         )
-        begun = self._run.loop.time()
+        begun = self._context.loop.time()
         for moment in moments:
-            await asyncio.sleep(max(0.0, begun + moment - self._run.loop.time()))
+            await asyncio.sleep(max(0.0, begun + moment - self._context.loop.time()))
             kind = self._rng.choice(self._kinds())
-            task = self._run.loop.create_task(kind(), name=f"fault {kind.__name__.strip('_')}")
+            task = self._context.loop.create_task(kind(), name=f"fault {kind.__name__.strip('_')}")
             self._tasks.add(task)
         for task in self._tasks:
             await task
@@ -139,13 +139,13 @@ class FaultInjector:
         if scenario.nodes > 1:
             kinds += [self._move_leaders, self._move_leaders]
             if scenario.loses_responses:
-                kinds += [self._outage, self._pause_replication, self._lose_leader_behind]
+                kinds += [self._outage, self._pause_replication, self._elect_lagging_leader]
         if any(plan.may_be_fatal for plan in scenario.producers):
             kinds += [self._expire_transactions]
         return kinds
 
     def _note(self, text: str) -> None:
-        self._run.history.note(f"fault: {text}", "fault")
+        self._context.history.note(f"fault: {text}", "fault")
 
     def _duration(self) -> float:
         return self._rng.choice(
@@ -242,7 +242,7 @@ class FaultInjector:
         await self._stop("stops", self._cluster.stop_node)
 
     async def _kill_node(self, node: int | None = None) -> None:
-        self._run.history.leader_failed = True
+        self._context.history.leader_failed = True
         await self._stop("is killed", self._cluster.kill_node, node)
 
     async def _stop(
@@ -281,7 +281,7 @@ class FaultInjector:
         self._busy.update(self._cluster.node_ids)
         self._note("all nodes stop")
         self._stopped.update(self._cluster.node_ids)
-        self._run.history.leader_failed = True
+        self._context.history.leader_failed = True
         await self._cluster.stop_all()
         await asyncio.sleep(self._duration())
         for node in self._rng.sample(self._cluster.node_ids, len(self._cluster.node_ids)):
@@ -295,9 +295,8 @@ class FaultInjector:
         self._stopped.discard(node)
 
     async def _pause_replication(self) -> None:
-        self._run.history.leader_failed = (
-            True  # a new leader may lack what only the old one has acknowledged
-        )
+        # A new leader may lack records that only the old one has acknowledged.
+        self._context.history.leader_failed = True
         node = self._rng.choice(self._cluster.node_ids)
         self._note(f"node {node} falls behind the leaders")
         self._cluster.pause_replication(node)
@@ -318,10 +317,10 @@ class FaultInjector:
         self._busy.add(node)
         return node
 
-    async def _lose_leader_behind(self) -> None:
+    async def _elect_lagging_leader(self) -> None:
         """Make a node leader that lacks the latest records of the old leader."""
         node = self._rng.choice(self._cluster.node_ids)
-        self._run.history.leader_failed = True
+        self._context.history.leader_failed = True
         self._note(f"nodes other than {node} fall behind")
         others = [other for other in self._cluster.node_ids if other != node]
         for other in others:
@@ -437,8 +436,8 @@ class FaultInjector:
     async def _jump(self) -> None:
         seconds = self._rng.choice([0.05, 0.5, 5.0])
         self._note(f"the process is suspended for {seconds} s")
-        self._run.history.suspensions.append((self._run.loop.time(), seconds))
-        self._run.loop.jump(seconds)
+        self._context.history.suspensions.append((self._context.loop.time(), seconds))
+        self._context.loop.jump(seconds)
 
     # -- transactions ------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import pytest
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.partition_reader import PartitionReader
+from aioprod.errors import KafkaError
 from aioprod.net.brokers import Brokers
 from aioprod.producer import sequences
 from aioprod.producer.accumulator import RecordAccumulator
@@ -23,13 +24,14 @@ from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sequences import PartitionSequence
 from aioprod.producer.topic_gate import TopicGate
-from aioprod.producer.transactions.conversation import Conversation
+from aioprod.producer.transactions.coordinator_session import CoordinatorSession
 from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.producer.transactions.operations import Flush
 from aioprod.testing.broker.handlers import produce
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.producer_state import ProducerStates
 from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
+from aioprod.types import TopicPartition
 
 Patch = pytest.MonkeyPatch
 
@@ -81,9 +83,14 @@ def sequence_not_kept_on_retry(patch: Patch) -> None:
     original = ProduceResponseHandler.unanswered
 
     def unanswered(
-        self: ProduceResponseHandler, batch: ProducerBatch, now: float, *, new_leader: bool = False
+        self: ProduceResponseHandler,
+        batch: ProducerBatch,
+        now: float,
+        error: KafkaError | None,
+        *,
+        new_leader: bool = False,
     ) -> None:
-        original(self, batch, now, new_leader=new_leader)
+        original(self, batch, now, error, new_leader=new_leader)
         if batch.state is BatchState.PENDING and batch.identity is not None:
             sequence = self._accumulator.incomplete[batch].sequence
             base, sequence.next_sequence = (
@@ -111,7 +118,7 @@ def batch_completed_twice(patch: Patch) -> None:
         batch.in_flight = False
         return True
 
-    patch.setattr(ProduceResponseHandler, "_landed", landed)
+    patch.setattr(ProduceResponseHandler, "_attempt_ended", landed)
 
 
 @mutation("leak", "fault", found_by=1)
@@ -139,7 +146,7 @@ def waiter_not_woken(patch: Patch) -> None:
     patch.setattr(ProducerBatch, "_finish", finish)
 
 
-@mutation("nonmonotonic-send", found_by=26)
+@mutation("nonmonotonic-send", found_by=34)
 def retried_batches_queued_last(patch: Patch) -> None:
     patch.setattr(PartitionQueue, "put_back", lambda self, batch: self.batches.append(batch))
 
@@ -148,12 +155,17 @@ def retried_batches_queued_last(patch: Patch) -> None:
 def swapped_batches(patch: Patch) -> None:
     original = RecordAccumulator.drain
 
-    def drain(self: RecordAccumulator, node_id: int, now: float) -> list[ProducerBatch]:
+    def drain(
+        self: RecordAccumulator,
+        node_id: int,
+        now: float,
+        may_send: Callable[[TopicPartition], bool],
+    ) -> list[ProducerBatch]:
         for queue in self._schedule.due(node_id, now):
             batches = queue.batches
             if len(batches) > 2 and batches[0].identity is None and not batches[0].attempts:
                 batches[0], batches[1] = batches[1], batches[0]
-        return original(self, node_id, now)
+        return original(self, node_id, now, may_send)
 
     patch.setattr(RecordAccumulator, "drain", drain)
 
@@ -195,7 +207,7 @@ def lists_do_not_hold_their_topic(patch: Patch) -> None:
     )
 
 
-@mutation("fault", "nonmonotonic-send", "duplicate", found_by=26)
+@mutation("fault", "nonmonotonic-send", "duplicate", found_by=224)
 def new_epoch_before_old_batches_are_resolved(patch: Patch) -> None:
     original = PartitionSequence.may_send
 
@@ -276,11 +288,11 @@ def close_ignores_its_timeout(patch: Patch) -> None:
 
 @mutation("aborted-read", found_by=1)
 def abort_that_commits(patch: Patch) -> None:
-    original = Conversation.end
+    original = CoordinatorSession.end
     patch.setattr(
-        Conversation,
+        CoordinatorSession,
         "end",
-        lambda self, repetition, *, commit: original(self, repetition, commit=True),
+        lambda self, attempts, *, commit: original(self, attempts, commit=True),
     )
 
 
@@ -294,15 +306,15 @@ def commit_does_not_wait_for_the_records(patch: Patch) -> None:
 
 @mutation("torn-transaction", found_by=1)
 def commit_over_a_failed_record(patch: Patch) -> None:
-    patch.setattr(TransactionManager, "batch_failed", lambda self, tp, error: None)
+    patch.setattr(TransactionManager, "record_refused", lambda self, tp, error: None)
 
 
 @mutation("torn-transaction")
 def commit_returns_without_a_request(patch: Patch) -> None:
-    async def end(self: Conversation, repetition: Any, *, commit: bool) -> None:
+    async def end(self: CoordinatorSession, attempts: Any, *, commit: bool) -> None:
         self.perhaps_begun = False
 
-    patch.setattr(Conversation, "end", end)
+    patch.setattr(CoordinatorSession, "end", end)
 
 
 # -- readers ---------------------------------------------------------------------------------------
@@ -317,15 +329,16 @@ def read_committed_returns_aborted_records(patch: Patch) -> None:
 
 @mutation("poll-skip", found_by=3)
 def reader_skips_a_batch_after_an_error(patch: Patch) -> None:
-    original = PartitionReader._fetch
+    original = PartitionReader._attempt
 
-    async def fetch(self: PartitionReader) -> Any:
-        if self._retry._failures:
-            self._retry._failures = 0
+    async def attempt(self: PartitionReader) -> Any:
+        try:
+            return await original(self)
+        except KafkaError:
             self.position += 1
-        return await original(self)
+            raise
 
-    patch.setattr(PartitionReader, "_fetch", fetch)
+    patch.setattr(PartitionReader, "_attempt", attempt)
 
 
 # -- the broker ------------------------------------------------------------------------------------
@@ -364,7 +377,7 @@ def broker_returns_unreplicated_records(patch: Patch) -> None:
     patch.setattr(Partition, "high_watermark", property(lambda self: self.log.end_offset))
 
 
-@mutation("aborted-read", "lost-write", "torn-transaction", found_by=130)
+@mutation("aborted-read", "lost-write", "torn-transaction", found_by=27)
 def broker_does_not_fence(patch: Patch) -> None:
     original = TransactionCoordinator.init_producer_id
 

@@ -47,18 +47,18 @@ _FATAL = (FatalProducerError, TransactionStateError)
 class ProducerActor:
     """Runs a producer as its plan says."""
 
-    def __init__(self, run: RunContext, plan: ProducerPlan, partitions: int) -> None:
+    def __init__(self, context: RunContext, plan: ProducerPlan, partitions: int) -> None:
         self.plan = plan
-        self._run = run
-        self._history = run.history
-        self._rng = run.loop.random(plan.name)
+        self._context = context
+        self._history = context.history
+        self._rng = context.loop.random(plan.name)
         self._partitions = partitions
         self._delivery_limit = plan.settings["delivery_timeout_ms"] / 1000
         self._block_limit = plan.settings["max_block_ms"] / 1000
         self.producer = Producer(
-            run.bootstrap_servers,
-            rng=run.loop.random(f"{plan.name} client"),
-            clock=run.loop.wall_clock,
+            context.bootstrap_servers,
+            rng=context.loop.random(f"{plan.name} client"),
+            clock=context.loop.wall_clock,
             client_id=plan.name,
             **plan.settings,
         )
@@ -84,7 +84,7 @@ class ProducerActor:
         early_close = (
             None
             if self.plan.quits_after is None
-            else self._run.loop.create_task(self._close_after(self.plan.quits_after))
+            else self._context.loop.create_task(self._close_after(self.plan.quits_after))
         )
         await asyncio.sleep(self.plan.after)
         if await self._start():
@@ -188,13 +188,13 @@ class ProducerActor:
         return 4 * one_server / 1000 + identity
 
     def _is_open(self) -> bool:
-        return self.producer._core.started and not self._closing
+        return self.producer._core.runtime.started and not self._closing
 
     # -- sending -----------------------------------------------------------------------------------
 
     async def _send_from_tasks(self) -> None:
         tasks = [
-            self._run.loop.create_task(
+            self._context.loop.create_task(
                 self._send_some(number), name=f"{self.plan.name} sender {number}"
             )
             for number in range(self.plan.tasks)
@@ -202,7 +202,7 @@ class ProducerActor:
         await asyncio.gather(*tasks)
 
     async def _send_some(self, task: int) -> None:
-        rng = self._run.loop.random(f"{self.plan.name} {self._serial} {task}")
+        rng = self._context.loop.random(f"{self.plan.name} {self._serial} {task}")
         for _ in range(self.plan.records):
             if self._closing:
                 return
@@ -225,7 +225,7 @@ class ProducerActor:
 
     async def _send_as_crowd(self, rng: random.Random) -> None:
         """Send from many tasks at once with few keys: single records and lists."""
-        create, name = self._run.loop.create_task, f"{self.plan.name} crowd"
+        create, name = self._context.loop.create_task, f"{self.plan.name} crowd"
         remaining, tasks = self.plan.crowd, list[asyncio.Task[Any]]()
         while remaining > 0:
             size = rng.choice([1, 1, 1, 1, 5])
@@ -294,8 +294,8 @@ class ProducerActor:
 
         if not (may_cancel and self._draws_cancellation(rng)):
             return await begin()
-        task = self._run.loop.create_task(begin(), name=f"{self.plan.name} send")
-        alarm = self._run.loop.call_later(
+        task = self._context.loop.create_task(begin(), name=f"{self.plan.name} send")
+        alarm = self._context.loop.call_later(
             rng.choice([0.0, 1e-6, 2e-6, rng.uniform(0, 0.02)]), task.cancel
         )
         try:
@@ -334,10 +334,10 @@ class ProducerActor:
     def _watch(self, delivery: Delivery, rng: random.Random) -> None:
         """Await the delivery in a task, as applications do; cancel some of these tasks."""
         name = f"{self.plan.name} waits for a delivery"
-        waiter = self._run.loop.create_task(_wait_quietly(delivery), name=name)
+        waiter = self._context.loop.create_task(_wait_quietly(delivery), name=name)
         self._waiters.add(waiter)
         if self._draws_cancellation(rng):
-            self._run.loop.call_later(rng.uniform(0, 0.1), waiter.cancel)
+            self._context.loop.call_later(rng.uniform(0, 0.1), waiter.cancel)
 
     def _draws_cancellation(self, rng: random.Random) -> bool:
         return rng.random() < self.plan.cancel_share
@@ -438,7 +438,7 @@ class ProducerActor:
         cancel_after = None
         if may_cancel and self._draws_cancellation(self._rng):
             cancel_after = self._rng.choice([0.0, 1e-6, 3e-6, 1e-5, self._rng.uniform(0, limit)])
-        return await self._run.call(
+        return await self._context.call(
             self.plan.name, name, work, limit, cancel_after=cancel_after, must_succeed=must_succeed
         )
 
@@ -454,8 +454,8 @@ class ProducerActor:
                 f"{pool.reserved} bytes of memory are reserved, {pool.waiting} callers wait "
                 "for memory"
             )
-        if producer._intake.appender.waiting:
-            leftovers.append(f"{producer._intake.appender.waiting} calls wait at their partitions")
+        if producer._core.appender.waiting:
+            leftovers.append(f"{producer._core.appender.waiting} calls wait at their partitions")
         if producer._accumulator.incomplete:
             leftovers.append(f"{len(producer._accumulator.incomplete)} batches are not complete")
         if producer._sender.in_flight:

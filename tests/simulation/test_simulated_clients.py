@@ -17,7 +17,14 @@ import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from aioprod import BrokerConnectionError, DeliveryTimeoutError, Producer, TopicPartition
+from aioprod import (
+    Admin,
+    BrokerConnectionError,
+    Consumer,
+    DeliveryTimeoutError,
+    Producer,
+    TopicPartition,
+)
 from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import FetchSettings, PartitionReader
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
@@ -81,6 +88,20 @@ def test_a_producer_without_clock_and_rng_is_repeatable() -> None:
     first, again, other = [loop.run(_default_producer()) for loop in loops]
     assert first == again != other
     assert loops[0].digest() == loops[1].digest() != loops[2].digest()
+
+
+def test_default_client_ids_are_repeatable() -> None:
+    async def main() -> set[str | None]:
+        async with (
+            EmbeddedCluster() as cluster,
+            Producer(cluster.bootstrap_servers),
+            Consumer(bootstrap_servers=cluster.bootstrap_servers),
+            Admin(cluster.bootstrap_servers),
+        ):
+            return {request.client_id for request in cluster.requests}
+
+    ids = {"aioprod-producer-1", "aioprod-consumer-1", "aioprod-admin-1"}
+    assert run(main()) == run(main()) == ids
 
 
 async def _stop_and_start(cluster: EmbeddedCluster) -> None:

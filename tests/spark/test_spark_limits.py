@@ -28,7 +28,7 @@ from aioprod.errors import BrokerConnectionError
 from aioprod.protocol.messages.list_groups import ListGroupsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.spark import planning
-from aioprod.spark.coordination import Coordination, Retry, open_coordination
+from aioprod.spark.coordination import Coordination, open_coordination
 from aioprod.spark.exactly_once import (
     decision_log,
     decision_topic,
@@ -137,10 +137,11 @@ async def _open(it: Driver) -> None:
         pass
 
 
-async def _pause_until_hopeless(it: Driver) -> None:
-    retry = Retry(it.coordination)
-    while True:
-        await retry.pause(BrokerConnectionError("x"))
+async def _retry_until_hopeless(it: Driver) -> None:
+    async def attempt() -> None:
+        raise BrokerConnectionError("x")
+
+    await it.coordination.retry(attempt, "failing")
 
 
 async def _decide(it: Driver) -> None:
@@ -188,7 +189,7 @@ CALLS: dict[str, Row | str] = {
         lambda it: it.coordination.find_coordinators(["t"]), BLOCK_MS, ("limit_s",)
     ),
     "spark.coordination.together": "it waits for what it is given, which has limits of its own",
-    "spark.coordination.Retry.pause": Row(_pause_until_hopeless, BLOCK_MS, ("limit",)),
+    "spark.coordination.Coordination.retry": Row(_retry_until_hopeless, BLOCK_MS, ("limit_s",)),
     "spark.coordination.open_coordination": Row(_open, BLOCK_MS, ("max_block_ms",)),
     "spark.exactly_once.decision_log.read_decided": Row(
         lambda it: decision_log.read_decided(it.coordination, SINK, stable=True),

@@ -1,4 +1,4 @@
-"""PySpark's versions: what older ones give a stream writer, and (with -m judges) every way to read
+"""PySpark's versions: what older ones give a stream writer, and (with -m interop) every way to read
 and write on each of them.
 """
 
@@ -113,7 +113,7 @@ def run_every_way(python: Path, *arguments: str) -> dict[str, Any]:
     return figures
 
 
-@pytest.mark.judges
+@pytest.mark.interop
 @pytest.mark.timeout(INSTALL_TIMEOUT_S + RUN_TIMEOUT_S)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_way_works_on_each_version(tmp_path: Path, version: str) -> None:
@@ -130,7 +130,7 @@ def test_every_way_works_on_each_version(tmp_path: Path, version: str) -> None:
     assert figures["same"] and figures["copied"] == (60_000 if limits else 30_000)
 
 
-@pytest.mark.judges
+@pytest.mark.interop
 @pytest.mark.timeout(INSTALL_TIMEOUT_S + RUN_TIMEOUT_S)
 def test_every_way_works_through_spark_connect(tmp_path: Path) -> None:
     figures = run_every_way(installed(tmp_path / "venv", VERSIONS[-1], connect=True), "remote")

@@ -1,6 +1,4 @@
-"""Brokers that work, and behave badly from a moment on; and how long a call takes then, in virtual
-time.
-"""
+"""Brokers that work at first and then misbehave, and the virtual time that a call takes then."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ SILENT, MUTE, BABBLING, HALF, THROTTLING = (
 )
 KINDS = (SILENT, MUTE, BABBLING, HALF, THROTTLING)
 MAX_THROTTLE_MS = 2**31 - 1
-# For cleaning up behind a limit, and for the network.
+# For cleaning up after a limit, and for the network.
 GRACE_S = 1.5
 HOPELESS_S = 3_600
 
@@ -41,11 +39,10 @@ ORDERS = "orders"
 
 
 def go_bad(cluster: EmbeddedCluster, kind: str, rng: random.Random) -> None:
-    """From now on all nodes behave in one of these ways.
+    """Make all nodes behave in one of these ways from now on.
 
-    SILENT answers ApiVersions, and nothing else; MUTE not even that. BABBLING gives bytes of all
-    kinds, HALF the first half of each answer.
-    THROTTLING answers everything, and asks for a pause of 24 days each time.
+    SILENT answers only ApiVersions; MUTE not even that. BABBLING sends random bytes, HALF the first
+    half of each response. THROTTLING answers everything, with a throttle time of 24 days.
     """
     if kind == THROTTLING:
         for api_key in HANDLERS:
@@ -75,8 +72,8 @@ def go_bad(cluster: EmbeddedCluster, kind: str, rng: random.Random) -> None:
 def coordinate(
     cluster: EmbeddedCluster, reply: Callable[[], ConsumerGroupHeartbeatResponse]
 ) -> list[float]:
-    """Answer ConsumerGroupHeartbeat (KIP-848), which the embedded broker does not have, with
-    ``reply()``; gets the time of each.
+    """Answer ConsumerGroupHeartbeat (KIP-848), which the embedded broker does not support, with
+    ``reply()``. Return the list to which the time of each is added.
     """
     api_key, heartbeats = int(ConsumerGroupHeartbeatRequest.API_KEY), list[float]()
     known = ApiVersion(api_key, 0, 1)
@@ -116,11 +113,11 @@ class Row:
     """A public coroutine and its limit.
 
     Attributes:
-        call: begins it.
+        call: starts it.
         limit_ms: when it has to be over.
-        names: what its docstring says of the limit.
-        prepare: what is done while the brokers are still well.
-        ready: whether the client is started while the brokers are still well.
+        names: what its docstring says about the limit.
+        prepare: runs while the brokers still work.
+        ready: whether the client is started while the brokers still work.
     """
 
     call: Callable[[Any], Awaitable[Any]]
@@ -132,8 +129,8 @@ class Row:
 
 @dataclass(slots=True)
 class Taken:
-    """What became of a call: how many virtual seconds it took, its error, and how many connections
-    were made meanwhile.
+    """The result of a call: the virtual seconds it took, its error, and how many connections were
+    made meanwhile.
     """
 
     seconds: float = 0.0
@@ -150,7 +147,7 @@ class _Loop(SimulatedLoop):
 
 
 def time_of(row: Row, kind: str, make: Callable[[EmbeddedCluster], Any], seed: int = 1) -> Taken:
-    """Make a client, have the brokers go bad, and take the time of the call."""
+    """Make a client, make the brokers misbehave, and measure the time of the call."""
     loop = _Loop(seed, time_limit_seconds=2 * HOPELESS_S)
     taken = Taken()
 
@@ -179,5 +176,5 @@ def time_of(row: Row, kind: str, make: Callable[[EmbeddedCluster], Any], seed: i
 async def _abandon(client: Any) -> None:
     try:
         await client.close(timeout_ms=0)
-    except TypeError:  # it has no limit to give
+    except TypeError:  # it has no limit
         await client.close()

@@ -1,4 +1,4 @@
-"""The same request to the embedded and to a real broker, and the answers compared field by
+"""Sends the same request to the embedded and to a real broker, and compares the responses field by
 field.
 """
 
@@ -17,12 +17,12 @@ from tests.testing.raw_client import RawClient
 ResponseT = TypeVar("ResponseT", bound=Message)
 _SETTLE_SECONDS = 10.0
 
-# What may differ, by the name of the field: how the answers are made alike before they are
+# Fields that may differ, and how their values are normalized before they are
 # compared.
 MAY_DIFFER: dict[str, Callable[[Any], Any]] = {
-    "error_message": lambda text: None,  # our own words
+    "error_message": lambda text: None,  # texts differ
     "batch_index_error_message": lambda text: None,
-    "documentation": lambda text: None,  # settings are not explained
+    "documentation": lambda text: None,  # settings are not documented
     "throttle_time_ms": lambda number: None,
     "topic_id": lambda identifier: identifier == uuid.UUID(int=0),  # random
     "producer_id": lambda number: number >= 0,
@@ -35,7 +35,7 @@ MAY_DIFFER: dict[str, Callable[[Any], Any]] = {
     "last_timestamp": lambda number: number >= 0,
     "transaction_start_time_ms": lambda number: number >= 0,
 }
-# Lists whose order Kafka leaves open.
+# Lists whose order Kafka does not define.
 UNORDERED = {
     *(
         "brokers",
@@ -54,7 +54,7 @@ UNORDERED = {
 
 
 def comparable(value: Any) -> Any:
-    """A message as plain dictionaries and lists, without what may differ."""
+    """Return a message as plain dictionaries and lists, without what may differ."""
     if isinstance(value, list):
         return [comparable(item) for item in value]
     if not dataclasses.is_dataclass(value):
@@ -78,7 +78,7 @@ class BothBrokers:
     """A connection to each of two brokers.
 
     Attributes:
-        adapt: changes what is compared, where a field's name does not tell whether it may differ.
+        adapt: changes what is compared, if a field's name does not tell whether it may differ.
     """
 
     def __init__(self, real: str, embedded: str) -> None:
@@ -103,10 +103,10 @@ class BothBrokers:
     async def ask(
         self, request: Request[ResponseT], version: int | None = None, *, settles: bool = False
     ) -> ResponseT:
-        """Send to both, compare, and return the embedded broker's answer.
+        """Send to both, compare, and return the embedded broker's response.
 
-        What ``settles`` is asked of the real broker again until it is the same: it takes a moment
-        until each part of it knows of a change.
+        With ``settles``, repeat the request to the real broker until the responses agree: its parts
+        learn of a change at different times.
         """
         version = type(request).MAX_VERSION if version is None else version
         answer = await self.embedded.call(request, version)
@@ -120,6 +120,6 @@ class BothBrokers:
         return answer
 
     async def ask_all_versions(self, request: Request[Any], *, settles: bool = False) -> None:
-        """The same in every version that the request has."""
+        """Send and compare all versions of the request."""
         for version in range(type(request).MIN_VERSION, type(request).MAX_VERSION + 1):
             await self.ask(request, version, settles=settles)

@@ -1,4 +1,4 @@
-"""A producer that no test waits for longer than it wants to."""
+"""A producer whose start and close have a time limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioprod import Producer
 
 @asynccontextmanager
 async def running(producer: Producer, limit_seconds: float) -> AsyncIterator[Producer]:
-    """Start and close a producer, all within the limit; after a failure it is closed at once."""
+    """Start and close a producer, all within the limit. Close it at once after a failure."""
     try:
         async with asyncio.timeout(limit_seconds):
             await producer.start()

@@ -11,7 +11,7 @@ def python_blocks(text: str) -> list[str]:
 
 
 def run_block(page: str, text: str, containing: str, bootstrap_servers: str = "") -> dict[str, Any]:
-    """Run the one block of a page's text that contains a text, with another broker's address."""
+    """Run the block of a page that contains a text, with another broker's address."""
     (source,) = [block for block in python_blocks(text) if containing in block]
     namespace: dict[str, Any] = {"__name__": page}
     source = source.replace("localhost:9092", bootstrap_servers)
@@ -20,6 +20,6 @@ def run_block(page: str, text: str, containing: str, bootstrap_servers: str = ""
 
 
 def table_rows(text: str) -> list[list[str]]:
-    """The cells of all rows of tables, heads and rules included."""
+    """Return the cells of all rows of all tables, including heads and rules."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]

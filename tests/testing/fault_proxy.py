@@ -1,7 +1,7 @@
-"""A TCP proxy that does harm between a client and a real broker: cuts connections, loses answers,
-stalls, delivers byte by byte.
+"""A TCP proxy that injects faults between a client and a real broker: it cuts connections, drops
+responses, stalls, and delivers byte by byte.
 
-It changes no byte, so the broker must send clients to the proxy's port itself:
+It changes no bytes, so the broker must send clients to the proxy's port:
 ``Listener(advertised_port=...)``.
 """
 
@@ -20,9 +20,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class CutRequest:
-    """Only the first ``after`` bytes of the request reach the broker, then the connection is
-    cut.
-    """
+    """Pass only the first ``after`` bytes of the request to the broker, then cut the connection."""
 
     after: int
     reset: bool = False
@@ -30,8 +28,8 @@ class CutRequest:
 
 @dataclass(frozen=True, slots=True)
 class CutAnswer:
-    """The broker has done what was asked; only the first ``after`` bytes of its answer come back,
-    never all, then the connection is cut.
+    """Let the broker handle the request, pass only the first ``after`` bytes of the response, never
+    all, then cut the connection.
     """
 
     after: int = 0
@@ -40,33 +38,31 @@ class CutAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """The request, and what comes behind it, reaches the broker so much later; also when the client
-    has given up meanwhile.
-    """
+    """Delay the request and those after it, even if the client has given up meanwhile."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The request, and what comes behind it, reaches the broker once ``until`` is set."""
+    """Delay the request and those after it until ``until`` is set."""
 
     until: asyncio.Event
 
 
 @dataclass(frozen=True, slots=True)
 class SingleBytes:
-    """Request and answer arrive byte by byte."""
+    """Deliver the request and the response byte by byte."""
 
 
 Fault = CutRequest | CutAnswer | Stall | Hold | SingleBytes
 Plan = Callable[[int, int], Fault | None]
-"""What happens to a request, by its API key and its size in bytes."""
+"""Chooses the fault of a request by its API key and its size in bytes."""
 
 
 class RandomFaults:
-    """A plan by chance, from a seed; ``probability`` is that of any fault, ``longest_stall_s``
-    bounds each stall.
+    """Random faults from a seed. ``probability`` is that of any fault; ``longest_stall_s`` limits
+    each stall.
     """
 
     def __init__(self, seed: int, probability: float, longest_stall_s: float) -> None:
@@ -78,7 +74,7 @@ class RandomFaults:
         rng = self._rng
         if rng.random() >= self._probability:
             return None
-        # Lost acknowledgements are what the sequence numbers are for: more of these.
+        # Sequence numbers protect against lost acknowledgments, so these are frequent.
         match rng.choice(("request", "answer", "answer", "stall", "bytes")):
             case "request":
                 return CutRequest(rng.randrange(size), reset=rng.random() < 0.5)
@@ -91,13 +87,13 @@ class RandomFaults:
 
 
 class FaultProxy:
-    """Listens on ``listening``, a bound socket that stays open, and passes on to ``target``
+    """Listens on ``listening``, a bound socket that stays open, and forwards to ``target``
     ("host:port").
 
     Attributes:
-        plan: asked for every request; None lets everything pass.
-        done: how often each kind of fault was done, by kind and API key.
-        passed: requests that reached the broker whole, by API key.
+        plan: called for every request; None passes it on.
+        done: the number of faults, by kind and API key.
+        passed: the number of requests that reached the broker completely, by API key.
     """
 
     def __init__(self, listening: socket.socket, target: str, plan: Plan | None = None) -> None:
@@ -111,7 +107,7 @@ class FaultProxy:
         self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def count(self, kind: type[Fault]) -> int:
-        """How often this kind of fault was done, whatever the API."""
+        """Return the number of faults of this kind, for all APIs."""
         return sum(times for (done, _), times in self.done.items() if done is kind)
 
     async def __aenter__(self) -> Self:
@@ -156,7 +152,7 @@ class FaultProxy:
         except (OSError, asyncio.IncompleteReadError, _Cut):
             pass
         finally:
-            # First, for the proxy may be closing, and cancel this a second time.
+            # First, because the proxy may be closing and cancel this a second time.
             writer.close()
             to_broker.close()
             for each in both:
@@ -167,11 +163,11 @@ class FaultProxy:
 
 
 class _Cut(Exception):
-    """Both connections are to end now."""
+    """Both connections must end now."""
 
 
 class _Way:
-    """One client's connection and its own to the broker."""
+    """A client's connection and the proxy's connection to the broker."""
 
     def __init__(
         self,
@@ -225,7 +221,7 @@ class _Way:
         self._proxy.done[type(fault), api_key] += 1
         if fault.reset:
             for end in (self._to_client, self._to_broker):
-                # What the other side has not read yet is lost for it.
+                # The other side loses what it has not read yet.
                 end.get_extra_info("socket").setsockopt(
                     socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
                 )
@@ -233,7 +229,7 @@ class _Way:
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:
-    """The next request or answer, with the four bytes of its length."""
+    """Read the next request or response, with the four bytes of its size."""
     size = await reader.readexactly(4)
     return size + await reader.readexactly(int.from_bytes(size, "big"))
 
@@ -243,4 +239,4 @@ async def _write(writer: asyncio.StreamWriter, data: bytes, *, singly: bool = Fa
         writer.write(part)
         await writer.drain()
         if singly:
-            await asyncio.sleep(0)  # the reader on this loop sees each for itself
+            await asyncio.sleep(0)  # a reader on this loop gets each byte separately

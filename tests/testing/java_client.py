@@ -1,5 +1,5 @@
-"""Java's own Kafka client, of the version of our real broker, driven from Python through Py4J
-(which comes with PySpark).
+"""Java's Kafka client, in the version of the real broker, controlled from Python by Py4J (part of
+PySpark).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class JavaClients:
         self._jvm = gateway.jvm
 
     def producer(self, **settings: str) -> Any:
-        """A KafkaProducer of bytes; underscores stand for dots."""
+        """Make a KafkaProducer of bytes; underscores in names of settings stand for dots."""
         serializer = f"{_SERIALIZATION}.ByteArraySerializer"
         return self._jvm.org.apache.kafka.clients.producer.KafkaProducer(
             self.properties(
@@ -36,7 +36,7 @@ class JavaClients:
         )
 
     def consumer(self, **settings: str) -> Any:
-        """A KafkaConsumer of bytes."""
+        """Make a KafkaConsumer of bytes."""
         deserializer = f"{_SERIALIZATION}.ByteArrayDeserializer"
         return self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
             self.properties(
@@ -45,17 +45,17 @@ class JavaClients:
         )
 
     def admin(self, **settings: str) -> Any:
-        """An Admin."""
+        """Make an Admin."""
         return self._jvm.org.apache.kafka.clients.admin.Admin.create(self.properties(settings))
 
     @property
     def jvm(self) -> Any:
-        """All of Java."""
+        """Py4J's view of the JVM."""
         return self._jvm
 
     def records_before(self, offset: int) -> Any:
-        """A RecordsToDelete. Its maker has the same name as a getter, and Py4J finds the getter
-        only.
+        """Make a RecordsToDelete. Its factory has the same name as a getter, and Py4J finds only
+        the getter.
         """
         long = self._gateway.new_array(self._jvm.java.lang.Class, 1)
         long[0] = self._jvm.java.lang.Long.TYPE
@@ -65,24 +65,24 @@ class JavaClients:
         return made.getMethod("beforeOffset", long).invoke(None, arguments)
 
     def properties(self, settings: Mapping[str, str]) -> Any:
-        """A java.util.Properties."""
+        """Make a java.util.Properties."""
         properties = self._jvm.java.util.Properties()
         for name, value in settings.items():
             properties.put(name.replace("_", "."), value)
         return properties
 
     def record(self, topic: str, partition: int, value: bytes) -> Any:
-        """A ProducerRecord."""
+        """Make a ProducerRecord."""
         return self._jvm.org.apache.kafka.clients.producer.ProducerRecord(
             topic, partition, None, value
         )
 
     def partition(self, topic: str, partition: int) -> Any:
-        """A TopicPartition."""
+        """Make a TopicPartition."""
         return self._jvm.org.apache.kafka.common.TopicPartition(topic, partition)
 
     def offsets(self, topic: str, partition: int, offset: int) -> Any:
-        """A map of one TopicPartition to an OffsetAndMetadata."""
+        """Make a map from one TopicPartition to an OffsetAndMetadata."""
         found = self._jvm.java.util.HashMap()
         found.put(
             self.partition(topic, partition),
@@ -91,20 +91,22 @@ class JavaClients:
         return found
 
     def group(self, group_id: str, generation_id: int = -1, member_id: str = "") -> Any:
-        """A ConsumerGroupMetadata."""
-        nobody = self._jvm.java.util.Optional.empty()
+        """Make a ConsumerGroupMetadata."""
+        no_instance_id = self._jvm.java.util.Optional.empty()
         return self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(
-            group_id, generation_id, member_id, nobody
+            group_id, generation_id, member_id, no_instance_id
         )
 
     def seconds(self, count: int) -> Any:
-        """A Duration."""
+        """Make a Duration."""
         return self._jvm.java.time.Duration.ofSeconds(count)
 
     def read(
         self, consumer: Any, topic: str, partitions: int, count: int, polls: int = 100
     ) -> list[bytes]:
-        """Read ``count`` values from the start of all partitions, and look whether more come."""
+        """Read ``count`` values from the start of all partitions, and check whether there are
+        more.
+        """
         places = self._jvm.java.util.ArrayList()
         for index in range(partitions):
             places.add(self.partition(topic, index))
@@ -125,9 +127,7 @@ class JavaClients:
 
 @contextmanager
 def java_clients() -> Iterator[JavaClients]:
-    """Run Java until the block ends. Raises SetupError where there is no Java or the jars can't be
-    had.
-    """
+    """Run Java until the block ends. Raise SetupError if Java or the jars are not available."""
     jars = os.pathsep.join(str(jar) for jar in kafka_jars())
     options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     port, process = py4j.java_gateway.launch_gateway(

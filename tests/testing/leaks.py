@@ -1,4 +1,4 @@
-"""What of an error can be printed or recorded: where a secret could show."""
+"""What of an error can be printed or logged, and so could reveal a secret."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def everything_logged() -> Iterator[io.StringIO]:
-    """What all loggers write at their most talkative, tracebacks included."""
+    """Return what all loggers write at level DEBUG, including tracebacks."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     root = logging.getLogger()
@@ -26,11 +26,12 @@ def everything_logged() -> Iterator[io.StringIO]:
 
 
 def whole_text(error: BaseException, own_files: Collection[str]) -> str:
-    """An error, its causes and contexts, with the local variables of all frames.
+    """Return an error, its causes and contexts, with the local variables of all frames.
 
     Args:
-        error: as it was caught.
-        own_files: whose frames are left out, such as the test's: its callers hold the secret.
+        error: the error that was caught.
+        own_files: files whose frames are left out, such as the test's, because its callers know the
+            secret.
     """
     parts = []
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Requests of administrators for tests with the raw client: each with as much in it as its version
+"""Administrative requests for tests with the raw client, each with as many fields as its version
 has.
 """
 
@@ -65,8 +65,8 @@ TOPIC, BROKER = 2, 4
 
 
 def admin_requests() -> dict[ApiKey, Request[Any]]:
-    """One request of each API, which all versions can carry and which touches topic "t" and
-    something unknown, as far as the API has topics.
+    """Return one request of each API that all versions can encode. It names topic "t" and unknown
+    things, if the API has topics.
     """
     changed = [Replaced("retention.ms", "5"), Replaced("cleanup.policy", "compact")]
     return {

@@ -1,5 +1,5 @@
-"""A client for tests of the broker: one message out, one message in, nothing clever. Batches are
-built by aiokafka, so that they are not our own.
+"""A simple client for tests of the broker: one message out, one message in. aiokafka builds the
+batches, so that they don't come from the code under test.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class RawClient:
             pass
 
     async def call(self, request: Request[ResponseT], version: int) -> ResponseT:
-        """Send and receive."""
+        """Send a request and return the response."""
         correlation_id = self.send(request, version)
         answered, response = await self.receive(type(request), version)
         assert answered == correlation_id
         return response
 
     def send(self, request: Request[Any], version: int) -> int:
-        """Send only; return the correlation id."""
+        """Send a request and return its correlation id."""
         self._next_id += 1
         self.writer.write(encode_request(request, version, self._next_id, CLIENT_ID))
         return self._next_id
@@ -69,19 +69,21 @@ class RawClient:
     async def receive(
         self, request_type: type[Request[ResponseT]], version: int
     ) -> tuple[int, ResponseT]:
-        """Receive the next answer."""
+        """Receive the next response."""
         return decode_response(request_type, version, await self.receive_frame())
 
     async def receive_frame(self) -> bytes:
-        """Receive the next answer undecoded; IncompleteReadError where the connection was closed
-        instead.
+        """Receive the next response without decoding it. Raise IncompleteReadError if the
+        connection was closed.
         """
         async with asyncio.timeout(LIMIT_SECONDS):
             size = int.from_bytes(await self.reader.readexactly(4), "big")
             return await self.reader.readexactly(size)
 
     async def is_closed(self) -> bool:
-        """Wait for the broker to close the connection; False where it sends something instead."""
+        """Wait for the broker to close the connection. Return False if it sends something
+        instead.
+        """
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
                 return await self.reader.read(1) == b""
@@ -97,7 +99,7 @@ class RawClient:
         acks: int = -1,
         version: int = 9,
     ) -> PartitionProduceResponse:
-        """Produce one batch to one partition and return that partition's answer."""
+        """Produce one batch to one partition and return that partition's response."""
         response = await self.call(
             produce_request(topic, batch, partition=partition, acks=acks), version
         )
@@ -105,7 +107,7 @@ class RawClient:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that no event tells."""
+    """Wait for a condition for which there is no event."""
     async with asyncio.timeout(LIMIT_SECONDS):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -132,7 +134,7 @@ def make_batch(
 def produce_request(
     topic: str, batch: bytes | None, *, partition: int = 0, acks: int = -1
 ) -> ProduceRequest:
-    """A request of one batch."""
+    """Make a request with one batch."""
     data = TopicProduceData(
         name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)]
     )
@@ -147,7 +149,7 @@ def fetch_request(
     max_bytes: int = 1 << 20,
     partition_max_bytes: int = 1 << 20,
 ) -> FetchRequest:
-    """A request for partitions 0, 1, ... from these offsets on."""
+    """Make a request for partitions 0, 1, ... from these offsets on."""
     partitions = [
         FetchPartition(
             partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes

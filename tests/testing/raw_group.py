@@ -1,4 +1,4 @@
-"""Members of a consumer group for tests, one request per call. Answers are plain values, so that
+"""Members of a consumer group for tests, one request per call. Results are plain values, so that
 those of two brokers can be compared.
 """
 
@@ -38,7 +38,7 @@ from tests.testing.raw_transactions import ask_until, name
 ResponseT = TypeVar("ResponseT", bound=Message)
 T = TypeVar("T")
 Protocols = Sequence[tuple[str, bytes]]
-_RANDOM_PART = len("-") + 36  # of a member id
+_RANDOM_PART = len("-") + 36  # the random part of a member id
 _UNREADY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -47,13 +47,13 @@ _UNREADY = (
 
 
 def subscription(*topics: str) -> bytes:
-    """The metadata of a consumer that reads these topics."""
+    """Encode a subscription to these topics."""
     names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 
 
 def assignment(topic: str, *partitions: int) -> bytes:
-    """The bytes that give a consumer these partitions."""
+    """Encode an assignment of these partitions."""
     return (
         struct.pack(">hih", 0, 1, len(topic))
         + topic.encode()
@@ -62,9 +62,7 @@ def assignment(topic: str, *partitions: int) -> bytes:
 
 
 def group_requests(version: int) -> dict[ApiKey, Request[Any]]:
-    """A request of each API for members of groups, and for those who look after them; there is no
-    such group yet.
-    """
+    """Return a request of each group API, for a group that does not exist yet."""
     one, leaving = (
         JoinGroupRequestProtocol("range", b""),
         MemberIdentity("m", "i" if version >= 3 else None),
@@ -92,10 +90,10 @@ def group_requests(version: int) -> dict[ApiKey, Request[Any]]:
 
 
 class Scene:
-    """A group of a broker at ``address``, and those who talk about it.
+    """A group at a broker at ``address``, and its clients.
 
-    Member ids are told by labels: what Kafka puts before the random part (group.instance.id or
-    client.id), and a number in the order in which ids of this beginning come up.
+    Labels replace member ids: what Kafka puts before the random part (group.instance.id or
+    client.id), and a number in the order in which ids with this beginning appear.
     """
 
     def __init__(self, address: str, group_id: str, topic: str, stack: AsyncExitStack) -> None:
@@ -107,13 +105,13 @@ class Scene:
         self.client: RawClient
 
     async def member(self, **settings: Any) -> RawMember:
-        """Somebody with a connection of his own, who has not joined yet."""
+        """Make a client with its own connection, which has not joined yet."""
         return RawMember(
             self, await self._stack.enter_async_context(RawClient(self.address)), **settings
         )
 
     def label(self, member_id: str) -> str:
-        """A name for a member id that is the same in each run."""
+        """Return a name for a member id that is the same in each run."""
         if member_id not in self._labels:
             beginning = member_id[:-_RANDOM_PART]
             count = sum(known[:-_RANDOM_PART] == beginning for known in self._labels)
@@ -122,7 +120,7 @@ class Scene:
 
     @property
     def shares(self) -> dict[str, bytes]:
-        """An assignment for each member that came up so far, which tells its label."""
+        """Return an assignment for each member so far that contains its label."""
         return {
             member_id: f"for {label}".encode()
             for member_id, label in self._labels.items()
@@ -130,7 +128,7 @@ class Scene:
         }
 
     async def ready(self) -> None:
-        """Wait for the coordinator: a real broker makes its own topics first."""
+        """Wait for the coordinator: a real broker creates its internal topics first."""
         asked = FindCoordinatorRequest(key=self.group_id)
         await ask_until(
             lambda answer: answer.error_code not in _UNREADY, lambda: self.client.call(asked, 2)
@@ -141,12 +139,14 @@ class Scene:
         )
 
     async def stable(self, *members: RawMember) -> None:
-        """Have members join at once, and the leader give ``assignment {n}`` to the n-th of them."""
+        """Let members join at the same time, and let the leader assign ``assignment {n}`` to the
+        n-th.
+        """
         await asyncio.gather(*(member.join_twice() for member in members))
         await self.synced(*members)
 
     async def synced(self, *members: RawMember) -> None:
-        """Have members that have joined get their assignments."""
+        """Give members that have joined their assignments."""
         shares = {
             member.member_id: b"assignment %d" % number for number, member in enumerate(members)
         }
@@ -160,7 +160,7 @@ class Scene:
     async def describe(
         self, *, version: int = 6, group_id: str | None = None, operations: bool = False
     ) -> list[tuple[object, ...]]:
-        """DescribeGroups: everything, and each member."""
+        """Send DescribeGroups; return everything, and each member."""
         asked = DescribeGroupsRequest([self.group_id if group_id is None else group_id], operations)
         return self._described((await self.client.call(asked, version)).groups[0])
 
@@ -192,7 +192,7 @@ class Scene:
         return [first, *sorted(members, key=repr)]
 
     async def state(self) -> tuple[object, int]:
-        """DescribeGroups: the state, and how many members there are."""
+        """Send DescribeGroups; return the state and the number of members."""
         found = await self.describe()
         return found[0][2], len(found) - 1
 
@@ -203,7 +203,7 @@ class Scene:
     async def listed(
         self, *, version: int = 5, states: Sequence[str] = (), types: Sequence[str] = ()
     ) -> list[tuple[str, ...]]:
-        """ListGroups: what is said about this group."""
+        """Send ListGroups; return the entry of this group."""
         answer = await self.client.call(ListGroupsRequest(list(states), list(types)), version)
         assert not answer.error_code
         return [
@@ -213,16 +213,16 @@ class Scene:
         ]
 
     async def delete(self, *group_ids: str, version: int = 2) -> list[str]:
-        """DeleteGroups: this group or others."""
+        """Send DeleteGroups for this group or others."""
         wanted = list(group_ids) or [self.group_id]
         answer = await self.client.call(DeleteGroupsRequest(wanted), version)
         found = {each.group_id: name(each.error_code) for each in answer.results}
-        return [found[group_id] for group_id in wanted]  # brokers list them in any order
+        return [found[group_id] for group_id in wanted]  # the order is arbitrary
 
     async def delete_offsets(
         self, *places: tuple[str, int], group_id: str | None = None
     ) -> list[str]:
-        """OffsetDelete: the error of the whole, and of each partition."""
+        """Send OffsetDelete; return the error of the request and of each partition."""
         topics = [
             OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index)])
             for topic, index in places
@@ -235,13 +235,14 @@ class Scene:
             for topic in answer.topics
             for each in topic.partitions
         }
+        # Failed ones are first.
         return [
             name(answer.error_code),
             *(found.get(place, "nothing") for place in places),
-        ]  # brokers list failed ones first
+        ]
 
     async def offsets(self) -> list[tuple[int, int]]:
-        """OffsetFetch: all partitions with their offsets."""
+        """Send OffsetFetch; return all partitions and their offsets."""
         found = (
             await self.client.call(
                 OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.group_id)]), 8
@@ -261,7 +262,9 @@ class Scene:
         group_id: str | None = None,
         client: RawClient | None = None,
     ) -> list[object]:
-        """LeaveGroup for member ids and instances: the error of the whole, and each member."""
+        """Send LeaveGroup for member ids and instances; return the error of the request, and each
+        member.
+        """
         identities = [MemberIdentity(*each) for each in members]
         group_id = self.group_id if group_id is None else group_id
         asked = (
@@ -280,8 +283,8 @@ class Scene:
 
 
 class RawMember:
-    """What a member says, by hand. ``member_id``, ``generation_id`` and ``is_leader`` follow the
-    answers, but may be set.
+    """A member whose requests are sent by hand. ``member_id``, ``generation_id`` and ``is_leader``
+    follow the responses, but can be set.
     """
 
     def __init__(
@@ -317,8 +320,8 @@ class RawMember:
         return await self.client.call(request, version)
 
     async def join(self, *, version: int = 9) -> tuple[object, ...]:
-        """JoinGroup: error, generation, protocol type and name, leader, whether to skip the
-        assignment, own id, members.
+        """Send JoinGroup; return error, generation, protocol type and name, leader, whether to skip
+        the assignment, own id, members.
         """
         asked = JoinGroupRequest(
             self.scene.group_id,
@@ -349,7 +352,7 @@ class RawMember:
         return name(answer.error_code), *about, own, members
 
     async def join_twice(self) -> tuple[object, ...]:
-        """JoinGroup, and again with the id that the first answer gave."""
+        """Send JoinGroup, and again with the id from the first response."""
         answer = await self.join()
         return await self.join() if answer[0] == "MEMBER_ID_REQUIRED" else answer
 
@@ -360,7 +363,7 @@ class RawMember:
         version: int = 5,
         protocol: tuple[str | None, str | None] | None = None,
     ) -> tuple[object, ...]:
-        """SyncGroup: error, protocol type and name, assignment."""
+        """Send SyncGroup; return error, protocol type and name, assignment."""
         names = protocol or (
             (self.protocol_type, self.protocols[0][0]) if version >= 5 else (None, None)
         )
@@ -378,7 +381,7 @@ class RawMember:
         )
 
     async def heartbeat(self, *, version: int = 4) -> str:
-        """Heartbeat."""
+        """Send Heartbeat."""
         instance_id = self.instance_id if version >= 3 else None
         asked = HeartbeatRequest(
             self.scene.group_id, self.generation_id, self.member_id, instance_id
@@ -386,16 +389,16 @@ class RawMember:
         return name((await self._call(asked, version)).error_code)
 
     async def until_rebalance(self) -> str:
-        """Heartbeat, until it says that the group rebalances."""
+        """Send Heartbeat until the group rebalances."""
         return await ask_until(lambda found: found != "NONE", self.heartbeat)
 
     async def leave(self, *, version: int = 5) -> list[object]:
-        """LeaveGroup."""
+        """Send LeaveGroup."""
         identity = (self.member_id, self.instance_id if version >= 3 else None)
         return await self.scene.remove(identity, version=version, client=self.client)
 
     async def commit(self, offset: int, *, version: int = 9, partition: int = 0) -> str:
-        """OffsetCommit of one partition."""
+        """Send OffsetCommit for one partition."""
         topics = [
             OffsetCommitRequestTopic(
                 self.scene.topic, [OffsetCommitRequestPartition(partition, offset)]
@@ -408,7 +411,7 @@ class RawMember:
         return name((await self._call(asked, version)).topics[0].partitions[0].error_code)
 
     async def again(self, call: Callable[[], Coroutine[Any, Any, T]], **changed: object) -> T:
-        """Say something with other values than its own, and take them back."""
+        """Send a request with other values than the member's, and restore them."""
         before = {key: getattr(self, key) for key in changed}
         for key, value in changed.items():
             setattr(self, key, value)
@@ -421,7 +424,7 @@ class RawMember:
 
 @asynccontextmanager
 async def open_scene(address: str, group_id: str, topic: str) -> AsyncIterator[Scene]:
-    """A group at a broker, whose connections are closed in the end."""
+    """Open a group at a broker, and close its connections at the end."""
     async with asyncio.timeout(2 * LIMIT_SECONDS), AsyncExitStack() as stack:
         scene = Scene(address, group_id, topic, stack)
         scene.client = await stack.enter_async_context(RawClient(address))

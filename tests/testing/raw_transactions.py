@@ -1,4 +1,4 @@
-"""A transactional producer for tests of the broker, one request per call. Answers are plain values,
+"""A transactional producer for tests of the broker, one request per call. Results are plain values,
 so that those of two brokers can be compared.
 """
 
@@ -52,9 +52,8 @@ V2 = {"produce": 12, "end": 5, "offsets": 5}
 READ_COMMITTED = 1
 GROUP, TRANSACTION = 0, 1
 LIMIT_SECONDS = 15.0
-NOW_MS = (
-    int(time.time() * 1000) - 1000
-)  # markers bear the present time: a real broker begins a new segment where they are a week apart
+# Markers have the present time, and a real broker begins a new segment after a week.
+NOW_MS = int(time.time() * 1000) - 1000
 _UNREADY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -71,7 +70,7 @@ def name(code: int) -> str:
 
 
 class Member(NamedTuple):
-    """Who commits offsets."""
+    """The sender of a commit."""
 
     generation_id: int = -1
     member_id: str = ""
@@ -82,7 +81,9 @@ NO_NODE = Member()
 
 
 async def ask_until(good: Callable[[T], bool], ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask again until the answer is what is waited for: no event of a real broker tells."""
+    """Repeat a request until the response is the expected one: a real broker has no event to wait
+    for.
+    """
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             answer = await ask()
@@ -92,19 +93,19 @@ async def ask_until(good: Callable[[T], bool], ask: Callable[[], Awaitable[T]]) 
 
 
 def by_partition(result: AddPartitionsToTxnPartitionResult) -> int:
-    """Brokers list failed partitions first."""
+    """Sort partitions, because brokers list failed ones first."""
     return result.partition_index
 
 
 def position(found: OffsetFetchResponsePartition | OffsetFetchResponsePartitions) -> Position:
-    """Partition, offset, note and error."""
+    """Return partition, offset, metadata and error."""
     return found.partition_index, found.committed_offset, found.metadata, name(found.error_code)
 
 
 class TransactionalClient:
-    """What a producer with a transactional id says, by hand.
+    """A producer with a transactional id whose requests are sent by hand.
 
-    ``protocol`` is V1 or V2; ``producer_id`` and ``epoch`` follow the answers, but may be set.
+    ``protocol`` is V1 or V2; ``producer_id`` and ``epoch`` follow the responses, but can be set.
     """
 
     def __init__(
@@ -124,7 +125,9 @@ class TransactionalClient:
         return self.producer_id, self.epoch
 
     async def find(self, kind: int, key: str) -> str:
-        """FindCoordinator, until there is one: a real broker makes its own topics first."""
+        """Send FindCoordinator until there is one: a real broker creates its internal topics
+        first.
+        """
         asked = FindCoordinatorRequest(key=key, key_type=kind)
         answer = await ask_until(
             lambda answer: answer.error_code not in _UNREADY, lambda: self.client.call(asked, 2)
@@ -140,8 +143,8 @@ class TransactionalClient:
         keep: bool = True,
         patient: bool = False,
     ) -> tuple[str, int]:
-        """InitProducerId; error and epoch. ``patient``: again while an older transaction is being
-        ended.
+        """Send InitProducerId; return error and epoch. With ``patient``, retry while the previous
+        transaction is ending.
         """
         asked = InitProducerIdRequest(self.transactional_id, timeout_ms, *expected)
         passing = _UNREADY + (_WAIT if patient else ())
@@ -154,7 +157,7 @@ class TransactionalClient:
         return name(answer.error_code), answer.producer_epoch
 
     async def use_up_epochs(self, last: int) -> None:
-        """InitProducerId over and over until the epoch is ``last``, many under way at a time."""
+        """Send InitProducerId, many at a time, until the epoch is ``last``."""
         asked = InitProducerIdRequest(self.transactional_id, 60_000)
         while (missing := min(last - self.epoch, 1000)) > 0:
             for _ in range(missing):
@@ -168,7 +171,7 @@ class TransactionalClient:
     async def add(
         self, *partitions: int, topic: str | None = None, version: int = 3, patient: bool = True
     ) -> list[str]:
-        """AddPartitionsToTxn; an error for each partition."""
+        """Send AddPartitionsToTxn; return an error for each partition."""
         asked = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
@@ -197,7 +200,7 @@ class TransactionalClient:
         version: int = 5,
         topic: str | None = None,
     ) -> list[str]:
-        """AddPartitionsToTxn as brokers send it; an error for each partition."""
+        """Send AddPartitionsToTxn as brokers do; return an error for each partition."""
         topics = [AddPartitionsToTxnTopic(topic or self.topic, list(partitions or (0,)))]
         asked = AddPartitionsToTxnTransaction(
             self.transactional_id, self.producer_id, self.epoch, verify_only, topics
@@ -219,8 +222,8 @@ class TransactionalClient:
         named: bool = True,
         version: int | None = None,
     ) -> tuple[str, int]:
-        """Produce with the next sequence, which is taken where it succeeds; error and offset. Goes
-        on while an older transaction is being ended.
+        """Produce with the next sequence, which advances on success; return error and offset. Retry
+        while the previous transaction is ending.
         """
         key = (self.producer_id, self.epoch, partition)
         first = self.sequences.get(key, 0) if sequence is None else sequence
@@ -248,7 +251,7 @@ class TransactionalClient:
     async def end(
         self, *, commit: bool, version: int | None = None, patient: bool = True, keep: bool = True
     ) -> tuple[str, int, int]:
-        """EndTxn; error, whether the producer id changed (0 or 1) and the epoch."""
+        """Send EndTxn; return error, whether the producer id changed (0 or 1) and the epoch."""
         asked = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
         passing = _WAIT if patient else ()
         answer = await ask_until(
@@ -261,7 +264,7 @@ class TransactionalClient:
         return name(answer.error_code), changed, answer.producer_epoch
 
     async def add_offsets(self, group: str, *, version: int = 4) -> str:
-        """AddOffsetsToTxn."""
+        """Send AddOffsetsToTxn."""
         asked = AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, group)
         answer = await ask_until(
             lambda answer: answer.error_code not in _WAIT, lambda: self.client.call(asked, version)
@@ -279,7 +282,7 @@ class TransactionalClient:
         version: int | None = None,
         note: str = "",
     ) -> str:
-        """TxnOffsetCommit of one partition."""
+        """Send TxnOffsetCommit for one partition."""
         topics = [
             TxnOffsetCommitRequestTopic(
                 topic or self.topic, [TxnOffsetCommitRequestPartition(partition, offset, -1, note)]
@@ -304,7 +307,7 @@ class TransactionalClient:
         version: int = 8,
         note: str = "",
     ) -> str:
-        """OffsetCommit of partition 0."""
+        """Send OffsetCommit for partition 0."""
         topics = [
             OffsetCommitRequestTopic(
                 topic or self.topic, [OffsetCommitRequestPartition(0, offset, -1, note)]
@@ -319,7 +322,7 @@ class TransactionalClient:
     async def committed(
         self, group: str, *, stable: bool = False, version: int = 8, all_topics: bool = False
     ) -> list[Position]:
-        """OffsetFetch: the positions of partition 0 or of all that there are."""
+        """Send OffsetFetch; return the positions of partition 0 or of all partitions."""
         if version < 8:
             wanted = None if all_topics else [OffsetFetchRequestTopic(self.topic, [0])]
             answer = await self.client.call(
@@ -338,8 +341,8 @@ class TransactionalClient:
     async def read(
         self, *, committed: bool, partition: int = 0, offset: int = 0, max_bytes: int = 1 << 20
     ) -> list[object]:
-        """Fetch: error, high watermark, last stable offset, aborted transactions (by their
-        offsets), and for each batch what it is.
+        """Send Fetch; return error, high watermark, last stable offset, aborted transactions (by
+        their offsets), and the kind of each batch.
         """
         request = fetch_request(
             self.topic, offset, max_bytes=max_bytes, partition_max_bytes=max_bytes
@@ -354,8 +357,8 @@ class TransactionalClient:
             found.last_stable_offset,
         ]
         if found.aborted_transactions is not None:
-            # A real broker names transactions behind the records as well, as far as its sparse
-            # index makes it look.
+            # A real broker also names transactions after the records, as far as its sparse
+            # index covers.
             end = max((header.last_offset for header, _ in iter_batches(data)), default=-1)
             answer.append(
                 sorted(
@@ -385,7 +388,7 @@ class TransactionalClient:
     async def list_offset(
         self, timestamp: int, *, committed: bool, partition: int = 0
     ) -> tuple[str, int]:
-        """ListOffsets; error and offset."""
+        """Send ListOffsets; return error and offset."""
         topics = [ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, timestamp)])]
         answer = await self.client.call(
             ListOffsetsRequest(-1, READ_COMMITTED if committed else 0, topics), 7
@@ -400,8 +403,8 @@ class TransactionalClient:
         )
 
     async def settle(self) -> None:
-        """Wait until no transaction is open in partition 0, and none is being ended: a real broker
-        writes its markers after it has answered.
+        """Wait until partition 0 has no open transaction and none is ending: a real broker writes
+        its markers after it has answered.
         """
 
         async def both() -> tuple[tuple[str, int], tuple[str, int]]:
@@ -413,8 +416,8 @@ class TransactionalClient:
         await ask_until(lambda state: not state.startswith("Prepare"), self.state)
 
     async def state(self) -> str:
-        """DescribeTransactions: the state at the coordinator, which waits for the markers of all
-        partitions.
+        """Send DescribeTransactions; return the state at the coordinator, which waits for the
+        markers of all partitions.
         """
         answer = await self.client.call(
             DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0
@@ -422,7 +425,21 @@ class TransactionalClient:
         return answer.transaction_states[0].transaction_state
 
     async def settle_offsets(self, group: str) -> None:
-        """Wait until no transaction may change the group's offset of partition 0."""
+        """Wait until no transaction can change the group's offset of partition 0."""
         await ask_until(
             lambda found: found[0][3] == "NONE", lambda: self.committed(group, stable=True)
         )
+
+
+async def begin(it: TransactionalClient, partition: int = 0) -> list[object]:
+    """Send what the protocol needs before the first record."""
+    return list(await it.add(partition)) if it.protocol is V1 else []
+
+
+async def other(
+    it: TransactionalClient, transactional_id: str | None = None
+) -> TransactionalClient:
+    """Make another producer on the same connection."""
+    return TransactionalClient(
+        it.client, transactional_id or it.transactional_id, it.topic, it.protocol
+    )

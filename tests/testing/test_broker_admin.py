@@ -1,5 +1,5 @@
-"""Administration of the embedded broker: what settings, growing, deleting and moving do to the
-topics, beside what they answer.
+"""The effects of administrative requests on topics of the embedded broker: settings, adding
+partitions, deleting, moving.
 """
 
 from __future__ import annotations

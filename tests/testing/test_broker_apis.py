@@ -1,4 +1,4 @@
-"""Each API of the embedded broker over a socket, in all of its versions."""
+"""Each API of the embedded broker, over a socket and in all versions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ EVERY_VERSION = [
 
 
 def typical_request(key: int, version: int, topic_id: uuid.UUID) -> Request[ApiVersionsResponse]:
-    """A request that touches topic "t" and something unknown, as far as the API has topics."""
+    """Return a request that names topic "t" and unknown things, if the API has topics."""
     by_id = {"topic_id": topic_id}
     requests = {
         ApiKey.PRODUCE: ProduceRequest(
@@ -138,9 +138,7 @@ def typical_request(key: int, version: int, topic_id: uuid.UUID) -> Request[ApiV
 
 
 def transaction_requests(version: int) -> dict[ApiKey, Request[Any]]:
-    """The requests around transactions and offsets, for a transactional id that was not
-    initialised.
-    """
+    """Return the requests for transactions and offsets, for an unknown transactional id."""
     topics = [AddPartitionsToTxnTopic("t", [0]), AddPartitionsToTxnTopic("no", [0])]
     new = [AddPartitionsToTxnTransaction("x", 1, 0, verify, topics) for verify in (False, True)]
     one_group = OffsetFetchRequest(
@@ -192,7 +190,7 @@ async def test_every_version_is_answered(
             "error_code=<ErrorCode.KAFKA" in repr(response)
             or f"error_code={int(ErrorCode.KAFKA_STORAGE_ERROR)}" in repr(response)
         ) == failing
-        await client.call(ApiVersionsRequest(), 0)  # the connection is still good
+        await client.call(ApiVersionsRequest(), 0)  # the connection still works
 
 
 async def test_api_versions_tells_exactly_what_is_handled(broker: EmbeddedCluster) -> None:

@@ -1,5 +1,5 @@
-"""Clients of all kinds and a broker of three nodes: records flow over moved leaders, a stopped
-node, one that comes back elsewhere, an outage.
+"""Clients of all kinds with a broker of three nodes: records flow despite moved leaders, a stopped
+node, one that restarts on another port, and an outage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def three() -> AsyncIterator[EmbeddedCluster]:
 
 
 async def disturb(broker: EmbeddedCluster, step: int) -> None:
-    """One of the changes that a client has to live through."""
+    """Make one of the changes that a client must survive."""
     if step == 0:
         for partition in range(3):
             broker.move_leader("t", partition, broker.leader("t", partition) % 3 + 1)
@@ -54,7 +54,9 @@ async def disturb(broker: EmbeddedCluster, step: int) -> None:
 
 
 def check_order(broker: EmbeddedCluster, count: int = COUNT) -> None:
-    """Nothing lost, doubled or out of order; every partition has its share."""
+    """Check that no record is lost, duplicated or out of order, and that every partition has
+    some.
+    """
     for partition in range(3):
         values = [int(record.value or b"") for record in broker.records("t", partition)]
         assert values == list(range(partition, count, 3))

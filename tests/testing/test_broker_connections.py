@@ -1,4 +1,6 @@
-"""Connections of the embedded broker: order, garbage, and an end in bounded time."""
+"""Connections of the embedded broker: order of responses, invalid bytes, and an end within a time
+limit.
+"""
 
 from __future__ import annotations
 
@@ -87,9 +89,8 @@ async def test_random_bytes_never_break_the_broker(
             client.writer.write_eof()
             async with asyncio.timeout(5):
                 await client.reader.read()
-    assert not [
-        record for record in caplog.records if record.levelno >= logging.ERROR
-    ]  # such a line is a bug of the broker
+    # The broker must not log errors.
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     async with RawClient(broker.bootstrap_servers) as client:
         assert (await client.produce("t", make_batch([b"x"]))).error_code == 0
 
@@ -109,7 +110,7 @@ async def test_stop_ends_waiting_fetches_at_once_and_leaves_no_task() -> None:
         with pytest.raises(OSError):
             async with RawClient(broker.bootstrap_servers):
                 pass
-    await broker.stop()  # a second time does nothing
+    await broker.stop()  # again does nothing
 
 
 async def test_a_stopped_broker_starts_again_on_its_port_with_its_records() -> None:

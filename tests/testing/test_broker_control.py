@@ -1,4 +1,4 @@
-"""The hooks do to a request what their names say."""
+"""Each action of a rule does what its name says."""
 
 from __future__ import annotations
 

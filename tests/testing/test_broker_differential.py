@@ -1,5 +1,5 @@
-"""The embedded broker answers as a real Apache Kafka broker does: the same requests to both, the
-same codes and offsets back.
+"""The embedded broker answers like a real Apache Kafka broker: the same requests get the same codes
+and offsets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from aioprod.testing import EmbeddedCluster
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
-Conversation = Callable[[RawClient, str], Coroutine[Any, Any, list[object]]]
+Exchange = Callable[[RawClient, str], Coroutine[Any, Any, list[object]]]
 HOUR_MS = 3_600_000
 TOPIC_CONFIGS = {"max.message.bytes": "1000"}
 
@@ -234,7 +234,7 @@ async def create_and_delete(client: RawClient, topic: str) -> list[object]:
 async def metadata(client: RawClient, topic: str) -> list[object]:
     answers: list[object] = []
     for version in range(10):
-        # Version 4 brings the flag; an unknown topic must not come into being while versions are
+        # Version 4 adds the flag; an unknown topic must not be created while versions are
         # compared.
         names = [topic, "a/b"] + ([topic + "-unknown"] if version >= 4 else [])
         request = MetadataRequest(
@@ -257,7 +257,7 @@ async def metadata(client: RawClient, topic: str) -> list[object]:
 
 async def identities(client: RawClient, topic: str) -> list[object]:
     answers: list[object] = []
-    for _ in range(500):  # a real broker needs a moment before it gives out its first producer id
+    for _ in range(500):  # a real broker needs a moment before it returns its first producer id
         if (
             await client.call(InitProducerIdRequest(transactional_id=None), 4)
         ).error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -284,7 +284,7 @@ async def api_versions(client: RawClient, topic: str) -> list[object]:
     return [name(nameless.error_code), await client.receive_frame()]
 
 
-CONVERSATIONS: list[Conversation] = [
+EXCHANGES: list[Exchange] = [
     produce_each_batch,
     produce_to_unknown_places,
     produce_where_more_replicas_are_asked_for_than_there_are,
@@ -304,12 +304,8 @@ async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
         yield kafka, embedded.bootstrap_servers
 
 
-@pytest.mark.parametrize(
-    "conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__
-)
-async def test_both_brokers_say_the_same(
-    addresses: tuple[str, str], conversation: Conversation
-) -> None:
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.__name__)
+async def test_both_brokers_say_the_same(addresses: tuple[str, str], exchange: Exchange) -> None:
     topic = f"differential-{uuid.uuid4().hex}"
     answers: list[list[object]] = []
     for address in addresses:
@@ -320,13 +316,13 @@ async def test_both_brokers_say_the_same(
             )
             assert created.topics[0].error_code == 0
             await wait_for_leader(client, topic)
-            answers.append(await conversation(client, topic))
+            answers.append(await exchange(client, topic))
     real, embedded = answers
     assert embedded == real
 
 
 async def wait_for_leader(client: RawClient, topic: str) -> None:
-    """A real broker needs a moment before it leads a new partition."""
+    """Wait until the real broker leads a new partition."""
     for _ in range(500):
         answer = await client.call(fetch_request(topic, 0, max_wait_ms=20), 12)
         if not answer.responses[0].partitions[0].error_code:

@@ -1,5 +1,5 @@
-"""Fetch sessions (KIP-227): what a node remembers, for how many consumers, and when it forgets. The
-answers are compared with real Kafka's in test_broker_reading_differential.py.
+"""Fetch sessions (KIP-227): what a node remembers, for how many consumers, and when it forgets.
+test_broker_reading_differential.py compares the responses with a real Kafka's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.fetch_sessions import FetchSessions, Place
+from aioprod.testing.broker.fetch_sessions import FetchSessions, RequestedPartition
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, until
 
 VERSION = 12
@@ -27,7 +27,7 @@ def request(*partitions: int, session_id: int = 0, epoch: int = 0) -> FetchReque
     )
 
 
-def answers(*partitions: int, records: bytes = b"") -> dict[Place, PartitionData]:
+def answers(*partitions: int, records: bytes = b"") -> dict[RequestedPartition, PartitionData]:
     return {
         place(index): PartitionData(
             partition_index=index, high_watermark=5, log_start_offset=0, records=records
@@ -36,8 +36,8 @@ def answers(*partitions: int, records: bytes = b"") -> dict[Place, PartitionData
     }
 
 
-def place(index: int) -> Place:
-    return Place("t", FetchTopic().topic_id, index)
+def place(index: int) -> RequestedPartition:
+    return RequestedPartition("t", FetchTopic().topic_id, index)
 
 
 def open_session(sessions: FetchSessions, *partitions: int, now: float = 0.0) -> int:
@@ -60,7 +60,7 @@ class TestSessions:
         ) == [place(1), place(2), place(0)]
 
     def test_a_copy_of_a_request_ends_the_first_one(self) -> None:
-        """The first is still waiting for records when the second goes on."""
+        """The first request is still waiting for records when the second arrives."""
         sessions = FetchSessions(random.Random(1))
         session_id = open_session(sessions, 0)
         first = sessions.begin(request(session_id=session_id, epoch=1), VERSION, 0.0)
@@ -82,9 +82,7 @@ class TestRoom:
     def test_a_full_node_makes_no_session_for_as_little(self) -> None:
         sessions = FetchSessions(random.Random(1), limit=2)
         first = [open_session(sessions, 0, 1), open_session(sessions, 0, 1)]
-        assert (
-            open_session(sessions, 0, 1, 2, now=60.0) == 0
-        )  # those who came lately are left alone
+        assert open_session(sessions, 0, 1, 2, now=60.0) == 0  # recent sessions are kept
         for session_id in first:
             sessions.begin(request(session_id=session_id, epoch=1), VERSION, 100.0)
         assert open_session(sessions, 0, 1, now=130.0) == 0

@@ -1,4 +1,6 @@
-"""Consumer groups of the embedded broker: over the wire, in time, and while nodes come and go."""
+"""Consumer groups of the embedded broker: over the wire, over time, and while nodes stop and
+start.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ QUICK = GroupSettings(min_session_timeout_ms=50)
 
 
 def group_timers() -> list[asyncio.TimerHandle]:
-    """What groups have planned on the event loop, cancelled plans included."""
+    """Return the timers of groups on the event loop, including canceled ones."""
     loop: Any = asyncio.get_running_loop()
     return [
         each
@@ -141,7 +143,7 @@ class TestView:
 
 
 class TestOrder:
-    """Answers that one request settles go out together, before anything that is asked next."""
+    """Responses that one request completes are sent together, before later requests are handled."""
 
     async def test_the_leader_is_answered_first_then_the_others_as_they_joined(
         self, broker: EmbeddedCluster, scene: Scene

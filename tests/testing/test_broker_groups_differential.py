@@ -1,8 +1,8 @@
-"""The embedded broker treats consumer groups as a real Apache Kafka broker does: same requests to
-both, same errors, generations and members.
+"""The embedded broker treats consumer groups like a real Apache Kafka broker: the same requests get
+the same errors, generations and members.
 
-What may differ: member ids (compared by labels), the order of members, and who of several others
-    becomes leader when the leader goes.
+What may differ: member ids (compared by labels), the order of members, and which of several members
+becomes the leader when the leader leaves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.testing.raw_client import RawClient, make_batch
 from tests.testing.raw_group import Scene, open_scene, subscription
 from tests.testing.raw_transactions import ask_until
 
-Conversation = Callable[[Scene], Coroutine[Any, Any, list[object]]]
+Exchange = Callable[[Scene], Coroutine[Any, Any, list[object]]]
 TWO_WAYS = [("range", b"r"), ("roundrobin", b"rr")]
 
 
@@ -88,7 +88,7 @@ async def a_second_member(scene: Scene) -> list[object]:
     ]
     waiting = asyncio.create_task(second.sync())
     answers += [
-        await first.sync({first.member_id: b"1", second.member_id: b"2", "nobody": b"3"}),
+        await first.sync({first.member_id: b"1", second.member_id: b"2", "stranger": b"3"}),
         await waiting,
         await scene.describe(),
     ]
@@ -326,7 +326,7 @@ async def static_follower(scene: Scene) -> list[object]:
 
 
 async def silent_in_a_rebalance(scene: Scene) -> list[object]:
-    """Who does not join again in time is no member any more; static members stay."""
+    """A member that does not rejoin in time is removed; static members stay."""
     first, static = (
         await scene.member(rebalance_timeout_ms=600),
         await scene.member(instance_id="one", rebalance_timeout_ms=600),
@@ -351,7 +351,7 @@ async def silent_in_a_rebalance(scene: Scene) -> list[object]:
 
 
 async def silent_before_the_assignment(scene: Scene) -> list[object]:
-    """Members that never ask for their assignment hold nobody up."""
+    """Members that never ask for their assignment delay no other member."""
     first, second = (
         await scene.member(rebalance_timeout_ms=600),
         await scene.member(rebalance_timeout_ms=600),
@@ -454,7 +454,9 @@ async def administration(scene: Scene) -> list[object]:
 
 
 async def internal_topics(scene: Scene) -> list[object]:
-    """Kafka's own topics: listed once a coordinator was looked for, and closed to clients."""
+    """Kafka's internal topics are listed after a coordinator was looked for, and clients can't
+    write to them.
+    """
     client = scene.client
     for kind in (GROUP, TRANSACTION):
         asked = FindCoordinatorRequest(key=scene.group_id, key_type=kind)
@@ -499,7 +501,7 @@ GROUP, TRANSACTION = 0, 1
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 TOPIC, OF_TOPIC = 2, 1
 
-CONVERSATIONS: list[Conversation] = [
+EXCHANGES: list[Exchange] = [
     internal_topics,
     one_member,
     a_second_member,
@@ -523,13 +525,9 @@ async def addresses(kafka: str) -> AsyncIterator[tuple[str, str]]:
         yield kafka, embedded.bootstrap_servers
 
 
-@pytest.mark.parametrize(
-    "conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__
-)
-async def test_both_brokers_say_the_same(
-    addresses: tuple[str, str], conversation: Conversation
-) -> None:
-    unique = f"{conversation.__name__}-{uuid.uuid4().hex}"
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.__name__)
+async def test_both_brokers_say_the_same(addresses: tuple[str, str], exchange: Exchange) -> None:
+    unique = f"{exchange.__name__}-{uuid.uuid4().hex}"
     answers: list[list[object]] = []
     for address in addresses:
         async with RawClient(address) as client:
@@ -538,6 +536,6 @@ async def test_both_brokers_say_the_same(
             )
             assert created.topics[0].error_code == 0
         async with open_scene(address, unique, unique) as scene:
-            answers.append(await conversation(scene))
+            answers.append(await exchange(scene))
     real, embedded = answers
     assert embedded == real

@@ -1,9 +1,8 @@
-"""Random conversations of static and dynamic members with the embedded and a real broker.
+"""Random exchanges of static and dynamic members with the embedded and a real broker.
 
-After each step the same requests are answered on both brokers, with the same answers, and the same
-ones still wait; the group has the same state, members and assignments. The embedded broker goes
-first: what it answers at once the real one has to answer within a time limit, and nothing else
-until the next step.
+After each step, both brokers have answered the same requests in the same way, and the group has the
+same state, members and assignments. The embedded broker goes first: the real one must answer the
+same requests within a time limit, and no others before the next step.
 """
 
 from __future__ import annotations
@@ -25,13 +24,14 @@ from tests.testing.raw_group import RawMember, Scene, open_scene
 Action = Callable[[RawMember], Coroutine[Any, Any, object]]
 
 SEEDS = 8
-KNOWN_SEED = 24  # these conversations have everything of MET
+KNOWN_SEED = 24  # these exchanges cover everything in MET
 STEPS = 50
 _MOST_PLAYERS = 4
+# Nothing here depends on time.
 PATIENT = {
     "session_timeout_ms": 600_000,
     "rebalance_timeout_ms": 600_000,
-}  # nothing here depends on time
+}
 MET = [
     *(
         "FENCED_INSTANCE_ID",
@@ -46,7 +46,7 @@ _GRACE_SECONDS = 0.03  # what is not answered by then waits
 
 
 class Player:
-    """One member of the embedded broker's group, and the same of the real one's."""
+    """A member of the embedded broker's group and its counterpart in the real one's."""
 
     def __init__(self, number: int, sides: list[RawMember]) -> None:
         self.name = f"{number}/{sides[0].instance_id}"
@@ -62,26 +62,26 @@ class Player:
         return any(task.get_name().endswith(": sync") for task in self.waiting)
 
     def say(self, side: int, what: str, action: Action) -> None:
-        """Send a request on one side, as a task that ends with the answer."""
+        """Send a request on one side, as a task that ends with the response."""
         task = asyncio.create_task(action(self.sides[side]), name=f"{self.name}: {what}")
         assert len(self.waiting) == side, "the embedded side begins"
         self.waiting.append(task)
 
 
-class Conversation:
-    """A random conversation in two scenes, the embedded broker's first."""
+class Exchange:
+    """A random exchange with two groups, the embedded broker's first."""
 
     def __init__(self, seed: int, broker: EmbeddedCluster, scenes: list[Scene]) -> None:
         self.random = random.Random(seed)
         self.broker = broker
         self.scenes = scenes
         self.players: list[Player] = []
-        self.old: list[Player] = []  # incarnations that were followed by others, which still talk
+        self.old: list[Player] = []  # replaced incarnations that still send requests
         self.trace: list[str] = []
         self._made = 0
 
     async def step(self) -> None:
-        """One request, or a new incarnation's first one."""
+        """Send one request, or the first one of a new incarnation."""
         player, what, action = await self._choose()
         self.trace.append(f"{player.name}: {what}")
         player.say(0, what, action)
@@ -113,7 +113,7 @@ class Conversation:
                 outcome[0] if isinstance(outcome, tuple) else None,
             ):
                 for member in each.sides:
-                    member.member_id = ""  # as clients do
+                    member.member_id = ""  # like clients
 
     async def _until_described(self, wanted: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
         found: list[tuple[object, ...]] = []
@@ -143,7 +143,9 @@ class Conversation:
         return self._talk(self.random.choice(old if old and (dice < 0.75 or not free) else free))
 
     def _helpful(self, free: list[Player], old: list[Player]) -> list[tuple[Player, str, Action]]:
-        """What brings the group to its next state: most conversations would stop in a rebalance."""
+        """Choose a step that brings the group to its next state: most exchanges would stop in a
+        rebalance.
+        """
         state = self.broker.group(self.scenes[0].group_id).state
         if state == "PreparingRebalance":
             gone = [
@@ -162,7 +164,9 @@ class Conversation:
         return self._join(player)
 
     async def _restart(self) -> tuple[Player, str, Action]:
-        """A new incarnation of a member that may still wait for an answer; mostly a static one."""
+        """Start a new incarnation of a member that may still wait for a response; usually a static
+        one.
+        """
         static = [each for each in self.players if each.sides[0].instance_id is not None]
         before = self.random.choice(
             static if static and self.random.random() < 0.8 else self.players
@@ -185,7 +189,9 @@ class Conversation:
         return self.random.choice(choices)(player)
 
     def _may_go(self, player: Player) -> bool:
-        """Whether a leader's end would leave a choice: Kafka has any of several others lead."""
+        """Tell whether several members could become the leader if this one leaves, because Kafka's
+        choice is arbitrary.
+        """
         group = self.broker.group(self.scenes[0].group_id)
         led_by = group.members.get(group.leader_id or "")
         it = player.sides[0]
@@ -225,9 +231,10 @@ class Conversation:
         return player, "leave", RawMember.leave
 
     def _remove(self, player: Player) -> tuple[Player, str, Action]:
-        """As an administrator, a static member, which may be one that waits for the others to join.
+        """Remove a static member as an administrator; it may be waiting for the others to join.
 
-        What waits for its assignment then Kafka never answers: the embedded broker does.
+        Kafka never answers a member that waits for its assignment then, but the embedded broker
+        does.
         """
         instances = [
             each.sides[0].instance_id
@@ -244,14 +251,14 @@ class Conversation:
         )
 
     def close(self) -> None:
-        """Give up what still waits."""
+        """Give up the pending requests."""
         for each in self._everyone():
             for task in each.waiting:
                 task.cancel()
 
 
-async def converse(seed: int, broker: EmbeddedCluster, kafka: str) -> str:
-    """Have a conversation; return what was said."""
+async def run_exchange(seed: int, broker: EmbeddedCluster, kafka: str) -> str:
+    """Run an exchange and return what happened."""
     unique = f"random-{seed}-{uuid.uuid4().hex}"
     async with AsyncExitStack() as stack:
         scenes = []
@@ -259,26 +266,27 @@ async def converse(seed: int, broker: EmbeddedCluster, kafka: str) -> str:
             async with RawClient(address) as client:
                 await client.call(CreateTopicsRequest(topics=[CreatableTopic(unique, 2, 1)]), 7)
             scenes.append(await stack.enter_async_context(open_scene(address, unique, unique)))
-        conversation = Conversation(seed, broker, scenes)
+        exchange = Exchange(seed, broker, scenes)
         try:
             for _ in range(STEPS):
-                await conversation.step()
+                await exchange.step()
         except AssertionError as error:
-            error.add_note(f"seed {seed}\n" + "\n".join(conversation.trace))
+            error.add_note(f"seed {seed}\n" + "\n".join(exchange.trace))
             raise
         finally:
-            conversation.close()
-    return "\n".join(conversation.trace)
+            exchange.close()
+    return "\n".join(exchange.trace)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
-async def test_random_conversations_go_the_same_way(kafka: str, known: bool) -> None:
-    """Some that are known to meet everything, and some new ones."""
+async def test_random_exchanges_go_the_same_way(kafka: str, known: bool) -> None:
+    """Some exchanges that are known to cover everything, and some new ones."""
     first_seed = KNOWN_SEED if known else random.randrange(1_000_000)
     print(f"seeds from {first_seed}")
     async with EmbeddedCluster() as broker, asyncio.TaskGroup() as group:
         running = [
-            group.create_task(converse(first_seed + each, broker, kafka)) for each in range(SEEDS)
+            group.create_task(run_exchange(first_seed + each, broker, kafka))
+            for each in range(SEEDS)
         ]
     said = "\n".join(each.result() for each in running)
     assert not known or [each for each in MET if each not in said] == []

@@ -1,8 +1,9 @@
-"""The embedded broker holds group members' requests as long as a real Apache Kafka broker does.
+"""The embedded broker holds the requests of group members as long as a real Apache Kafka broker
+does.
 
-Conversations as in ``test_broker_groups_differential.py``, about what depends on time: how long the
-first rebalance waits, whose silence ends it, when sessions of static members end. Times are
-compared in whole units: a broker may be late by most of one, and never early.
+The exchanges are about time: how long the first rebalance waits, which silent members end it, when
+sessions of static members end. Times are compared in whole units: a broker may be late by almost
+one, and never early.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ ONE_MS, TWO_MS, THREE_MS = (int((count + 0.4) * UNIT_MS) for count in (1, 2, 3))
 _EARLY_SECONDS = 0.02
 GROUPS = GroupSettings(initial_rebalance_delay_ms=UNIT_MS, min_session_timeout_ms=100)
 
-Conversation = Callable[[Scene], Coroutine[Any, Any, list[object]]]
+Exchange = Callable[[Scene], Coroutine[Any, Any, list[object]]]
 
 pytestmark = pytest.mark.kafka
 
 
 async def timed(call: Coroutine[Any, Any, object]) -> tuple[object, int]:
-    """An answer, and for how many whole units it was held."""
+    """Return a response, and for how many whole units the request was held."""
     loop = asyncio.get_running_loop()
     begin = loop.time()
     answer = await call
@@ -40,17 +41,17 @@ async def timed(call: Coroutine[Any, Any, object]) -> tuple[object, int]:
 
 
 def later(call: Coroutine[Any, Any, object]) -> asyncio.Task[tuple[object, int]]:
-    """The same, while others go on."""
+    """Start :func:`timed` as a task."""
     return asyncio.create_task(timed(call))
 
 
 async def units(count: float) -> None:
-    """Let time pass: not for a state, but because the time itself is compared."""
+    """Let time pass. The tests compare the time itself, not a state."""
     await asyncio.sleep(count * UNIT_MS / 1000)
 
 
 async def joined(member: RawMember) -> asyncio.Task[tuple[object, int]]:
-    """Have a dynamic member ask for an id, and join with it while others go on."""
+    """Let a dynamic member ask for an id, and join with it in a task."""
     await member.join()
     return later(member.join())
 
@@ -59,7 +60,7 @@ async def joined(member: RawMember) -> asyncio.Task[tuple[object, int]]:
 
 
 async def alone(scene: Scene) -> list[object]:
-    """One member waits for the initial delay, and not in the next rebalance."""
+    """A single member waits for the initial delay, but not in the next rebalance."""
     it = await scene.member()
     answers: list[object] = [
         await timed(it.join()),
@@ -87,7 +88,7 @@ async def static_members_come_in_time(scene: Scene) -> list[object]:
 
 
 async def the_rebalance_timeout_ends_it(scene: Scene) -> list[object]:
-    """Members keep coming; the first rebalance lasts as long as the longest rebalance timeout."""
+    """Members keep arriving; the first rebalance lasts as long as the longest rebalance timeout."""
     first = await scene.member(instance_id="i", rebalance_timeout_ms=TWO_MS)
     joining = [later(first.join())]
     for number, pause in enumerate((0.7, 1.0)):
@@ -99,7 +100,7 @@ async def the_rebalance_timeout_ends_it(scene: Scene) -> list[object]:
 
 
 async def a_restart_in_the_first_rebalance(scene: Scene) -> list[object]:
-    """A static member that joins again is no new member: the delay is not extended."""
+    """A static member that rejoins is not new: the delay is not extended."""
     first, again = await scene.member(instance_id="one"), await scene.member(instance_id="one")
     joining = later(first.join())
     await units(0.5)
@@ -149,7 +150,7 @@ async def a_pending_member_leaves_in_the_first_rebalance(scene: Scene) -> list[o
 
 
 async def a_pending_member_is_given_up_in_the_first_rebalance(scene: Scene) -> list[object]:
-    """Its session ends before the initial delay does: with that all have joined."""
+    """Its session ends before the initial delay: then all members have joined."""
     first, pending = await scene.member(), await scene.member(session_timeout_ms=150)
     joining = await joined(first)
     await scene.until("PreparingRebalance", 1)
@@ -157,7 +158,7 @@ async def a_pending_member_is_given_up_in_the_first_rebalance(scene: Scene) -> l
 
 
 async def a_pending_member_is_given_up_by_a_stable_group(scene: Scene) -> list[object]:
-    """No member is missing: nothing changes for the others."""
+    """It never was a member: nothing changes for the others."""
     first, pending = await scene.member(), await scene.member(session_timeout_ms=150)
     await scene.stable(first)
     answers: list[object] = [await pending.join()]
@@ -188,7 +189,7 @@ async def a_pending_member_does_not_hold_up_the_first_rebalance(scene: Scene) ->
 
 
 async def two_in_a_group(scene: Scene, first: RawMember, second: RawMember) -> list[object]:
-    """Have two members join, of which the first one leads."""
+    """Let two members join; the first one is the leader."""
     await scene.stable(first)
     joining = asyncio.create_task(second.join_twice())
     return [await first.until_rebalance(), await first.join(), await joining]
@@ -211,7 +212,7 @@ async def a_static_member_dies(scene: Scene) -> list[object]:
 
 
 async def a_restarted_member_dies(scene: Scene) -> list[object]:
-    """The session of the restarted member counts as the old one's until its first heartbeat."""
+    """A restarted member has the old one's session until its first heartbeat."""
     first, second = (
         await scene.member(instance_id="one"),
         await scene.member(instance_id="two", session_timeout_ms=ONE_MS),
@@ -230,7 +231,7 @@ async def a_restarted_member_dies(scene: Scene) -> list[object]:
 
 
 async def a_restart_before_the_assignment_was_fetched(scene: Scene) -> list[object]:
-    """The old incarnation's request stays missing, so that the generation ends."""
+    """The old incarnation's request stays missing, so the generation ends."""
     settings = {"rebalance_timeout_ms": TWO_MS}
     first, second = (
         await scene.member(instance_id="one", **settings),
@@ -257,7 +258,9 @@ async def a_restart_before_the_assignment_was_fetched(scene: Scene) -> list[obje
 
 
 async def a_static_member_does_not_join_again(scene: Scene) -> list[object]:
-    """The rebalance waits for the rebalance timeout, and goes on without it; it stays a member."""
+    """The rebalance waits for the rebalance timeout and continues without the member, which stays
+    in the group.
+    """
     settings = {"rebalance_timeout_ms": TWO_MS}
     first, second = (
         await scene.member(instance_id="one", **settings),
@@ -275,7 +278,7 @@ async def a_static_member_does_not_join_again(scene: Scene) -> list[object]:
 
 
 async def a_static_member_dies_in_a_rebalance(scene: Scene) -> list[object]:
-    """Its session ends sooner than the rebalance timeout: so does the rebalance."""
+    """Its session ends before the rebalance timeout, and so does the rebalance."""
     first, second = (
         await scene.member(instance_id="one"),
         await scene.member(instance_id="two", session_timeout_ms=ONE_MS),
@@ -286,7 +289,7 @@ async def a_static_member_dies_in_a_rebalance(scene: Scene) -> list[object]:
 
 
 async def a_member_dies_before_the_assignment(scene: Scene) -> list[object]:
-    """A follower that waits for its assignment needs no heartbeats; the leader does."""
+    """A follower that waits for its assignment needs no heartbeats, but the leader does."""
     first = await scene.member(instance_id="one", session_timeout_ms=ONE_MS)
     second = await scene.member(instance_id="two", session_timeout_ms=UNIT_MS)
     answers = await two_in_a_group(scene, first, second)
@@ -326,7 +329,7 @@ async def a_follower_never_fetches_its_assignment(scene: Scene) -> list[object]:
 
 
 async def a_leader_restarts(scene: Scene) -> list[object]:
-    """In each state of the group, and with each kind of JoinGroup."""
+    """A leader restarts in each state of the group and with each kind of JoinGroup."""
     first, second = await scene.member(instance_id="one"), await scene.member(instance_id="two")
     answers = await two_in_a_group(scene, first, second)
     await scene.synced(first, second)
@@ -372,7 +375,7 @@ async def a_leader_restarts(scene: Scene) -> list[object]:
     return [*answers, await scene.describe()]
 
 
-CONVERSATIONS: list[Conversation] = [
+EXCHANGES: list[Exchange] = [
     alone,
     another_comes_in_time,
     static_members_come_in_time,
@@ -400,7 +403,7 @@ CONVERSATIONS: list[Conversation] = [
 
 @pytest.fixture(scope="module")
 def slow_kafka() -> Iterator[str]:
-    """A real broker whose first rebalance waits, and that takes short sessions."""
+    """A real broker with an initial rebalance delay that allows short sessions."""
     names = {
         "group.initial.rebalance.delay.ms": GROUPS.initial_rebalance_delay_ms,
         "group.min.session.timeout.ms": GROUPS.min_session_timeout_ms,
@@ -409,31 +412,31 @@ def slow_kafka() -> Iterator[str]:
         yield running.bootstrap_servers
 
 
-async def hold(conversation: Conversation, address: str, run: str) -> list[object]:
-    unique = f"{conversation.__name__}-{run}"
+async def hold(exchange: Exchange, address: str, run: str) -> list[object]:
+    unique = f"{exchange.__name__}-{run}"
     async with RawClient(address) as client:
         created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(unique, 2, 1)]), 7)
         assert created.topics[0].error_code == 0
     async with open_scene(address, unique, unique) as scene:
         try:
-            return await conversation(scene)
+            return await exchange(scene)
         except (AssertionError, TimeoutError) as error:
             return [repr(error)]
 
 
 async def test_both_brokers_wait_as_long(slow_kafka: str) -> None:
-    """All conversations at once: most of them wait most of the time."""
+    """Run all exchanges at the same time, because they mostly wait."""
     async with EmbeddedCluster(groups=GROUPS) as broker:
         run = uuid.uuid4().hex
         addresses = (slow_kafka, broker.bootstrap_servers)
         held = [
-            asyncio.gather(*(hold(each, address, run) for each in CONVERSATIONS))
+            asyncio.gather(*(hold(each, address, run) for each in EXCHANGES))
             for address in addresses
         ]
         real, embedded = [await each for each in held]
     differences = [
         (each.__name__, *pair)
-        for each, *pair in zip(CONVERSATIONS, real, embedded, strict=True)
+        for each, *pair in zip(EXCHANGES, real, embedded, strict=True)
         if pair[0] != pair[1]
     ]
     assert not differences

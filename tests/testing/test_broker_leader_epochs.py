@@ -1,5 +1,5 @@
-"""Leader epochs of the embedded broker: where each begins and ends, and what a reader of lost
-records hears (KIP-101, KIP-320, KIP-595).
+"""Leader epochs of the embedded broker: where each begins and ends, and what a consumer of lost
+records learns (KIP-101, KIP-320, KIP-595).
 """
 
 from __future__ import annotations
@@ -173,17 +173,16 @@ class TestRequests:
 
 
 async def test_a_consumer_finds_out_that_records_it_read_were_lost() -> None:
-    """The whole way: read, lose by an unclean election, write others to the same offsets, ask for
-    the end of the epoch, read on from there.
+    """Read, lose the records by an unclean election, write others to the same offsets, ask for the
+    end of the epoch, and continue from there.
     """
     async with EmbeddedCluster(nodes=2, replica_lag_time_max_ms=1) as two:
         two.create_topic("t", configs={"unclean.leader.election.enable": "true"})
         async with RawClient(two.address(1)) as client:
             await client.produce("t", make_batch([b"kept"]))
             two.pause_replication(2)
-            await client.produce(
-                "t", make_batch([b"lost"])
-            )  # node 2 lags for too long, so it is not waited for
+            # Node 2 lags for too long, so it is no longer in sync.
+            await client.produce("t", make_batch([b"lost"]))
             assert [
                 each.value for each in read_records((await read(client, 0, -1)).records or b"")
             ] == [b"kept", b"lost"]

@@ -1,5 +1,5 @@
-"""A partition on several replicas behaves as if each had a log of its own: compared with a model
-that does, over random histories.
+"""A partition on several replicas behaves as if each had a separate log: compared with a model in
+random histories.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def partition(min_insync_replicas: int = 1, *, unclean: bool = False) -> Partiti
 
 @dataclass
 class Model:
-    """Each replica with a log of its own, as plainly as can be."""
+    """A simple model in which each replica has a separate log."""
 
     min_insync_replicas: int
     logs: dict[int, list[int]] = field(default_factory=lambda: {node: [] for node in NODES})
@@ -50,7 +50,7 @@ class Model:
     high_watermark: int = 0
 
     def step(self, what: str, node: int, value: int) -> bool:
-        """Do it, and tell whether it could be done."""
+        """Apply a step, and tell whether it was possible."""
         if what == "append":
             if self.leader == NO_NODE:
                 return False
@@ -102,7 +102,7 @@ class Model:
                 self.in_sync.add(node)
             elif (
                 self.logs[node] != known[: len(self.logs[node])]
-            ):  # a paused follower of a new leader gives up what that one lacks
+            ):  # a paused follower of a new leader drops what the leader lacks
                 self.logs[node] = [
                     own for own, other in zip(self.logs[node], known, strict=False) if own == other
                 ]
@@ -143,15 +143,13 @@ def test_replicas_behave_as_if_each_had_a_log_of_its_own(
             assert [found.end_offsets[each] for each in sorted(model.in_sync & model.running)] == [
                 len(model.logs[each]) for each in sorted(model.in_sync & model.running)
             ]
-            assert values[: len(committed)] == committed  # what consumers saw is there for good
+            assert values[: len(committed)] == committed  # what consumers saw is never lost
             committed = values[: found.high_watermark]
         check_bookkeeping(found)
 
 
 def append(found: Partition, number: int) -> int:
-    """Append a batch of one record by an idempotent producer, with the sequence that it would
-    choose.
-    """
+    """Append a batch of one record by an idempotent producer, with the next sequence."""
     sequence = (
         max((entry.last_sequence for entry in found.producers._entries.values()), default=-1) + 1
     )
@@ -161,7 +159,7 @@ def append(found: Partition, number: int) -> int:
 
 
 def check_bookkeeping(found: Partition) -> None:
-    """What is kept beside the log agrees with the log."""
+    """Check that the state beside the log agrees with the log."""
     log = found.log
     batches = list(log.batches())
     assert log.size == log._memory.size == sum(len(batch) for _, batch in batches)

@@ -1,5 +1,5 @@
-"""What goes in by Produce comes out by Fetch and ListOffsets; what Kafka refuses is refused with
-Kafka's code.
+"""What Produce writes, Fetch and ListOffsets return; what Kafka refuses is refused with Kafka's
+code.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class TestProduce:
         ],
         ids=lambda value: (
             value.name if isinstance(value, ErrorCode) else "batch"
-        ),  # the same in each process that collects
+        ),  # the same in each process of pytest-xdist
     )
     async def test_what_is_refused(
         self, broker: EmbeddedCluster, batch: bytes | None, code: ErrorCode

@@ -1,4 +1,4 @@
-"""The sequence check of idempotent producers follows Kafka's ProducerStateManager, also where the
+"""The sequence check of idempotent producers follows Kafka's ProducerStateManager, even if the
 sequence wraps.
 """
 

@@ -1,5 +1,5 @@
-"""Clients that produce or fetch more than their quota have to pause: the embedded broker says for
-how long, and does not listen meanwhile.
+"""The embedded broker throttles clients that produce or fetch more than their quota: it tells them
+to pause and mutes the connection meanwhile.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from aioprod.protocol.messages.describe_client_quotas import (
 )
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster
-from aioprod.testing.broker.quotas.limits import Limits
 from aioprod.testing.broker.quotas.meter import Meter
+from aioprod.testing.broker.quotas.quotas import Quotas
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
@@ -54,7 +54,7 @@ class TestMeter:
 
 class TestWhichLimitCounts:
     def test_the_most_precise_one(self) -> None:
-        limits = Limits()
+        limits = Quotas()
         order: list[dict[str, str | None]] = [
             {"user": "u", "client-id": "c"},
             {"user": "u", "client-id": None},
@@ -77,7 +77,7 @@ class TestWhichLimitCounts:
         assert limits.limit(CONSUMER, "u", "c") is None
 
     def test_the_name_of_nobody_is_not_everybody(self) -> None:
-        limits = Limits()
+        limits = Quotas()
         limits.alter(frozenset({("client-id", None)}), {PRODUCER: 5})
         found = limits.limit(PRODUCER, "ANONYMOUS", "")
         assert found is not None
@@ -137,9 +137,8 @@ async def test_a_reader_over_its_rate_gets_nothing_until_it_has_paused(
         first = (await client.call(fetch_request("t", 0, partition_max_bytes=1), 12)).responses[
             0
         ].partitions[0].records or b""
-        broker.set_quota(
-            {CONSUMER: int(len(first) / 5.025)}, client_id=RAW
-        )  # two such batches take ten seconds and a twentieth
+        # Two such batches take ten seconds and a twentieth.
+        broker.set_quota({CONSUMER: int(len(first) / 5.025)}, client_id=RAW)
         answers = [
             await client.call(fetch_request("t", offset, partition_max_bytes=1), 12)
             for offset in (0, 1)
@@ -169,8 +168,8 @@ async def test_a_fetch_is_no_larger_than_its_client_may_ever_get_at_once(
 
 async def test_others_are_not_slowed_down(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
-    broker.set_quota({PRODUCER: 1, CONSUMER: 1}, client_id="somebody else")
-    broker.set_quota({PRODUCER: 1}, user="somebody else")
+    broker.set_quota({PRODUCER: 1, CONSUMER: 1}, client_id="another")
+    broker.set_quota({PRODUCER: 1}, user="another")
     broker.set_quota({PRODUCER: 1}, client_id=RAW)
     broker.set_quota({PRODUCER: None}, client_id=RAW)
     async with RawClient(broker.bootstrap_servers) as client:
@@ -207,7 +206,7 @@ async def test_a_client_that_leaves_during_its_pause_leaves_nothing(
 
 
 def test_what_can_not_be_limited_is_refused() -> None:
-    limits = Limits()
+    limits = Quotas()
     wrong: list[tuple[str, float, str]] = [("foo", 1.0, "c"), (PRODUCER, 1.0, "")]
     wrong += [(PRODUCER, value, "c") for value in (0.0, -1.0, 1.5, math.nan, math.inf)]
     for key, value, name in wrong:
@@ -217,8 +216,8 @@ def test_what_can_not_be_limited_is_refused() -> None:
 
 
 async def test_the_pause_is_that_of_a_real_broker(kafka: str) -> None:
-    """The same requests under the same limit: pauses of the same length, but for the milliseconds
-    that the requests take.
+    """The same requests under the same quota get the same pauses, except for the milliseconds that
+    the requests take.
     """
     topic = f"quota-{uuid.uuid4().hex}"
     client_id = f"limited-{topic}"
@@ -254,7 +253,7 @@ async def pause_of_produce(address: str, topic: str, client_id: str, size: int) 
 
 
 async def wait_for_topic_and_limit(client: RawClient, topic: str, client_id: str) -> None:
-    """A real broker needs a moment to learn of both."""
+    """Wait until the real broker knows both."""
     for _ in range(500):
         described = await client.call(
             DescribeClientQuotasRequest([ComponentData("client-id", 0, client_id)]), 1

@@ -1,8 +1,7 @@
-"""Reading as Apache Kafka does it, compared with a real broker: fetch sessions, leader epochs, the
-special offsets, partitions named twice.
+"""Fetch sessions, leader epochs, special offsets and repeated partitions, compared with a real
+Apache Kafka broker.
 
-What may differ, and is left out of the comparison: the number of a session, and the order of the
-partitions that are in error.
+The comparison leaves out the number of a session and the order of partitions with errors.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from aioprod.protocol.messages.offset_for_leader_epoch import (
 from aioprod.testing import EmbeddedCluster
 from tests.testing.raw_client import RawClient, fetch_request, make_batch
 
-Conversation = Callable[[RawClient, "Names"], Coroutine[Any, Any, list[object]]]
+Exchange = Callable[[RawClient, "Names"], Coroutine[Any, Any, list[object]]]
 ZERO = uuid.UUID(int=0)
 
 
@@ -50,7 +49,7 @@ def name(code: int) -> str:
 
 
 class Names:
-    """Two topics of two partitions on one broker, and another id than any of them."""
+    """Two topics of two partitions on one broker, and an id that none of them has."""
 
     def __init__(self, ids: list[uuid.UUID], names: list[str]) -> None:
         self.ids = ids
@@ -58,7 +57,9 @@ class Names:
         self.unknown = uuid.uuid4()
 
     def asked(self, topic: int, version: int, *offsets: int | None) -> FetchTopic:
-        """Partitions 0, 1, ... of a topic from these offsets on; None for none of this number."""
+        """Return requests for partitions 0, 1, ... of a topic from these offsets on; None skips a
+        partition.
+        """
         wanted = [(index, offset) for index, offset in enumerate(offsets) if offset is not None]
         partitions = [
             FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -72,14 +73,14 @@ class Names:
         )
 
     def label(self, topic: str, topic_id: uuid.UUID) -> str:
-        """What stands for a topic in a comparison."""
+        """Return the name of a topic in comparisons."""
         if topic_id.int:
             return f"topic {self.ids.index(topic_id)}" if topic_id in self.ids else "unknown"
         return f"topic {self.names.index(topic)}" if topic in self.names else topic
 
 
 class Session:
-    """A consumer's side of a fetch session."""
+    """The consumer's side of a fetch session."""
 
     def __init__(self, client: RawClient, names: Names, version: int) -> None:
         self.client, self.names, self.version = client, names, version
@@ -93,7 +94,7 @@ class Session:
         epoch: int | None = None,
         version: int | None = None,
     ) -> FetchResponse:
-        """Fetch, note what was answered, go on to the next epoch."""
+        """Fetch, record the response, and advance to the next epoch."""
         version = self.version if version is None else version
         forgotten = [
             ForgottenTopic(
@@ -120,7 +121,7 @@ class Session:
         return answer
 
     def describe(self, answer: FetchResponse) -> object:
-        """All but the session's number."""
+        """Describe the response without the session's number."""
         partitions = [
             (
                 self.names.label(topic.topic, topic.topic_id),
@@ -146,14 +147,14 @@ class Session:
         return name(answer.error_code), session, partitions
 
 
-def sessions(version: int) -> Conversation:
-    async def conversation(client: RawClient, names: Names) -> list[object]:
+def sessions(version: int) -> Exchange:
+    async def exchange(client: RawClient, names: Names) -> list[object]:
         session = Session(client, names, version)
         await client.produce(names.names[0], make_batch([b"a", b"b"]))
-        await session.fetch(
-            names.asked(0, version, 0, 0), names.asked(1, version, 0)
-        )  # full: all of it is answered
-        await session.fetch()  # from the same offsets: the records again, and nothing of the others
+        # A full fetch returns everything.
+        await session.fetch(names.asked(0, version, 0, 0), names.asked(1, version, 0))
+        # From the same offsets: the records again, but not the other partitions.
+        await session.fetch()
         await session.fetch(names.asked(0, version, 2))
         await session.fetch()
         await client.produce(names.names[1], make_batch([b"c"]))
@@ -161,9 +162,8 @@ def sessions(version: int) -> Conversation:
         await session.fetch()
         await session.fetch(names.asked(0, version, None, 1), names.asked(1, version, 1))
         await session.fetch(names.asked(1, version, None, 0))  # one more partition
-        await session.fetch(
-            names.asked(0, version, 99)
-        )  # an error is told every time, and its end as well
+        # An error is returned every time, and its end too.
+        await session.fetch(names.asked(0, version, 99))
         await session.fetch()
         await session.fetch(names.asked(0, version, 2))
         await session.fetch()
@@ -179,13 +179,12 @@ def sessions(version: int) -> Conversation:
         await session.fetch(names.asked(0, version, 3), epoch=0)
         session.session_id, session.epoch = 12345, 1
         await session.fetch()
-        await session.fetch(
-            names.asked(0, version, 3), epoch=-1
-        )  # ends a session that is not there
+        # Ends a session that is not there.
+        await session.fetch(names.asked(0, version, 3), epoch=-1)
         return session.said
 
-    conversation.__name__ = f"sessions_version_{version}"
-    return conversation
+    exchange.__name__ = f"sessions_version_{version}"
+    return exchange
 
 
 async def full_requests_end_a_session(client: RawClient, names: Names) -> list[object]:
@@ -332,7 +331,7 @@ async def partitions_named_twice(client: RawClient, names: Names) -> list[object
     ]
 
 
-CONVERSATIONS: list[Conversation] = [
+EXCHANGES: list[Exchange] = [
     sessions(7),
     sessions(12),
     sessions(13),
@@ -346,10 +345,8 @@ CONVERSATIONS: list[Conversation] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "conversation", CONVERSATIONS, ids=lambda conversation: conversation.__name__
-)
-async def test_both_brokers_say_the_same(kafka: str, conversation: Conversation) -> None:
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.__name__)
+async def test_both_brokers_say_the_same(kafka: str, exchange: Exchange) -> None:
     names = [f"reading-{uuid.uuid4().hex}" for _ in range(2)]
     answers: list[list[object]] = []
     async with EmbeddedCluster() as embedded:
@@ -360,15 +357,13 @@ async def test_both_brokers_say_the_same(kafka: str, conversation: Conversation)
                 )
                 ids = {topic.name: topic.topic_id for topic in created.topics}
                 await wait_for_leaders(client, names)
-                answers.append(
-                    await conversation(client, Names([ids[each] for each in names], names))
-                )
+                answers.append(await exchange(client, Names([ids[each] for each in names], names)))
     real, own = answers
     assert own == real
 
 
 async def wait_for_leaders(client: RawClient, names: list[str]) -> None:
-    """A real broker needs a moment before it leads new partitions."""
+    """Wait until the real broker leads new partitions."""
     for _ in range(500):
         answers = [
             await client.call(fetch_request(each, 0, 0, max_wait_ms=5), 12) for each in names

@@ -1,4 +1,4 @@
-"""Replicas of the embedded broker: what acknowledgements wait for, what consumers see, and what is
+"""Replicas of the embedded broker: what acknowledgments wait for, what consumers see, and what is
 lost when a leader is killed.
 """
 
@@ -95,9 +95,8 @@ class TestHighWatermark:
                 1,
                 1,
             )
-            assert (
-                await read(client, 2)
-            ).error_code == 0  # the leader has it: an offset behind the high watermark is no error
+            # The leader has it, so an offset above the high watermark is no error.
+            assert (await read(client, 2)).error_code == 0
             assert (await read(client, 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             assert await latest(client) == (ErrorCode.NONE, 1)
             before = len(three.requests)
@@ -150,8 +149,8 @@ class TestHighWatermark:
             assert two.in_sync_replicas("t", 0) == (1, 2)
 
     async def test_nothing_is_visible_while_too_few_are_in_sync(self) -> None:
-        """KIP-966: the high watermark stands still below min.insync.replicas, so what acks=1 wrote
-        is not seen either.
+        """KIP-966: the high watermark does not advance below min.insync.replicas, so records with
+        acks=1 are not visible either.
         """
         async with EmbeddedCluster(nodes=2, replica_lag_time_max_ms=20) as two:
             two.create_topic("t", configs={"min.insync.replicas": "2"})
@@ -210,10 +209,11 @@ class TestKilledLeader:
         assert [record.value for record in three.records("t")] == [b"kept"]
         async with RawClient(three.address(2)) as client:
             again = await client.produce("t", make_batch([b"lost"], producer=(7, 0, 1)), acks=1)
+            # The sequence is free again, because its batch is lost.
             assert (again.error_code, again.base_offset) == (
                 0,
                 1,
-            )  # the sequence is free again: its batch is not there
+            )
             assert (
                 await client.produce("t", make_batch([b"kept"], producer=(7, 0, 0)), acks=1)
             ).base_offset == 0  # a duplicate

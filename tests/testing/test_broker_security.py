@@ -1,5 +1,5 @@
-"""TLS and SASL of the embedded broker: it keeps to Kafka's order of things, and clients that nobody
-here wrote can log in.
+"""TLS and SASL of the embedded broker: it follows Kafka's order of steps, and other clients can log
+in.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LIMIT_S = 20.0
 
 @pytest.fixture
 def security() -> BrokerSecurity:
-    """Who may log in."""
+    """The users that may log in."""
     return BrokerSecurity(
         users={"alice": PASSWORD},
         token_validator=lambda token, _: "alice" if token == "good" else None,
@@ -48,7 +48,7 @@ def security() -> BrokerSecurity:
 
 @pytest.fixture
 async def broker(security: BrokerSecurity) -> AsyncIterator[EmbeddedCluster]:
-    """A broker that asks for a login."""
+    """A broker that requires a login."""
     async with EmbeddedCluster(security=security) as running:
         yield running
 
@@ -137,7 +137,7 @@ class TestOrderOfThings:
 class TestSessions:
     @pytest.fixture
     def security(self) -> BrokerSecurity:
-        """Sessions that last a moment."""
+        """Sessions with a very short lifetime."""
         return BrokerSecurity(users={"alice": PASSWORD, "bob": PASSWORD}, session_lifetime_ms=100)
 
     async def test_a_session_that_is_over_closes_the_connection_at_the_next_request(
@@ -191,13 +191,13 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
 
 @pytest.fixture
 def authority() -> trustme.CA:
-    """An authority of this test."""
+    """A certificate authority for the tests."""
     return trustme.CA()
 
 
 @pytest.fixture
 def tls(authority: trustme.CA) -> ssl.SSLContext:
-    """What a broker at 127.0.0.1 listens with."""
+    """The server context of a broker at 127.0.0.1."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     return context

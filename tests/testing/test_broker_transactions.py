@@ -1,7 +1,6 @@
-"""The embedded broker's transactions: what tests can see of them, do to them and hold up.
+"""The embedded broker's transactions: what tests can see, change and delay.
 
-What clients are answered is compared with a real broker's answers in
-``test_broker_transactions_differential.py``.
+``test_broker_transactions_differential.py`` compares the responses with a real broker's.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.fixture
 async def two() -> AsyncIterator[EmbeddedCluster]:
-    """A broker that has topic "t" of two partitions."""
+    """A broker with topic "t" of two partitions."""
     async with EmbeddedCluster() as broker:
         broker.create_topic("t", 2)
         yield broker
@@ -48,7 +47,7 @@ async def client(two: EmbeddedCluster) -> AsyncIterator[RawClient]:
 
 @pytest.fixture(params=[V1, V2], ids=["v1", "v2"])
 async def it(client: RawClient, request: pytest.FixtureRequest) -> TransactionalClient:
-    """A producer with the transactional id "x", initialised."""
+    """A producer with the transactional id "x" after InitProducerId."""
     producer = TransactionalClient(client, "x", "t", request.param)
     assert await producer.init() == ("NONE", 0)
     return producer
@@ -119,9 +118,8 @@ class TestInspection:
         assert [record.value for record in two.records("t", 1, committed_only=True)] == []
         assert [record.value for record in await two.wait_for_records("t", 5)] == every
         with pytest.raises(TimeoutError):
-            await two.wait_for_records(
-                "t", 6, timeout_seconds=0.01
-            )  # the log has 8 entries, of which 3 are markers
+            # The log has 8 entries, of which 3 are markers.
+            await two.wait_for_records("t", 6, timeout_seconds=0.01)
 
     async def test_committed_offsets_are_those_of_ended_transactions(
         self, two: EmbeddedCluster, it: TransactionalClient
@@ -261,7 +259,7 @@ class TestTimeout:
         self, two: EmbeddedCluster, it: TransactionalClient
     ) -> None:
         await it.init(timeout_ms=50)
-        for _ in range(2):  # on a busy machine the time may be over before all of this is
+        for _ in range(2):  # on a busy machine the timeout may pass first
             await it.add()
             await it.produce(b"slow")
             await it.add_offsets("g")
@@ -418,9 +416,7 @@ class TestControl:
 
 
 class TestLastEpoch:
-    """The differential test has more of this, and takes long: here the epochs are used up by
-    decree.
-    """
+    """The differential test has more of this, but takes long. Here the epoch is simply set."""
 
     @pytest.fixture(autouse=True)
     def last_epoch(self, two: EmbeddedCluster, it: TransactionalClient) -> None:
@@ -449,7 +445,11 @@ class TestLastEpoch:
         assert await it.init(expected=first) == ("NONE", 0)
         second = it.identity
         assert second[0] != first[0]
-        assert await it.init(expected=first) == ("NONE", 0)  # again, because the answer was lost
+        # A retry, because the response was lost.
+        assert await it.init(expected=first) == (
+            "NONE",
+            0,
+        )
         assert it.identity == second
 
     async def test_fencing_takes_the_one_that_no_client_gets(
@@ -503,9 +503,8 @@ class TestFeatures:
             asked = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
             older, newer = await client.call(asked, 3), await client.call(asked, 4)
         assert newer.supported_features == [SupportedFeatureKey("transaction.version", 0, 2)]
-        assert (
-            older.supported_features == []
-        )  # as Kafka: version 3 can't tell of a feature that may be 0
+        # As in Kafka, version 3 can't encode a feature that may be 0.
+        assert older.supported_features == []
         finalized = [FinalizedFeatureKey("transaction.version", level, level)] if level else []
         assert newer.finalized_features == older.finalized_features == finalized
         assert newer.finalized_features_epoch >= 0

@@ -1,5 +1,5 @@
-"""Without transaction.version=2 the embedded broker answers about transactions as Apache Kafka 3.9
-does, which does not have that feature yet.
+"""Without transaction.version=2, the embedded broker answers transaction requests like Apache Kafka
+3.9, which does not have that feature.
 """
 
 from __future__ import annotations
@@ -10,29 +10,24 @@ import pytest
 
 from aioprod.testing import EmbeddedCluster
 from tests.testing.raw_transactions import V1
-from tests.testing.test_broker_transactions_differential import (
-    CONVERSATIONS,
-    Conversation,
-    expiry,
-    hold,
-    members,
-)
+from tests.testing.test_broker_transactions_differential import EXCHANGES, Exchange, responses_of
+from tests.testing.transaction_exchanges import expiry, members
 
-# Requests that 3.9 does not know; groups that have no members, of which its coordinator says other
-# things than that of 4.1.
+# Requests that 3.9 does not support, and groups without members, which its coordinator treats
+# differently from that of 4.1.
 _OTHERWISE_IN_3_9 = (expiry, members)
 
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(
-    "conversation",
-    [each for each in CONVERSATIONS if each not in _OTHERWISE_IN_3_9],
+    "exchange",
+    [each for each in EXCHANGES if each not in _OTHERWISE_IN_3_9],
     ids=lambda each: each.__name__,
 )
 async def test_kafka_3_9_and_the_embedded_broker_say_the_same(
-    kafka_3_9: str, conversation: Conversation
+    kafka_3_9: str, exchange: Exchange
 ) -> None:
-    name = f"{conversation.__name__}-{uuid.uuid4().hex}"
-    real = await hold(conversation, kafka_3_9, name, V1)
+    name = f"{exchange.__name__}-{uuid.uuid4().hex}"
+    real = await responses_of(exchange, kafka_3_9, name, V1)
     async with EmbeddedCluster(transaction_version=0) as embedded:
-        assert await hold(conversation, embedded.bootstrap_servers, name, V1) == real
+        assert await responses_of(exchange, embedded.bootstrap_servers, name, V1) == real

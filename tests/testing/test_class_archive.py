@@ -1,5 +1,5 @@
-"""Archives of classes are made once, are used, are whole and right or not used at all, and do no
-harm where they can't be had.
+"""Class archives are made once, are used only if complete and correct, and do no harm if they can't
+be made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPTIONS = ["-XX:+UseSerialGC"]
 
 
 def java_home(home: Path, dump: str = 'cp "$list" "$archive"') -> Path:
-    """A Java that tells its version, and whose archives are copies of the lists."""
+    """A fake Java that prints its version, and whose archives are copies of the lists."""
     binary, own_classes = home / "bin" / "java", home / "lib" / "modules"
     for path in (binary, own_classes):
         path.parent.mkdir(parents=True)
@@ -51,7 +51,7 @@ echo "    java.specification.version = 17" >&2
 
 
 class Recorder:
-    """Writes lists of its own, and counts them."""
+    """Writes its own lists, and counts them."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -63,7 +63,7 @@ class Recorder:
 
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty cache, and nothing that this process has attempted."""
+    """An empty cache, and no attempts by this process."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(archives, "_attempted", set())
     return cache_dir()
@@ -86,7 +86,7 @@ def jars(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("home")
 class TestNames:
-    """What an archive is good for is what it is called."""
+    """The name of an archive depends on what it is valid for."""
 
     def test_it_is_made_once(self, cache: Path, jars: list[Path]) -> None:
         recorder = Recorder()
@@ -178,7 +178,7 @@ class TestNames:
 
 
 class TestWithout:
-    """Where none can be had there is one attempt, and nothing stays behind."""
+    """If an archive can't be made there is one attempt, and no files are left."""
 
     def attempts(self, cache: Path, jars: list[Path], error: Exception | None = None) -> int:
         class Failing(Recorder):
@@ -227,7 +227,7 @@ class TestWithout:
 
 @pytest.fixture
 def kafka_cache(request: pytest.FixtureRequest) -> Path:
-    """A cache in which nothing but Kafka's jars is."""
+    """A cache that has only Kafka's jars."""
     directory = kafka_jars()[0].parent
     cache: Path = request.getfixturevalue("cache")
     (cache / directory.name).symlink_to(directory)
@@ -235,7 +235,7 @@ def kafka_cache(request: pytest.FixtureRequest) -> Path:
 
 
 def watched_java(monkeypatch: pytest.MonkeyPatch, home: Path, first: str = "") -> Path:
-    """Have a script in Java's place, which runs a command first; the file to which it writes each
+    """Replace Java by a script that runs a command first. Return the file to which it writes each
     command line of a Kafka program.
     """
     binary, log = home / "bin" / "java", home / "commands"
@@ -264,22 +264,21 @@ def new_node(directory: Path, version: str = KAFKA_VERSIONS[0]) -> KafkaProcess:
 
 @pytest.mark.kafka
 class TestKafka:
-    """With Java and Kafka themselves."""
+    """With real Java and Kafka."""
 
     @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
     def test_all_programs_use_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         log = watched_java(monkeypatch, tmp_path / "java")
         with RealKafka() as kafka:
-            (archive,) = cache_dir().glob(
-                f"kafka-{KAFKA_VERSIONS[0]}-*.jsa"
-            )  # made before the first test
+            # Made before the first test.
+            (archive,) = cache_dir().glob(f"kafka-{KAFKA_VERSIONS[0]}-*.jsa")
             assert str(archive) in Path(f"/proc/{kafka.pid}/maps").read_text()
         commands = log.read_text().splitlines()
         assert ["kafka.tools.StorageTool" in command for command in commands] == [True, False]
         for command in commands:
             assert f"-XX:SharedArchiveFile={archive} " in command and "-Xshare:auto" in command
 
-    @pytest.mark.judges
+    @pytest.mark.interop
     def test_the_first_broker_makes_it(
         self, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
@@ -296,7 +295,7 @@ class TestKafka:
             f"kafka-{KAFKA_VERSIONS[0]}.jsa.lock",
         }
 
-    @pytest.mark.judges
+    @pytest.mark.interop
     def test_a_java_that_makes_no_list_does_no_harm(
         self, kafka_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
@@ -309,7 +308,7 @@ class TestKafka:
         assert ["DumpLoadedClassList" in command for command in commands] == [False, True, False]
         assert "SharedArchiveFile" not in "".join(commands)
 
-    @pytest.mark.judges
+    @pytest.mark.interop
     @pytest.mark.parametrize("archive", ["foreign", "absent"])
     def test_one_that_java_does_not_take_does_no_harm(
         self, archive: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

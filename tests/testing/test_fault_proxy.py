@@ -1,6 +1,4 @@
-"""The proxy that the tests against real brokers trust: each fault does what it says, and nothing
-else happens.
-"""
+"""Each fault of the proxy does what it says, and nothing else."""
 
 from __future__ import annotations
 

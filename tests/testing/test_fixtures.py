@@ -1,4 +1,4 @@
-"""The shared fixtures give what they promise."""
+"""The shared fixtures work as documented."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Administration by clients that nobody here wrote: librdkafka, kafka-python, aiokafka and Java's
-own.
-"""
+"""Administration by other clients: librdkafka, kafka-python, aiokafka and Java."""
 
 from __future__ import annotations
 
@@ -21,9 +19,8 @@ from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from tests.testing.java_client import JavaClients, java_clients
 
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # it reads its resources in a way that Python gives up
+    # It reads its resources in a deprecated way.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import TopicPartition as PythonPlace
     from kafka.admin import ConfigResource as PythonResource
     from kafka.admin import ConfigResourceType, KafkaAdminClient
@@ -31,20 +28,20 @@ with warnings.catch_warnings():
     from kafka.admin import NewTopic as PythonTopic
 
 LIMIT_SECONDS = 20.0
-rd: Any = confluent_kafka.admin  # it does not say what it exports
+rd: Any = confluent_kafka.admin  # it has no __all__
 
 
 @pytest.fixture
 def broker() -> Iterator[ThreadedCluster]:
-    """Two nodes: administrators' requests go to the controller, to leaders, or to the broker that
-    they are about.
+    """Two nodes: administrative requests go to the controller, to leaders, or to a particular
+    broker.
     """
     with EmbeddedCluster.in_thread(nodes=2) as running:
         yield running
 
 
 def fill(broker: ThreadedCluster, topic: str) -> None:
-    """Put six records into each partition."""
+    """Write six records to each partition."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for partition in range(2):
         for number in range(6):
@@ -148,9 +145,9 @@ async def test_aiokafka() -> None:
             await admin.close()
 
 
-@pytest.mark.kafka  # it needs Java and Kafka's jars
+@pytest.mark.kafka  # needs Java and Kafka's jars
 def test_java(broker: ThreadedCluster) -> None:
-    """Java's Admin, which has a call for nearly everything."""
+    """Java's Admin, which has calls for nearly everything."""
     with java_clients() as java:
         made = java.jvm.org.apache.kafka.clients.admin
         admin = java.admin(bootstrap_servers=broker.bootstrap_servers)
@@ -202,7 +199,7 @@ def test_java(broker: ThreadedCluster) -> None:
 
 
 def quota_of_c(java: JavaClients, admin: Any) -> None:
-    """Set a quota and find it again."""
+    """Set a quota and describe it."""
     quota = java.jvm.org.apache.kafka.common.quota
     entity = quota.ClientQuotaEntity({"client-id": "c"})
     admin.alterClientQuotas(
@@ -217,7 +214,7 @@ def quota_of_c(java: JavaClients, admin: Any) -> None:
 
 
 def transactions_of_x(java: JavaClients, admin: Any, broker: ThreadedCluster) -> None:
-    """Open a transaction and find it again."""
+    """Open a transaction and describe it."""
     producer = java.producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="x")
     try:
         producer.initTransactions()

@@ -1,5 +1,5 @@
-"""Clients that nobody here wrote work with the embedded broker: aiokafka and librdkafka, as
-producers and as consumers without a group.
+"""Other clients work with the embedded broker: aiokafka and librdkafka, as producers and as
+consumers without a group.
 """
 
 from __future__ import annotations
@@ -220,9 +220,8 @@ class TestLibrdkafka:
             for partition in threaded.topics["t"].partitions
             for batch in partition.log.read(0, 1 << 30, at_least_one=True)
         }
-        assert codecs == {
-            CODECS.index(codec)
-        }  # it would fall back to none if our ApiVersions answer did not suit it
+        # It would fall back to none if it did not accept our ApiVersions response.
+        assert codecs == {CODECS.index(codec)}
 
     @pytest.mark.parametrize("acks", ["0", "1"])
     def test_producer_with_fewer_acks(self, threaded: ThreadedCluster, acks: str) -> None:

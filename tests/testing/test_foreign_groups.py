@@ -1,5 +1,5 @@
-"""Consumer groups of clients that nobody here wrote: members come and go while records arrive, and
-each record is processed once.
+"""Consumer groups of other clients: members join and leave while records arrive, and each record is
+processed once.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from aioprod.types import TopicPartition as Place
 from tests.testing.raw_client import RawClient, make_batch, until
 
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # it reads its resources in a way that Python gives up
+    # It reads its resources in a deprecated way.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer
     from kafka.consumer.subscription_state import (
         AsyncConsumerRebalanceListener as KafkaPythonListener,
@@ -40,8 +39,8 @@ POLL_SECONDS = 0.02
 
 
 class Member(ABC):
-    """A consumer that appends what it reads to the troupe's ``processed``, and commits when it has
-    to give partitions away, or leaves.
+    """A consumer that appends what it reads to the troupe's ``processed``, and commits when it
+    loses partitions or leaves.
     """
 
     def __init__(self, bootstrap_servers: str, processed: list[bytes]) -> None:
@@ -52,10 +51,10 @@ class Member(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Read until it is to leave."""
+        """Read until told to leave."""
 
     async def leave(self) -> None:
-        """Leave the group; raise what went wrong."""
+        """Leave the group; raise the consumer's error."""
         self.leaving.set()
         await self.task
 
@@ -69,7 +68,7 @@ class AiokafkaMember(Member, AiokafkaListener):  # type: ignore[misc]  # untyped
             enable_auto_commit=False,
             heartbeat_interval_ms=50,
             session_timeout_ms=6_000,
-            # stop() raises CancelledError while a fetch waits to be tried again
+            # stop() raises CancelledError while a fetch waits for a retry
             retry_backoff_ms=1,
         )
         self.consumer.subscribe(["t"], listener=self)
@@ -85,7 +84,7 @@ class AiokafkaMember(Member, AiokafkaListener):  # type: ignore[misc]  # untyped
             await self.consumer.stop()
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
-        if revoked:  # until the next assignment getmany gives nothing more
+        if revoked:  # getmany returns nothing more until the next assignment
             await self.consumer.commit()
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
@@ -98,7 +97,7 @@ class ThreadedMember(Member):
 
     @abstractmethod
     def run_in_thread(self) -> None:
-        """Read until it is to leave."""
+        """Read until told to leave."""
 
 
 class ConfluentMember(ThreadedMember):
@@ -132,7 +131,7 @@ class ConfluentMember(ThreadedMember):
             consumer.close()
 
     def _look(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
-        """librdkafka may hand out a record that it fetched for an earlier assignment of a partition
+        """librdkafka may return a record that it fetched in an earlier assignment of a partition
         that others have read since.
         """
         self.committed |= {
@@ -161,9 +160,8 @@ class KafkaPythonMember(ThreadedMember, KafkaPythonListener):  # type: ignore[mi
             session_timeout_ms=6_000,
         )
         self.consumer.subscribe(["t"], listener=self)
-        assert self.consumer.partitions_for_topic(
-            "t"
-        )  # without this it may assign itself nothing when it joins, and believe that it has all
+        # Without this it may join with an empty assignment and think that it has all.
+        assert self.consumer.partitions_for_topic("t")
         try:
             while not self.leaving.is_set():
                 # where this passes as a rebalance ends, it forgets to read on and to send
@@ -185,8 +183,8 @@ class KafkaPythonMember(ThreadedMember, KafkaPythonListener):  # type: ignore[mi
 
 
 class Troupe:
-    """Members of one kind, what they have processed, and a writer that goes on meanwhile: all over
-    the topic, in small batches.
+    """Members of one kind, what they have processed, and a writer that sends small batches to the
+    whole topic meanwhile.
     """
 
     def __init__(self, broker: EmbeddedCluster, kind: type[Member]) -> None:
@@ -217,28 +215,27 @@ class Troupe:
         return [b"%d" % number for number in range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE)]
 
     def add(self) -> None:
-        """Have one more."""
+        """Add a member."""
         self.members.append(self.kind(self.broker.bootstrap_servers, self.processed))
 
     async def remove(self) -> None:
-        """Have the oldest one leave, once all have taken notice of the last change: kafka-python
-        can't leave while it joins.
+        """Let the oldest member leave after all have noticed the last change: kafka-python can't
+        leave while it joins.
         """
         await self.read_on()
         await self.members.pop(0).leave()
         await self.share()
 
     async def share(self) -> None:
-        """Wait until they read all partitions between them."""
+        """Wait until the members share all partitions."""
         group = await self.broker.wait_for_group("g", member_count=len(self.members))
-        while group.partitions != [
-            Place("t", index) for index in range(PARTITIONS)
-        ]:  # cooperative members give away first, and take later
+        # Cooperative members revoke first and assign later.
+        while group.partitions != [Place("t", index) for index in range(PARTITIONS)]:
             await asyncio.sleep(0.01)
             group = await self.broker.wait_for_group("g", member_count=len(self.members))
 
     async def read_on(self) -> None:
-        """Wait until they have read something of each partition that is not even written yet."""
+        """Wait until they have read something new of each partition."""
         first = self.batch_count + 1
         awaited = {
             value for batch in range(first, first + PARTITIONS) for value in self._values(batch)
@@ -246,7 +243,7 @@ class Troupe:
         await until(lambda: awaited <= set(self.processed))
 
     async def finish(self) -> None:
-        """Check that each record was processed once, and that the group knows."""
+        """Check that each record was processed once, and that the offsets are committed."""
         while len(self.members) > 1:
             await self.remove()
         await self.read_on()
@@ -262,7 +259,7 @@ class Troupe:
         assert sum(self.broker.committed_offsets("g").values()) == expected.total()
 
     async def abandon(self) -> None:
-        """Leave nothing of a test that failed."""
+        """Clean up after a test that failed."""
         self.enough.set()
         for member in self.members:
             member.leaving.set()
@@ -274,7 +271,9 @@ class Troupe:
 
 @pytest.fixture(autouse=True)
 def collected(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What a client leaves open is told of in its own test, and not kept alive by what it logs."""
+    """Collect garbage, so that a client's unclosed resources are reported in its own test and not
+    kept alive by log records.
+    """
     caplog.set_level(logging.CRITICAL, "kafka")
     yield
     gc.collect()
@@ -302,8 +301,8 @@ async def test_each_record_is_processed_once_while_members_and_coordinators_come
             for _ in range(2):
                 troupe.add()
                 await troupe.share()
-            # librdkafka forgets to ask again where a request for offsets (OffsetFetch) meets
-            # NOT_COORDINATOR, and waits for ever
+            # librdkafka does not retry if a request for offsets (OffsetFetch) gets
+            # NOT_COORDINATOR, and waits forever
             await troupe.read_on()
             broker.move_coordinator("group", "g", broker.coordinator("group", "g") % 3 + 1)
             troupe.add()
@@ -318,7 +317,7 @@ async def test_each_record_is_processed_once_while_members_and_coordinators_come
 
 
 def use_admin(bootstrap_servers: str) -> list[object]:
-    """What librdkafka's admin client makes of a group with a member, and of one without."""
+    """Check what librdkafka's admin client sees of a group with a member, and of one without."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     found = admin.list_consumer_groups(request_timeout=LIMIT_SECONDS).result()
     answers: list[object] = [

@@ -1,5 +1,5 @@
-"""Java's own producer and consumer of Kafka 4.1 work with the embedded broker's transactions, in
-both protocols (KIP-890).
+"""Java's producer and consumer of Kafka 4.1 work with the embedded broker's transactions, in both
+protocols (KIP-890).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aioprod.testing.broker.transactions.transaction import TransactionState
 from aioprod.types import TopicPartition as Place
 from tests.testing.java_client import JavaClients, java_clients
 
-pytestmark = pytest.mark.kafka  # it needs Java and Kafka's jars
+pytestmark = pytest.mark.kafka  # needs Java and Kafka's jars
 
 COUNT = 20
 PARTITIONS = 3
@@ -51,7 +51,7 @@ def producer(java: JavaClients, threaded: ThreadedCluster) -> Iterator[Any]:
 
 
 def speaks_v2(broker: ThreadedCluster) -> bool:
-    """Whether the client used transaction protocol v2."""
+    """Tell whether the client used transaction protocol v2."""
     ends = {seen.api_version for seen in broker.requests if seen.api_key == ApiKey.END_TXN}
     adds = any(seen.api_key == ApiKey.ADD_PARTITIONS_TO_TXN for seen in broker.requests)
     assert ends in ({4}, {5}) and adds == (ends == {4})
@@ -59,7 +59,7 @@ def speaks_v2(broker: ThreadedCluster) -> bool:
 
 
 def produce(java: JavaClients, producer: Any, broker: ThreadedCluster) -> None:
-    """Five transactions, every second one aborted once its records have arrived."""
+    """Send five transactions; every second one is aborted after its records have arrived."""
     producer.initTransactions()
     for number in range(5):
         producer.beginTransaction()

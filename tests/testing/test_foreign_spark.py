@@ -1,5 +1,5 @@
-"""Spark's own Kafka connector, and the Java client in it (producer, consumer, admin client), work
-with the embedded broker.
+"""Spark's Kafka connector, and the Java clients in it (producer, consumer, admin client), work with
+the embedded broker.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Transactions of clients that nobody here wrote work with the embedded broker: aiokafka and
-librdkafka. Java's client: see the end.
+"""Transactions of other clients work with the embedded broker: aiokafka and librdkafka. For Java's
+client see the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def values(
 
 class TestAiokafka:
     async def produce(self, broker: EmbeddedCluster) -> None:
-        """Five transactions, every second one aborted."""
+        """Send five transactions; every second one is aborted."""
         producer = AIOKafkaProducer(
             bootstrap_servers=broker.bootstrap_servers, transactional_id="x", linger_ms=1
         )

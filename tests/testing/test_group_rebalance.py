@@ -34,7 +34,7 @@ CALLER = Caller("client", "/127.0.0.1", 9)
 
 
 class Play:
-    """A group, a time that the test sets, and the answers so far."""
+    """A group, a time that the test sets, and the responses so far."""
 
     def __init__(self, settings: GroupSettings | None = None) -> None:
         self.group = Group("g")
@@ -52,7 +52,7 @@ class Play:
         protocols: Sequence[str] = ("range",),
         version: int = 9,
     ) -> list[JoinGroupResponse]:
-        """Join; the list gets the answer."""
+        """Join; the returned list gets the response."""
         request = JoinGroupRequest(
             "g",
             session_ms,
@@ -73,14 +73,14 @@ class Play:
     def join_known(
         self, *, session_ms: int = 10_000, rebalance_ms: int = 60_000
     ) -> tuple[str, list[JoinGroupResponse]]:
-        """Get an id, and join with it."""
+        """Get a member id, and join with it."""
         (first,) = self.join(session_ms=session_ms, rebalance_ms=rebalance_ms)
         return first.member_id, self.join(
             first.member_id, session_ms=session_ms, rebalance_ms=rebalance_ms
         )
 
     def sync(self, member_id: str, **shares: bytes) -> list[SyncGroupResponse]:
-        """Sync; the list gets the answer."""
+        """Sync; the returned list gets the response."""
         answers: list[SyncGroupResponse] = []
         assignments = [SyncGroupRequestAssignment(*each) for each in shares.items()]
         request = SyncGroupRequest(
@@ -90,17 +90,17 @@ class Play:
         return answers
 
     def heartbeat(self, member_id: str) -> ErrorCode:
-        """Heartbeat in the present generation."""
+        """Send a heartbeat in the present generation."""
         return membership.heartbeat(
             self.group, HeartbeatRequest("g", self.group.generation_id, member_id), self.now
         )
 
     def leave(self, member_id: str) -> None:
-        """Leave."""
+        """Leave the group."""
         membership.leave(self.group, [MemberIdentity(member_id)], self.settings, self.now)
 
     def pass_time(self, seconds: float) -> None:
-        """Do all that falls due meanwhile, at its time."""
+        """Handle all deadlines that pass meanwhile, at their times."""
         end = self.now + seconds
         while (due := min(self.group.deadlines.values(), default=end + 1)) <= end:
             self.now = due
@@ -110,7 +110,7 @@ class Play:
     def stable(
         self, count: int = 1, *, session_ms: int = 10_000, rebalance_ms: int = 60_000
     ) -> list[str]:
-        """Have so many members, the first one of them the leader."""
+        """Add members until the group is stable; the first one is the leader."""
         member_ids: list[str] = []
         for _ in range(count):
             member_id, _ = self.join_known(session_ms=session_ms, rebalance_ms=rebalance_ms)
@@ -176,7 +176,7 @@ class TestTime:
             waiting[0].generation_id,
         )
         play.pass_time(9.9)
-        assert len(play.group.members) == 2  # sessions begin anew with the answers
+        assert len(play.group.members) == 2  # sessions restart with the responses
 
     def test_a_new_member_is_given_up_after_five_minutes(self, play: Play) -> None:
         (first,) = play.stable(rebalance_ms=1_000_000)
@@ -211,7 +211,7 @@ class TestTime:
     def test_a_restart_before_the_assignment_was_fetched_costs_a_rebalance(
         self, play: Play
     ) -> None:
-        """Kafka waits for the request of the old id, which the member never sends any more."""
+        """Kafka waits for the request of the old id, which the member no longer sends."""
         (first,) = play.stable(session_ms=100_000, rebalance_ms=5_000)
         play.join(instance_id="i", session_ms=100_000, rebalance_ms=5_000)
         play.join(first, session_ms=100_000, rebalance_ms=5_000)
@@ -299,7 +299,7 @@ class TestInitialDelay:
         assert first[0].error_code == 0
 
     def test_it_ends_when_an_id_that_was_given_out_is_given_up(self) -> None:
-        """As in Kafka, before the delay is over, if all others have joined."""
+        """As in Kafka, before the delay ends, if all others have joined."""
         play = Play(GroupSettings(initial_rebalance_delay_ms=9_000))
         _, waiting = play.join_known(rebalance_ms=60_000)
         play.join(session_ms=7_000)
@@ -395,7 +395,7 @@ def test_nobody_waits_for_ever(first_seed: int) -> None:
 
 
 def check_that_nobody_waits_for_ever(seed: int) -> None:
-    """Members do what they like; once they stop, all requests are answered, and the group becomes
+    """Members act at random; after they stop, all requests are answered and the group becomes
     empty.
     """
     random_ = random.Random(seed)

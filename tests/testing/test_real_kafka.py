@@ -1,4 +1,4 @@
-"""The real broker serves foreign clients, and is gone when it should be."""
+"""The real broker works with other clients, and ends when it should."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _listening(host: str, port: int) -> bool:
 
 
 class TestClusterBeforeItsStart:
-    """What there is to say without a JVM."""
+    """Checks that need no JVM."""
 
     def test_nodes_are_numbered_from_one_and_nothing_runs(self) -> None:
         cluster = RealCluster(3)

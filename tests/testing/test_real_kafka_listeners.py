@@ -1,4 +1,4 @@
-"""Real brokers of both versions serve listeners with TLS and SASL, and turn away whoever lacks the
+"""Listeners of real brokers of both versions work with TLS and SASL, and refuse clients without the
 certificate or the password.
 """
 
@@ -69,7 +69,7 @@ class UnsignedToken(AbstractTokenProvider):  # type: ignore[misc]
 
 
 def pem_of(certificate: trustme.LeafCert) -> tuple[str, str]:
-    """The certificate chain, and the private key as Kafka wants it."""
+    """Return the certificate chain and the private key in Kafka's format."""
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     chain = "".join(blob.bytes().decode() for blob in certificate.cert_chain_pems)
     return chain, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
@@ -128,7 +128,7 @@ async def is_refused(
     sasl_plain_password: str | None = None,
     **settings: Any,
 ) -> None:
-    """By our client: aiokafka leaves its socket open where it is turned away."""
+    """Tell whether our client is refused: aiokafka leaves its socket open then."""
     servers = secured.kafka.bootstrap_servers_of(listener)
     producer = Producer(
         servers, sasl_username=sasl_plain_username, sasl_password=sasl_plain_password, **settings

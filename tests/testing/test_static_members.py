@@ -24,7 +24,7 @@ ROUNDS = 12
 
 
 class AiokafkaMember(AiokafkaListener):  # type: ignore[misc]  # untyped
-    """A consumer of topic "t", and what it was told.
+    """A consumer of topic "t", and its assignments.
 
     Attributes:
         assigned: the partitions of each assignment.
@@ -49,7 +49,7 @@ class AiokafkaMember(AiokafkaListener):  # type: ignore[misc]  # untyped
         self.assigned.append(sorted(each.partition for each in assigned))
 
     async def ready(self) -> None:
-        """Wait until it has partitions, and knows what is committed."""
+        """Wait until it has partitions and has fetched the committed offsets."""
         await self.consumer.start()
         await self.consumer.seek_to_committed()
 
@@ -62,7 +62,7 @@ class AiokafkaMember(AiokafkaListener):  # type: ignore[misc]  # untyped
 
 
 async def play(broker: ThreadedCluster, group_id: str, *, static: bool) -> None:
-    """Once the second member is ready the first one has heard of its new partitions."""
+    """When the second member is ready, the first one has its new partitions."""
     address = broker.bootstrap_servers
     first, second = (
         AiokafkaMember(address, group_id, f"i{number}" if static else None) for number in range(2)
@@ -86,7 +86,7 @@ async def play(broker: ThreadedCluster, group_id: str, *, static: bool) -> None:
 
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
 async def test_members_of_aiokafka_hear_of_a_rebalance_together(static: bool) -> None:
-    """The broker's thread may lose its turn to the client while it sends the first answer."""
+    """The broker's thread may be interrupted by the client's while it sends the first response."""
     with EmbeddedCluster.in_thread() as broker:
         broker.create_topic("t", 2)
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -95,7 +95,7 @@ async def test_members_of_aiokafka_hear_of_a_rebalance_together(static: bool) ->
 
 
 class Reader(ABC):
-    """A static member that reads topic "t" until it is stopped; its group does not hear of it."""
+    """A static member that reads topic "t" until it is stopped, without leaving its group."""
 
     def __init__(self, address: str, instance_id: str) -> None:
         self.address = address
@@ -108,7 +108,7 @@ class Reader(ABC):
         """Read until ``stopping`` is set."""
 
     async def stop(self) -> None:
-        """End; raise what went wrong."""
+        """Stop, and raise the reader's error."""
         self.stopping.set()
         await self.task
 
@@ -158,7 +158,7 @@ class AiokafkaReader(Reader):
 
 
 def shares(group: ConsumerGroup) -> dict[str | None, object]:
-    """What each instance has."""
+    """Return the partitions of each instance."""
     return {each.instance_id: each.partitions for each in group.members.values()}
 
 

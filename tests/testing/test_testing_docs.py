@@ -1,6 +1,4 @@
-"""The tests that docs/testing.md shows, and those of the README that use fixtures, pass as they
-stand there.
-"""
+"""The tests in docs/testing.md, and those of the README that use fixtures, pass as they are."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ def python_blocks(document: str) -> list[str]:
     )
 
 
-# The example of an application stands in examples/, with its tests; that of real nodes in
-# tests/faults.
+# The example of an application is in examples/ with its tests, that of real nodes in tests/faults.
 BLOCKS = [
     block
     for block in python_blocks("docs/testing.md")
@@ -34,7 +31,7 @@ BLOCKS += [block for block in python_blocks("README.md") if "kafka_topic" in blo
 
 @pytest.mark.parametrize("mode", ["auto", "strict"])
 def test_the_tests_in_the_documents_pass(pytester: pytest.Pytester, mode: str) -> None:
-    """What has anyio's marker needs pytest-asyncio's strict mode, what has no marker at all its
+    """Blocks with anyio's marker need pytest-asyncio's strict mode, blocks without a marker its
     auto mode.
     """
     blocks = [block for block in BLOCKS if ("mark.anyio" in block) == (mode == "strict")]

@@ -1,4 +1,4 @@
-"""The consumer that the pytest plugin gives to tests."""
+"""The pytest plugin's consumer."""
 
 from __future__ import annotations
 

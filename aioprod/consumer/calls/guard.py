@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aioprod.arguments import check_timeout_ms
-from aioprod.cluster.home import Home
+from aioprod.cluster.loop_binding import LoopBinding
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.run_state import RunState
 from aioprod.errors import ConcurrentUseError, WakeupError
@@ -20,16 +20,20 @@ class CallGuard:
     A rebalance listener runs inside a call, and may call the consumer too: calls nest.
 
     Args:
-        home: the event loop and process of the consumer.
+        loop_binding: the event loop and process of the consumer.
         run_state: whether the consumer is open.
         ready: settled by each call, so that positions are those of the application.
         default_timeout_ms: limit of calls that are given none.
     """
 
     def __init__(
-        self, home: Home, run_state: RunState, ready: ReadyRecords, default_timeout_ms: float
+        self,
+        loop_binding: LoopBinding,
+        run_state: RunState,
+        ready: ReadyRecords,
+        default_timeout_ms: float,
     ) -> None:
-        self._home = home
+        self._loop_binding = loop_binding
         self._run_state = run_state
         self._ready = ready
         self._default_timeout_ms = default_timeout_ms
@@ -49,7 +53,7 @@ class CallGuard:
             ConsumerClosedError: the consumer is closed.
             WrongEventLoopError: the consumer belongs to another event loop or process.
         """
-        self._home.check()
+        self._loop_binding.check()
         # Before the start there need not be an event loop.
         task = asyncio.current_task() if self._run_state.has_loop else None
         if self._owner is not None and self._owner is not task:
@@ -134,7 +138,7 @@ class CallGuard:
 
     def wakeup(self) -> None:
         """End the call that waits, or the next one that would, with WakeupError."""
-        self._home.check()
+        self._loop_binding.check()
         if not self._woken:
             self._woken = True
             self._ready.settle()

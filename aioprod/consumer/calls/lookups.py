@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
 
 from aioprod.arguments import check_partitions, check_timestamps, check_topics
 from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.retry import retry
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.settings.consumer import ISOLATION_LEVELS
@@ -27,6 +29,8 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, KafkaTimeoutError
 from aioprod.net.backoff import Backoff
 from aioprod.types import OffsetAndTimestamp, TopicPartition
+
+T = TypeVar("T")
 
 
 class LookupCalls:
@@ -99,51 +103,61 @@ class LookupCalls:
         self, topics: list[str] | None, deadline: float, before: KafkaError | None = None
     ) -> ClusterSnapshot:
         """Fetch metadata; ``before`` is an earlier failure, for the error."""
-        failures = 0
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    return await self._metadata.refresh(topics)
-            except KafkaError as error:  # also a timeout of one request, which is not the deadline
-                if is_worth_telling(error):
-                    raise
-                failures += 1
-                before = error
-                await self._pause(failures, deadline, error, "metadata")
-            except TimeoutError as error:
-                why = f"; the last error: {before}" if before is not None else ""
-                raise KafkaTimeoutError(f"no broker has answered with metadata in time{why}") from (
-                    before or error
-                )
+        last_error = before
 
-    async def _pause(self, failures: int, deadline: float, error: KafkaError, what: str) -> None:
-        pause = self._backoff.seconds(failures)
-        if asyncio.get_running_loop().time() + pause >= deadline:
+        async def attempt() -> ClusterSnapshot:
+            nonlocal last_error
+            try:
+                return await self._metadata.refresh(topics)
+            except KafkaError as error:
+                last_error = error
+                raise
+
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._retry(attempt, deadline, "metadata")
+        except KafkaError:  # also a timeout of one request, which is not the deadline
+            raise
+        except TimeoutError as error:
+            why = f"; the last error: {last_error}" if last_error is not None else ""
+            raise KafkaTimeoutError(f"no broker has answered with metadata in time{why}") from (
+                last_error or error
+            )
+
+    async def _retry(self, attempt: Callable[[], Awaitable[T]], deadline: float, what: str) -> T:
+        try:
+            return await retry(
+                attempt,
+                self._backoff.seconds,
+                is_retriable=lambda error: not is_worth_telling(error),
+                deadline=deadline,
+            )
+        except KafkaError as error:
+            if is_worth_telling(error):
+                raise
             raise KafkaTimeoutError(
                 f"no answer with {what} in time; the last error: {error}"
             ) from error
-        await asyncio.sleep(pause)
 
     async def _offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         async with self._guard.waiting_call():
             deadline = self._guard.deadline(timeout_ms)
-            missing = dict(timestamps)
             found: dict[TopicPartition, OffsetAndTimestamp] = {}
-            failures = 0
             failure: KafkaError | None = None
-            while missing:
-                snapshot = await self._refresh(
-                    sorted({tp.topic for tp in missing}), deadline, failure
-                )
+
+            async def attempt() -> None:
+                nonlocal failure
+                missing = {tp: at for tp, at in timestamps.items() if tp not in found}
+                topics = sorted({tp.topic for tp in missing})
+                snapshot = await self._refresh(topics, deadline, failure)
                 failure = await self._ask_offsets(snapshot, missing, found, deadline)
-                missing = {tp: timestamp for tp, timestamp in missing.items() if tp not in found}
                 if failure is not None:
-                    if is_worth_telling(failure):
-                        raise failure
-                    failures += 1
-                    await self._pause(failures, deadline, failure, "offsets")
+                    raise failure
+
+            if timestamps:
+                await self._retry(attempt, deadline, "offsets")
             return {tp: found[tp] for tp in timestamps}
 
     async def _ask_offsets(

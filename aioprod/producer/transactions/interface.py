@@ -8,8 +8,9 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any, Self
 
-from aioprod.errors import KafkaError, TransactionStateError
+from aioprod.errors import KafkaError
 from aioprod.metrics import ProducerMetrics, TransactionStep
+from aioprod.producer.transactions.gate import Transactions
 from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.types import (
     ConsumerGroupMetadata,
@@ -24,7 +25,7 @@ class TransactionInterface:
     ``transactional_id``.
     """
 
-    _transactions: TransactionManager | None
+    _transactions: Transactions
     _metrics: ProducerMetrics
 
     def _check_running(self) -> None:
@@ -129,7 +130,7 @@ class TransactionInterface:
             # The block's own error is what the caller has to see; the abort runs in a task of the
             # manager's.
             with contextlib.suppress(KafkaError):
-                if self._transactions is not None and self._transactions.in_transaction:
+                if self._transactions.in_transaction:
                     await self.abort_transaction()
             raise
 
@@ -141,9 +142,6 @@ class TransactionInterface:
             self._metrics.transaction_step(step, self._now() - started)
 
     def _transactional(self) -> TransactionManager:
-        if self._transactions is None:
-            raise TransactionStateError(
-                "transactional_id is not set: give the producer one, to use transactions"
-            )
+        manager = self._transactions.manager()
         self._check_running()
-        return self._transactions
+        return manager

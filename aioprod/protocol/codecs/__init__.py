@@ -1,1 +1,3 @@
-"""lz4 and zstd, each by two libraries: ``backends.py`` chooses. Results and limits are the same."""
+"""lz4 and zstd, each with two libraries, between which ``backends.py`` chooses. Results and limits
+are the same.
+"""

@@ -1,6 +1,7 @@
-"""Which library does lz4 and zstd: lz4 and zstandard if they are installed, else cramjam.
+"""Choose the libraries for lz4 and zstd: lz4 and zstandard if they are installed, else cramjam.
 
-cramjam is always there. It is nearly as fast for large batches; for small ones its calls cost more.
+cramjam is always installed. It is nearly as fast for large batches; its calls cost more for small
+ones.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from aioprod.protocol.codecs.faults import Buffer
 
 
 class Backend(NamedTuple):
-    """A codec by one library.
+    """A codec of one library.
 
     Attributes:
-        compress: data, level.
-        decompress: data, most bytes that it may hold.
-        errors: what ``decompress`` raises for bad data, besides CorruptRecordError.
+        compress: takes data and level.
+        decompress: takes data and the limit on its decompressed size.
+        errors: that ``decompress`` raises for invalid data, besides CorruptRecordError.
     """
 
     compress: Callable[[Buffer, int], bytes]
@@ -27,7 +28,7 @@ class Backend(NamedTuple):
 
 
 def lz4_backend() -> Backend:
-    """The library lz4, or cramjam."""
+    """Return the library lz4, or cramjam."""
     try:
         from aioprod.protocol.codecs import lz4_frames as library
     except ImportError:
@@ -36,7 +37,7 @@ def lz4_backend() -> Backend:
 
 
 def zstd_backend() -> Backend:
-    """The library zstandard, or cramjam."""
+    """Return the library zstandard, or cramjam."""
     try:
         from aioprod.protocol.codecs import zstd_frames as library
     except ImportError:

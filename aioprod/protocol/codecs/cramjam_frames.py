@@ -1,7 +1,7 @@
-"""lz4 and zstd by cramjam, which has no limit on sizes and reads frame after frame.
+"""lz4 and zstd with cramjam, which has no limit on sizes and reads all frames.
 
-So a frame's blocks are gone through first, by their sizes alone: they tell where the frame ends
-and how much it can hold at most. Room for so much, within the limit, is all that cramjam gets.
+So the sizes of a frame's blocks are read first: they say where the frame ends and how large its
+data can be. cramjam gets a buffer of that size, within the limit.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _ZSTD_BLOCK: Final = 128 << 10
 
 
 def lz4_compress(data: Buffer, level: int) -> bytes:
-    # By frames: cramjam's function for single blocks knows no levels (2.14).
+    # Frames, as cramjam's function for single blocks has no levels (2.14).
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     frame = bytes(compressor.finish())
-    # Each block has a checksum behind it, 4 bytes that other clients leave out.
+    # Each block has a checksum of 4 bytes behind it, which other clients omit.
     behind_block = 4 if frame[4] & _LZ4_BLOCK_CHECKSUM else 0
     parts, position, size = [_LZ4_HEADER], len(_LZ4_HEADER), -1
     while size:
@@ -63,7 +63,7 @@ def zstd_decompress(data: Buffer, max_size: int) -> bytes:
 def _decompress(
     into: Callable[[bytes, bytearray], int], frame: bytes, codec: str, most: int, max_size: int
 ) -> bytes:
-    plain = bytearray(min(most, max_size + 1))  # memory that is not written to is not taken
+    plain = bytearray(min(most, max_size + 1))  # pages that are not written cost no memory
     try:
         size = into(frame, plain)
     except cramjam.DecompressionError as error:
@@ -75,7 +75,7 @@ def _decompress(
 
 
 def _lz4_most(frame: bytes) -> int:
-    """How much a frame can hold, by its blocks; it must be all there is."""
+    """Return the largest size of a frame's data; the frame must be all of the bytes."""
     check_magic("lz4", frame, LZ4_MAGIC)
     if len(frame) < len(_LZ4_HEADER):
         raise cut_off("lz4")
@@ -97,7 +97,7 @@ def _lz4_most(frame: bytes) -> int:
 
 
 def _zstd_most(frame: bytes) -> int:
-    """The same for zstd (RFC 8878)."""
+    """Return the same for zstd (RFC 8878)."""
     check_magic("zstd", frame, ZSTD_MAGIC)
     if len(frame) < 6:
         raise cut_off("zstd")
@@ -114,7 +114,7 @@ def _zstd_most(frame: bytes) -> int:
             raise cut_off("zstd")
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
         position += 1 if kind == 1 else size
-        most += size if kind < 2 else _ZSTD_BLOCK  # stored, one byte again and again, compressed
+        most += size if kind < 2 else _ZSTD_BLOCK  # stored, one repeated byte, compressed
     _check_end("zstd", position + (4 if descriptor & 4 else 0), frame)
     return most
 

@@ -1,4 +1,4 @@
-"""What can be wrong with compressed data, apart from what the libraries say."""
+"""Errors of compressed data that the libraries do not report."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
 def too_large(codec: str, max_size: int) -> CorruptRecordError:
-    return CorruptRecordError(f"{codec} data holds more than the {max_size} bytes that are allowed")
+    return CorruptRecordError(
+        f"{codec} data decompresses to more than the limit of {max_size} bytes"
+    )
 
 
 def cut_off(codec: str) -> CorruptRecordError:
-    return CorruptRecordError(f"{codec} data is cut off")
+    return CorruptRecordError(f"{codec} data is truncated")
 
 
 def left_over(codec: str) -> CorruptRecordError:
@@ -25,6 +27,6 @@ def left_over(codec: str) -> CorruptRecordError:
 
 
 def check_magic(codec: str, data: Buffer, magic: bytes) -> None:
-    """Refuse what is not a frame of this format: libraries pass over frames to be skipped."""
+    """Check that data begins with a frame of this format: libraries skip some other frames."""
     if data[:4] != magic:
         raise CorruptRecordError(f"{codec} data does not begin with a frame")

@@ -1,4 +1,4 @@
-"""lz4 by the library lz4."""
+"""lz4 with the library lz4."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ def compress(data: Buffer, level: int) -> bytes:
 
 
 def decompress(data: Buffer, max_size: int) -> bytes:
-    """May give a byte more than ``max_size``."""
+    """Decompress data; may return one byte more than ``max_size``."""
     check_magic("lz4", data, LZ4_MAGIC)
     frame = lz4.frame.LZ4FrameDecompressor()
-    step = max(
-        _FIRST_STEP, 4 * len(data)
-    )  # the decompressor takes all the memory that it may fill at once
+    # The decompressor allocates at once all the memory that it may fill.
+    step = max(_FIRST_STEP, 4 * len(data))
     parts = [frame.decompress(data, max_length=min(step, max_size + 1))]
     size = len(parts[0])
     while size <= max_size and not frame.eof:

@@ -1,4 +1,4 @@
-"""zstd by the library zstandard."""
+"""zstd with the library zstandard."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from aioprod.protocol.codecs.faults import (
 
 ERRORS: Final = (zstandard.ZstdError,)
 _SLICE: Final = 4 << 10
-_contexts: Final = (
-    threading.local()
-)  # a context takes long to make and may not be shared between threads
+# A context is slow to create, and threads must not share one.
+_contexts: Final = threading.local()
 
 
 def _compressor(level: int) -> zstandard.ZstdCompressor:
@@ -45,8 +44,8 @@ def compress(data: Buffer, level: int) -> bytes:
 
 
 def decompress(data: Buffer, max_size: int) -> bytes:
-    # Java's frames don't tell their size. Small slices keep within bounds what one step can blow
-    # up to (32,000 fold).
+    # Frames of Java's clients do not have their size. Small slices bound the output of one step,
+    # which can be 32,000 times as large.
     check_magic("zstd", data, ZSTD_MAGIC)
     stream = _decompressor().decompressobj()
     parts: list[bytes] = []

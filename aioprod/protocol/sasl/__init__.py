@@ -1,3 +1,3 @@
-"""SASL mechanisms as Kafka uses them: bytes in, bytes out. No socket, clock or random number;
-secrets show in no repr and no message.
+"""Kafka's SASL mechanisms: bytes in, bytes out. No socket, clock or random number. No repr and no
+message contains secrets.
 """

@@ -1,4 +1,4 @@
-"""What all SASL mechanisms have in common, seen from either side."""
+"""Base classes of the SASL mechanisms, for either side."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from abc import ABC, abstractmethod
 
 
 class ClientMechanism(ABC):
-    """One authentication, seen from the client: it speaks first, then answers each challenge until
-    it is content.
+    """One authentication on the client's side: it sends the first message, then answers each
+    challenge until the exchange is complete.
 
-    Made for one use. What it keeps is secret, so its repr is its name only.
+    For one use. It holds secrets, so its repr has only its name.
     """
 
     name: str
 
     @abstractmethod
     def first_message(self) -> bytes:
-        """What opens the exchange."""
+        """Return the message that begins the exchange."""
 
     @abstractmethod
     def answer(self, challenge: bytes) -> bytes | None:
-        """The answer to what the broker said; None where the exchange is complete.
+        """Return the answer to the broker's message; None if the exchange is complete.
 
         Raises:
-            AuthenticationError: the broker's message makes no sense, or the broker can't prove that
-                it knows the password.
+            AuthenticationError: if the broker's message is not valid, or does not prove that the
+                broker knows the password.
         """
 
     def __repr__(self) -> str:
@@ -32,10 +32,10 @@ class ClientMechanism(ABC):
 
 
 class ServerMechanism(ABC):
-    """One authentication, seen from the broker.
+    """One authentication on the broker's side.
 
     Attributes:
-        user: who has been authenticated, once the exchange is complete; else None.
+        user: the authenticated user, once the exchange is complete; else None.
     """
 
     name: str
@@ -43,10 +43,10 @@ class ServerMechanism(ABC):
 
     @abstractmethod
     def respond(self, message: bytes) -> bytes:
-        """What to say to the client's message.
+        """Return the answer to the client's message.
 
         Raises:
-            AuthenticationError: the client is refused, with the reason that it may know.
+            AuthenticationError: if the client is refused; the message may be sent to it.
         """
 
     def __repr__(self) -> str:

@@ -11,27 +11,27 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism, ServerMechanism
 _SEPARATOR = "\x01"
 _GIVE_UP = b"\x01"
 _NAME = re.compile(r"[A-Za-z]+")
-# Printable ASCII, blank, tab and line ends, as the RFC has it.
+# Printable ASCII, space, tab and line ends, as in the RFC.
 _VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _RESERVED = "auth"
 
 TokenValidator = Callable[[str, Mapping[str, str]], str | None]
-"""``(token, extensions) -> user``; None where the token is refused."""
+"""``(token, extensions) -> user``; None if the token is refused."""
 
 
 class OAuthBearerClient(ClientMechanism):
-    """Shows a token.
+    """Sends a token.
 
     Raises:
-        AuthenticationError: token or extensions are not strings, or hold characters that the
-            mechanism can't carry.
+        AuthenticationError: if token or extensions are not strings, or have characters that are not
+            allowed.
     """
 
     name = "OAUTHBEARER"
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
-        # Both come from the user's own code. What is wrong is not shown: it may be the token.
+        # Both come from users' code. Errors do not show the value: it may be the token.
         if not isinstance(token, str):
             kind = type(token).__name__
             raise AuthenticationError(f"the OAuth token must be a string, not {kind}")
@@ -72,13 +72,13 @@ class OAuthBearerClient(ClientMechanism):
             raise AuthenticationError(self._refusal)
         if not challenge:
             return None
-        # A refusal comes as a challenge; the broker names it as an error only after this answer.
+        # A refusal is sent as a challenge; the broker sends an error only after this answer.
         self._refusal = challenge.decode(errors="replace")
         return _GIVE_UP
 
 
 class OAuthBearerServer(ServerMechanism):
-    """Asks a validator who a token belongs to."""
+    """Asks a validator for the user of a token."""
 
     name = "OAUTHBEARER"
 
@@ -104,7 +104,5 @@ def _parse(message: bytes) -> tuple[str, dict[str, str]]:
     found = dict(pair.split("=", 1) for pair in pairs[:-2] if "=" in pair)
     scheme, _, token = found.pop(_RESERVED, "").partition(" ")
     if scheme.lower() != "bearer" or not token:
-        raise AuthenticationError(
-            "Invalid OAUTHBEARER client first message: it has no bearer token"
-        )
+        raise AuthenticationError("Invalid OAUTHBEARER client first message: no bearer token")
     return token, found

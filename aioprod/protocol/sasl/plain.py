@@ -1,4 +1,4 @@
-"""SASL/PLAIN (RFC 4616): the password itself, so it belongs on an encrypted connection."""
+"""SASL/PLAIN (RFC 4616). It sends the password, so the connection should be encrypted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism, ServerMechanism
 
 
 class PlainClient(ClientMechanism):
-    """Tells name and password."""
+    """Sends name and password."""
 
     name = "PLAIN"
 

@@ -1,8 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): both sides prove that they know the
-password, and neither tells it.
+password, and neither sends it.
 
-Like Kafka, names and passwords are taken as UTF-8 without SASLprep, and there is no channel
-binding.
+As in Kafka, names and passwords are UTF-8 without SASLprep, without channel binding.
 """
 
 from __future__ import annotations
@@ -18,11 +17,9 @@ from aioprod.errors import AuthenticationError
 from aioprod.protocol.sasl.mechanism import ClientMechanism, ServerMechanism
 
 MIN_ITERATIONS = 4_096
-"""Kafka's own lower limit: fewer would make a stolen proof easy to break."""
+"""Kafka's lower limit: with fewer iterations a stolen proof would be easy to break."""
 MAX_ITERATIONS = 100_000
-"""Kafka allows 16,384; a broker that asks for more than this (60 ms of computing) is not to be
-trusted with our time.
-"""
+"""Kafka allows 16,384. More than this (60 ms of CPU) blocks the event loop for too long."""
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NO_BINDING = b"n,,"
@@ -42,7 +39,7 @@ _CLIENT_FINAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a broker keeps of a password: not enough to log in with it."""
+    """What a broker stores of a password; a client can't log in with it."""
 
     salt: bytes
     iterations: int
@@ -53,7 +50,7 @@ class ScramCredential:
     def of(
         cls, mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
-        """Derive it from a password."""
+        """Derive the credential from a password."""
         name = _HASHES[mechanism]
         salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", name)
@@ -70,7 +67,7 @@ class ScramClient(ClientMechanism):
 
     Args:
         mechanism: ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"``.
-        nonce: visible ASCII without a comma, random, never used before.
+        nonce: random visible ASCII without a comma, for one use.
     """
 
     def __init__(self, mechanism: str, username: str, password: str, nonce: str) -> None:
@@ -93,9 +90,9 @@ class ScramClient(ClientMechanism):
     def _prove(self, challenge: bytes) -> bytes:
         found = _FIRST.fullmatch(_text(challenge))
         if found is None:
-            raise self._error(f"the broker's first message makes no sense{_named_error(challenge)}")
+            raise self._error(f"the broker's first message is not valid{_named_error(challenge)}")
         if not found["nonce"].startswith(self._nonce) or len(found["nonce"]) == len(self._nonce):
-            raise self._error("the broker's nonce does not continue ours")
+            raise self._error("the broker's nonce does not begin with the client's")
         iterations = int(found["iterations"])
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise self._error(
@@ -117,7 +114,7 @@ class ScramClient(ClientMechanism):
     def _check_server(self, challenge: bytes, expected: bytes) -> None:
         kind, _, value = _text(challenge).partition(",")[0].partition("=")
         if kind != "v":
-            raise self._error(f"the broker's last message makes no sense{_named_error(challenge)}")
+            raise self._error(f"the broker's last message is not valid{_named_error(challenge)}")
         if not hmac.compare_digest(self._decode(value), expected):
             raise self._error("the broker does not know the password: its signature is wrong")
 
@@ -135,8 +132,7 @@ class ScramServer(ServerMechanism):
     """The broker's side, for the embedded broker.
 
     Args:
-        find_credential: gives what is kept of a user's password for this mechanism, None for an
-            unknown user.
+        find_credential: returns a user's credential for this mechanism; None for an unknown user.
         nonce: random, appended to the client's.
     """
 
@@ -149,7 +145,7 @@ class ScramServer(ServerMechanism):
         self._credential: ScramCredential | None = None
         self._nonce = nonce
         self._claimed = ""
-        self._begun = b""  # what both have said so far
+        self._begun = b""  # the messages of both sides so far
 
     def respond(self, message: bytes) -> bytes:
         return (
@@ -225,6 +221,6 @@ def _text(message: bytes) -> str:
 
 
 def _named_error(challenge: bytes) -> str:
-    """The broker's own word for what went wrong, if that is its message (``e=``)."""
+    """Return the broker's error, if that is its message (``e=``)."""
     text = _text(challenge)
     return f" ({text[2:].partition(',')[0]})" if text.startswith("e=") else ""

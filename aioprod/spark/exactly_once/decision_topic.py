@@ -16,13 +16,14 @@ from aioprod.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from aioprod.spark.coordination import Coordination, Retry
+from aioprod.spark.coordination import Coordination
 from aioprod.spark.exactly_once.decision import DecisionError
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.types import TopicPartition
 
 _PARTITIONS = 1
 _BROKERS_DEFAULT = -1
+_CREATED = ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS  # brokers learn of it a moment later
 
 
 class Place(NamedTuple):
@@ -85,34 +86,37 @@ async def read(coordination: Coordination, place: Place) -> str:
 
 async def _ensure(coordination: Coordination, topic: str) -> None:
     """Create the topic if it is missing."""
-    retry = Retry(coordination)
-    async with retry.limited(f"creating decisionTopic {topic}"):
-        await _ensure_until(coordination, topic, retry)
+    await coordination.retry(
+        lambda: _create_if_missing(coordination, topic),
+        f"creating decisionTopic {topic}",
+        lambda error: (
+            isinstance(error, BrokerError) and (error.code.retriable or error.code in _CREATED)
+        ),
+    )
 
 
-async def _ensure_until(coordination: Coordination, topic: str, retry: Retry) -> None:
-    while True:
-        snapshot = await coordination.client.refresh_topics([topic])
-        if not (code := snapshot.topics[topic].error):
-            return
-        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise BrokerError(code, f"decisionTopic {topic}")
-        wanted = CreatableTopic(
-            name=topic,
-            num_partitions=_PARTITIONS,
-            replication_factor=_BROKERS_DEFAULT,
-            configs=[CreatableTopicConfig("cleanup.policy", "compact")],
+async def _create_if_missing(coordination: Coordination, topic: str) -> None:
+    snapshot = await coordination.client.refresh_topics([topic])
+    if not (code := snapshot.topics[topic].error):
+        return
+    if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise BrokerError(code, f"decisionTopic {topic}")
+    wanted = CreatableTopic(
+        name=topic,
+        num_partitions=_PARTITIONS,
+        replication_factor=_BROKERS_DEFAULT,
+        configs=[CreatableTopicConfig("cleanup.policy", "compact")],
+    )
+    reply = await coordination.client.request(
+        CreateTopicsRequest(topics=[wanted]), snapshot.controller_id
+    )
+    code = ErrorCode.of(reply.topics[0].error_code)
+    if code and code is not ErrorCode.TOPIC_ALREADY_EXISTS and not code.retriable:
+        raise BrokerError(
+            code,
+            (
+                f"decisionTopic {topic} is missing and can't be created; create it with "
+                "cleanup.policy=compact"
+            ),
         )
-        reply = await coordination.client.request(
-            CreateTopicsRequest(topics=[wanted]), snapshot.controller_id
-        )
-        code = ErrorCode.of(reply.topics[0].error_code)
-        if code and code is not ErrorCode.TOPIC_ALREADY_EXISTS and not code.retriable:
-            raise BrokerError(
-                code,
-                (
-                    f"decisionTopic {topic} is missing and can't be created; create it with "
-                    "cleanup.policy=compact"
-                ),
-            )
-        await retry.pause(BrokerError(code, f"decisionTopic {topic} is not there yet"))
+    raise BrokerError(code, f"decisionTopic {topic} is not there yet")

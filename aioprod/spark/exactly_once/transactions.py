@@ -11,13 +11,13 @@ from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
-from aioprod.producer.batch import Identity
+from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.transactions import requests
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
-from aioprod.spark.coordination import Coordination, Retry, may_pass, together
+from aioprod.spark.coordination import Coordination, together
 from aioprod.types import PreparedTransaction
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ async def end_transaction(
     """
 
     def prepare(peer: Connection) -> tuple[EndTxnRequest, int]:
-        identity = Identity((transaction.producer_id, transaction.epoch))
+        identity = ProducerIdAndEpoch((transaction.producer_id, transaction.epoch))
         return requests.end(
             peer, transaction.transactional_id, identity, commit=commit, v2=transaction.v2
         )
@@ -116,23 +116,18 @@ async def describe_transactions(
         KafkaError: if they don't answer within the limit, or the brokers are older.
     """
     found: dict[str, TransactionStatus] = {}
-    retry = Retry(coordination)
-    async with retry.limited("describing transactions"):
-        while missing := [each for each in transactional_ids if each not in found]:
-            try:
-                failure = await _describe_once(coordination, missing, found)
-            except KafkaError as error:
-                if not may_pass(error):
-                    raise
-                failure = error
-            if failure is not None:
-                await retry.pause(failure)
+
+    async def attempt() -> None:
+        missing = [each for each in transactional_ids if each not in found]
+        await _describe_once(coordination, missing, found)
+
+    await coordination.retry(attempt, "describing transactions")
     return found
 
 
 async def _describe_once(
     coordination: Coordination, missing: Collection[str], found: dict[str, TransactionStatus]
-) -> KafkaError | None:
+) -> None:
     nodes = await coordination.client.coordinators.nodes(_TRANSACTION, missing)
     by_node: dict[int, list[str]] = {}
     for each, node in nodes.items():
@@ -140,7 +135,9 @@ async def _describe_once(
     failures = await together(
         (_describe_at(coordination, node, ids, found) for node, ids in by_node.items())
     )
-    return next((each for each in failures if each is not None), None)
+    for failure in failures:
+        if failure is not None:
+            raise failure
 
 
 async def _describe_at(
@@ -192,22 +189,28 @@ async def list_transactions(coordination: Coordination, accept: Callable[[str], 
 
 
 async def _list_at(coordination: Coordination, node: int) -> list[str]:
-    retry = Retry(coordination, _LIST_LIMIT_S)
-    while True:
-        try:
-            # In a separate task: EndTxn of the same step is sent before, and does not wait behind
-            # it on a broker that is slow to list.
-            request = coordination.client.request(
-                ListTransactionsRequest(state_filters=[ONGOING]), node
-            )
-            reply = await asyncio.wait_for(request, _LIST_LIMIT_S)
-            code = ErrorCode.of(reply.error_code)
-            if not code:
-                return [listed.transactional_id for listed in reply.transaction_states]
-            await retry.pause(BrokerError(code, f"ListTransactions of broker {node}"))
-        except (UnsupportedVersionError, AuthenticationError):
-            raise
-        except (KafkaError, TimeoutError) as error:
-            # A broker that is down coordinates no transactions: another one has them, or will.
-            log.warning("open transactions of broker %d are not known: %s", node, error)
-            return []
+    async def attempt() -> list[str]:
+        # In a separate task: EndTxn of the same step is sent before, and does not wait behind it
+        # on a broker that is slow to list.
+        request = coordination.client.request(
+            ListTransactionsRequest(state_filters=[ONGOING]), node
+        )
+        reply = await asyncio.wait_for(request, _LIST_LIMIT_S)
+        code = ErrorCode.of(reply.error_code)
+        if code:
+            raise BrokerError(code, f"ListTransactions of broker {node}")
+        return [listed.transactional_id for listed in reply.transaction_states]
+
+    try:
+        return await coordination.retry(
+            attempt,
+            "listing transactions",
+            lambda error: isinstance(error, BrokerError),
+            limit_s=_LIST_LIMIT_S,
+        )
+    except (UnsupportedVersionError, AuthenticationError):
+        raise
+    except (KafkaError, TimeoutError) as error:
+        # A broker that is down coordinates no transactions: another one has them, or will.
+        log.warning("open transactions of broker %d are not known: %s", node, error)
+        return []

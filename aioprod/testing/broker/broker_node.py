@@ -12,14 +12,14 @@ from typing import Any
 
 from aioprod.testing.broker.actions import Answer
 from aioprod.testing.broker.cluster import NodeAddress
-from aioprod.testing.broker.connection import Connection, Service
+from aioprod.testing.broker.connection import Connection, ConnectionHandler
 from aioprod.testing.broker.dispatcher import Dispatcher
-from aioprod.testing.broker.security import BrokerSecurity, Guard, Session
+from aioprod.testing.broker.security import BrokerSecurity, LoginGuard, Session
 
 _STOP_LIMIT_SECONDS = 5.0
 
 
-class BrokerNode(Service):
+class BrokerNode(ConnectionHandler):
     """Listens, and passes requests to the dispatcher that all nodes share.
 
     Attributes:
@@ -76,7 +76,7 @@ class BrokerNode(Service):
     def _connection(self) -> Connection:
         if self._security is None or not self._security.offered:
             return Connection(self)
-        return Connection(Guard(self, self.answer, Session(self._security)))
+        return Connection(LoginGuard(self, self.answer, Session(self._security)))
 
     async def stop(self, *, keep_port: bool = False) -> None:
         """Close the port and all connections within five seconds, including connections that wait

@@ -1,4 +1,4 @@
-"""One client's connection: bytes to frames, frames to requests, answers in the order of the
+"""A client's connection: bytes to frames, frames to requests, and responses in the order of the
 requests.
 """
 
@@ -21,34 +21,34 @@ _MAX_QUEUED_FRAMES = 64
 _MAX_QUEUED_BYTES = 16 << 20
 
 
-class Service(ABC):
-    """What connections need of the broker."""
+class ConnectionHandler(ABC):
+    """What connections need from the broker."""
 
     @abstractmethod
     async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> Answer:
-        """Return what to send for a request, None for no answer; raise ProtocolError or
+        """Return the response to a request, or None to send none; raise ProtocolError or
         DropConnection to end the connection.
         """
 
     @abstractmethod
     def opened(self, connection: Connection) -> None:
-        """A connection begins."""
+        """Called when a connection begins."""
 
     @abstractmethod
     def closed(self, connection: Connection) -> None:
-        """A connection has ended, and its task with it."""
+        """Called when a connection and its task have ended."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """Reads ahead within limits, and handles one request after another.
 
-    What a client sent before it hung up is still handled, as a real broker does: a producer with
-    acks=0 sends and closes.
+    As in a real broker, the requests that a client sent before it disconnected are handled: a
+    producer with acks=0 sends and closes.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, handler: ConnectionHandler) -> None:
         loop = asyncio.get_running_loop()
-        self._service = service
+        self._handler = handler
         self._reader = FrameReader(MAX_FRAME_BYTES)
         self._frames: deque[bytes] = deque()
         self._queued_bytes = 0
@@ -60,11 +60,11 @@ class Connection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start to serve."""
+        """Start to handle requests."""
         self._transport = cast("asyncio.Transport", transport)
         self._task = asyncio.get_running_loop().create_task(self._serve())
-        self._task.add_done_callback(lambda _: self._service.closed(self))
-        self._service.opened(self)
+        self._task.add_done_callback(lambda _: self._handler.closed(self))
+        self._handler.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return memory for the next bytes."""
@@ -84,33 +84,32 @@ class Connection(asyncio.BufferedProtocol):
         self._arrival.set()
 
     def eof_received(self) -> bool:
-        """Finish what came before the end."""
+        """Handle the requests that arrived before the end."""
         self._end()
-        return (
-            self._transport.get_extra_info("sslcontext") is None
-        )  # TLS has no half-closed connections
+        # TLS has no half-closed connections.
+        return self._transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Finish what came, without answering."""
+        """Handle the requests that arrived, without responses."""
         self._end()
         self._writable.set()
 
     def pause_writing(self) -> None:
-        """Take no further request while the client does not read."""
+        """Handle no further request while the client does not read."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue after :meth:`pause_writing`."""
         self._writable.set()
 
     def abort(self) -> asyncio.Task[None]:
-        """Close at once; the returned task then ends by itself."""
+        """Close at once and return the task, which then ends."""
         self._transport.abort()
         self._task.cancel()
         return self._task
 
     def finish(self) -> None:
-        """Handle what came, then close."""
+        """Handle the requests that arrived, then close."""
         self._end()
 
     def _end(self) -> None:
@@ -143,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(error)
         except Exception:
             _log.exception(
-                "the broker failed at a request from %s and closes the connection",
+                "unexpected error in a request from %s; closing the connection",
                 self._transport.get_extra_info("peername"),
             )
         finally:
@@ -155,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queued_bytes -= len(frame)
         if was_crowded and not self._is_crowded() and not self._transport.is_closing():
             self._transport.resume_reading()
-        answer = await self._service.answer(frame, self._disconnected)
+        answer = await self._handler.answer(frame, self._disconnected)
         if isinstance(answer, Pieces):
             await self._send_pieces(answer)
         elif answer is not None and not self._transport.is_closing():
@@ -168,8 +167,8 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._transport.write(part)
             await self._writable.wait()
-            # A client on this loop reads it meanwhile: its socket is looked at after the first
-            # turn, and read in the second.
+            # Let a client on this loop read each piece: the loop sees its socket in the first turn
+            # and reads it in the second.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         if answer.hang_up:

@@ -27,7 +27,7 @@ _EVICTION_SECONDS = (
 )
 
 
-class Place(NamedTuple):
+class RequestedPartition(NamedTuple):
     """A partition as a request names it: by the topic's name or by its id."""
 
     topic: str
@@ -52,9 +52,8 @@ class CachedPartition:
             or (self.high_watermark, self.log_start_offset)
             != (answer.high_watermark, answer.log_start_offset)
         )
-        self.high_watermark = (
-            -1 if answer.error_code else answer.high_watermark
-        )  # the client must be told when an error is over
+        # The client must be told when an error is over.
+        self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return is_news
 
@@ -73,7 +72,7 @@ class FetchSession:
     created: float
     last_used: float
     epoch: int = _FIRST_EPOCH + 1
-    partitions: dict[Place, CachedPartition] = field(default_factory=dict)
+    partitions: dict[RequestedPartition, CachedPartition] = field(default_factory=dict)
 
     def update(self, request: FetchRequest) -> None:
         """Apply the changes that a request asks for."""
@@ -85,9 +84,13 @@ class FetchSession:
                 cached.asked = asked
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
-                self.partitions.pop(Place(topic.topic, topic.topic_id, partition), None)
+                self.partitions.pop(
+                    RequestedPartition(topic.topic, topic.topic_id, partition), None
+                )
 
-    def select(self, answers: dict[Place, PartitionData]) -> dict[Place, PartitionData]:
+    def select(
+        self, answers: dict[RequestedPartition, PartitionData]
+    ) -> dict[RequestedPartition, PartitionData]:
         """Leave out what the client knows."""
         news = {}
         for place, answer in answers.items():
@@ -105,15 +108,15 @@ class FetchContext:
     """One request: all partitions to read, and the response."""
 
     sessions: FetchSessions
-    asked: dict[Place, FetchPartition]
+    asked: dict[RequestedPartition, FetchPartition]
     session: FetchSession | None = None
     epoch: int = _LAST_EPOCH
     wants_session: bool = False
     uses_topic_ids: bool = False
 
     def finish(
-        self, answers: dict[Place, PartitionData], now: float
-    ) -> tuple[int, dict[Place, PartitionData]]:
+        self, answers: dict[RequestedPartition, PartitionData], now: float
+    ) -> tuple[int, dict[RequestedPartition, PartitionData]]:
         """Return the session's id and the partitions to send.
 
         Raises:
@@ -225,9 +228,9 @@ class FetchSessions:
         return True
 
 
-def _places(request: FetchRequest) -> Iterable[tuple[Place, FetchPartition]]:
+def _places(request: FetchRequest) -> Iterable[tuple[RequestedPartition, FetchPartition]]:
     return (
-        (Place(topic.topic, topic.topic_id, asked.partition), asked)
+        (RequestedPartition(topic.topic, topic.topic_id, asked.partition), asked)
         for topic in request.topics
         for asked in topic.partitions
     )

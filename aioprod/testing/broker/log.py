@@ -16,9 +16,8 @@ from aioprod.protocol.record_batch import BatchHeader, read_header
 from aioprod.protocol.record_reader import Record, read_batch_records, read_records
 from aioprod.testing.broker.leader_epochs import LeaderEpochs
 
-_START = struct.Struct(
-    ">qii"
-)  # the part of a batch that a broker writes: base offset, length, leader epoch
+# The part of a batch that a broker writes: base offset, length, leader epoch.
+_START = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
 _ATTRIBUTES = struct.Struct(">h")
@@ -189,9 +188,8 @@ class PartitionLog:
         """Return the first record whose timestamp is at least ``timestamp``."""
         for index in range(bisect_left(self._newest_timestamps, timestamp), len(self._batches)):
             batch = self._batches[index]
-            for record in read_batch_records(
-                batch, 0, read_header(batch)
-            ):  # as in Kafka, transaction markers count
+            # As in Kafka, transaction markers count.
+            for record in read_batch_records(batch, 0, read_header(batch)):
                 if record.timestamp >= timestamp and record.offset >= self.start_offset:
                     return record
         return None

@@ -103,7 +103,7 @@ class Partition:
         offset.
         """
         offset = self.log.append(header, batch, timestamp)
-        self._take_note(header, batch, offset, timestamp)
+        self._update_producer(header, batch, offset, timestamp)
         return offset
 
     def write_marker(self, marker: bytes) -> None:
@@ -134,7 +134,7 @@ class Partition:
             ]
         )
 
-    def _take_note(
+    def _update_producer(
         self, header: BatchHeader, batch: bytes | memoryview, offset: int, timestamp: int
     ) -> None:
         """Update the state of the producer that wrote the batch at ``offset``."""
@@ -164,9 +164,9 @@ class Partition:
         }
         if self._limit is not None:
             self._limit = min(self._limit, self.log.end_offset)
-        self._learn_again()
+        self._rebuild_state()
 
-    def _learn_again(self) -> None:
+    def _rebuild_state(self) -> None:
         """Rebuild the state of producers and transactions from the log. Keep the state of producers
         whose records were all deleted.
         """
@@ -175,7 +175,7 @@ class Partition:
         self.producers.forget_from(start)
         self.transactions = self.transactions.before(start)
         for header, batch in kept:
-            self._take_note(header, batch, header.base_offset, header.max_timestamp)
+            self._update_producer(header, batch, header.base_offset, header.max_timestamp)
 
     # -- replicas ----------------------------------------------------------------------------------
 
@@ -186,9 +186,8 @@ class Partition:
             if node_id not in running:
                 self._held.setdefault(node_id, self.log.end_offset)
         alive = tuple(node_id for node_id in leadership.in_sync if node_id in running)
-        leadership.in_sync = (
-            alive or leadership.in_sync
-        )  # the last ones stay in sync: only they have all records
+        # The last ones stay in sync: only they have all records.
+        leadership.in_sync = alive or leadership.in_sync
         if leadership.leader not in running:
             self._elect(alive[0] if alive else self._find_unclean_leader(running))
         self._catch_up(running, paused)
@@ -232,13 +231,13 @@ class Partition:
         for node_id in self.leadership.in_sync:
             if node_id in self._held:
                 self._held[node_id] = self.log.end_offset
-        self._settle()
+        self._update_high_watermark()
 
     def drop_from_in_sync(self, node_id: int) -> None:
         """Remove a follower that lags for too long from the in-sync replicas."""
         leadership = self.leadership
         leadership.in_sync = tuple(each for each in leadership.in_sync if each != node_id)
-        self._settle()
+        self._update_high_watermark()
 
     def _find_unclean_leader(self, running: Collection[int]) -> int:
         """Return the first running replica, if unclean.leader.election.enable allows one that is
@@ -281,9 +280,9 @@ class Partition:
                 for each in leadership.replicas
                 if each in leadership.in_sync or each not in self._held
             )
-        self._settle()
+        self._update_high_watermark()
 
-    def _settle(self) -> None:
+    def _update_high_watermark(self) -> None:
         """Compute the high watermark. Only a truncation lowers it."""
         before = self.high_watermark
         held = [self._held[node_id] for node_id in self.leadership.in_sync if node_id in self._held]

@@ -19,7 +19,7 @@ from aioprod.protocol.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from aioprod.protocol.sasl.plain import PlainServer
 from aioprod.protocol.sasl.scram import ScramCredential, ScramServer
 from aioprod.testing.broker.actions import Answer, DropConnection
-from aioprod.testing.broker.connection import Connection, Service
+from aioprod.testing.broker.connection import Connection, ConnectionHandler
 
 _SALT_BYTES = 16
 
@@ -172,14 +172,14 @@ class Session:
         return answer, lifetime_ms
 
 
-class Guard(Service):
+class LoginGuard(ConnectionHandler):
     """Stands between a connection and its node, and passes on only the requests that the session
     allows.
     """
 
     def __init__(
         self,
-        node: Service,
+        node: ConnectionHandler,
         answer: Callable[[bytes, asyncio.Future[None], Session], Awaitable[Answer]],
         session: Session,
     ) -> None:

@@ -24,7 +24,7 @@ from aioprod.testing.broker.markers import build_marker
 from aioprod.testing.broker.offsets import OffsetStore
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.producer_state import SequenceError
-from aioprod.testing.broker.quotas.limits import Limits
+from aioprod.testing.broker.quotas.quotas import Quotas
 from aioprod.testing.broker.settings.configs import Configs
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
 from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
@@ -138,7 +138,7 @@ class Store:
             "replica.lag.time.max.ms": str(replica_lag_time_max_ms),
         }
         self.configs = Configs(static, self._refresh_topic_configs)
-        self.quotas = Limits()
+        self.quotas = Quotas()
         self.offsets = OffsetStore()
         self.groups = GroupCoordinator(self.cluster, group_settings, self.new_uuid)
         self.transactions = TransactionCoordinator(

@@ -8,9 +8,9 @@
 | ``producer`` | a started producer |
 | ``consumer`` | a consumer that reads ``kafka_topic`` from its beginning |
 
-Each lives as long as its test, on the test's own event loop where it has one: pytest-asyncio
-(either mode) or anyio's plugin. Tests that block get a ``ThreadedCluster`` and a producer and a
-consumer that block. See docs/testing.md.
+They live as long as the test, on its event loop if it runs on one, with pytest-asyncio (either
+mode) or anyio's plugin. Tests that block get a ``ThreadedCluster``, and a producer and a consumer
+that block. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def kafka_consumer_settings() -> dict[str, Any]:
     return {}
 
 
-# -- inner links -----------------------------------------------------------------------------------
+# -- fixtures that the ones above use --------------------------------------------------------------
 
 
 @pytest.fixture

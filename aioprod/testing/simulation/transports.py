@@ -106,7 +106,7 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
     def _fill_buffers(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            # Released before the next call: a protocol may resize what it has lent.
+            # Release the buffer before the next call, as the protocol may resize it.
             with memoryview(self._protocol.get_buffer(len(rest))).cast("B") as buffer:
                 taken = min(len(buffer), len(rest))
                 buffer[:taken] = rest[:taken]

@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.classic import ClassicMember
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.reconciling import ReconcilingMember
 from aioprod.consumer.subscription import Phase, Position, RebalanceListener, SubscriptionState
+from aioprod.errors import ConsumerClosedError
 from aioprod.interceptors import ConsumerInterceptorChain
-from aioprod.net.brokers import Brokers
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
@@ -68,9 +68,10 @@ class Driver:
         self.config = ConsumerConfig(
             bootstrap_servers=tuple(servers.split(",")), group_id=group_id, **{**QUICK, **settings}
         )
-        rng = random.Random()
-        self.brokers = Brokers(self.config, rng, on_silence=lambda: self.metadata.broker_silent())
-        self.metadata = Metadata(self.config, self.brokers, rng, create_topics=False)
+        self.runtime = ClientRuntime(
+            self.config, random.Random(), kind="consumer", closed_error=ConsumerClosedError
+        )
+        self.brokers, self.metadata = self.runtime.brokers, self.runtime.metadata
         self.subscription = SubscriptionState()
         self.listener = listener
         self.interceptors = ConsumerInterceptorChain(self.config.interceptors)
@@ -79,9 +80,8 @@ class Driver:
         self.member: GroupMember = member(
             self.config,
             self.subscription,
-            self.metadata,
+            self.runtime,
             GroupPartitions(self.subscription),
-            rng,
             self.attention.set,
             self.interceptors.on_commit,
         )
@@ -227,7 +227,7 @@ async def _poll_all(drivers: Iterable[Driver]) -> None:
 
 
 async def shared_out(drivers: list[Driver], count: int, limit_s: float = LIMIT_S) -> None:
-    """Poll all until they have ``count`` partitions between them, nobody more than one above
+    """Poll all until they have ``count`` partitions between them, none with more than one above
     another, and no rebalance is on.
     """
 

@@ -42,7 +42,7 @@ def acknowledged_before_the_response(patch: pytest.MonkeyPatch) -> set[str]:
         send(self, node_id, connection, batches, now)
         for batch in batches:
             if next(numbers) % 3 == 0 and batch.state is BatchState.PENDING:
-                asyncio.get_running_loop().call_soon(acknowledge, self.handler, batch)
+                asyncio.get_running_loop().call_soon(acknowledge, self._handler, batch)
 
     def acknowledge(handler: ProduceResponseHandler, batch: ProducerBatch) -> None:
         if batch.state is BatchState.PENDING:

@@ -36,7 +36,7 @@ from tests.faults.harness.loads import (
     Load,
 )
 from tests.faults.harness.timeline import Timeline, median_gap
-from tests.judges.programs.reading import read_all
+from tests.interop.programs.reading import read_all
 from tests.simulation.checkers import Finding, check
 from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
 from tests.testing.fault_proxy import FaultProxy, Plan

@@ -12,6 +12,7 @@ from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, UnsupportedVersionError
+from aioprod.metrics import ProducerMetrics
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import TransactionManager
 from aioprod.protocol.message import Message, Request
@@ -45,6 +46,7 @@ INIT, ADD, ADD_OFFSETS, OFFSETS, END = (
     "TxnOffsetCommit",
     "EndTxn",
 )
+
 _NAMES: dict[type[Request[Any]], str] = {
     InitProducerIdRequest: INIT,
     AddPartitionsToTxnRequest: ADD,
@@ -207,7 +209,7 @@ class FakeSender:
     def __init__(self, coordinators: CoordinatorScript, **settings: Any) -> None:
         fast = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "max_block_ms": 2_000, **settings}
         self.config = ProducerConfig(transactional_id="x", **fast)
-        self.producer = ProducerState()
+        self.producer = ProducerState(transactional=True)
         self.dropped: list[KafkaError] = []
         self.fatal: list[KafkaError] = []
         self.waiting: list[TopicPartition] = []
@@ -219,11 +221,10 @@ class FakeSender:
             self.config,
             self.producer,
             coordinators,
+            self,
+            ProducerMetrics(30_000, 2),
             random.Random(1),
-            wake=self._changed.set,
-            drop_unsent=self._drop,
-            wait_for_sent=self._flush,
-            on_fatal=self._fatal,
+            self._changed.set,
         )
 
     def send(self, *partitions: TopicPartition) -> None:
@@ -248,25 +249,28 @@ class FakeSender:
         """Fail what is in flight."""
         for tp in list(self.in_flight) if partitions is None else partitions:
             self.in_flight.remove(tp)
-            self.manager.batch_failed(tp, error)
+            self.manager.record_refused(tp, error)
             self.producer.bump()
         self._changed.set()
 
-    def _drop(self, error: KafkaError) -> None:
+    def drop_unsent(self, error: KafkaError) -> None:
+        """Fail what waits."""
         if self.waiting:
             self.dropped.append(error)
         for tp in self.waiting:
-            self.manager.batch_failed(tp, error)
+            self.manager.record_refused(tp, error)
         self.waiting.clear()
         self._changed.set()
 
-    def _fatal(self, error: KafkaError) -> None:
+    def abort(self, error: KafkaError) -> None:
+        """Fail everything, for good."""
         self.fatal.append(error)
         self.waiting.clear()
         self.in_flight.clear()
         self._changed.set()
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
+        """Return when nothing waits and nothing is in flight."""
         while True:
             self._changed.clear()
             self.look()

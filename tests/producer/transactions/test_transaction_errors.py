@@ -97,8 +97,8 @@ async def test_trouble_is_logged_once_and_so_is_its_end(
     caplog.clear()
     await manager.commit()
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert "EndTxn failed, trying on: " in caplog.messages[0]
-    assert "EndTxn got through after 4 failed tries" in caplog.messages[1]
+    assert "EndTxn failed, retrying: " in caplog.messages[0]
+    assert "EndTxn succeeded after 4 failed attempts" in caplog.messages[1]
 
 
 async def test_the_end_of_the_transaction_before_is_not_waited_for_with_long_pauses(
@@ -429,7 +429,7 @@ async def test_errors_of_an_aborted_transaction_are_forgotten(
 ) -> None:
     _, manager = made(coordinators)
     await manager.begin()
-    manager.batch_failed(T0, DeliveryTimeoutError("late"))
+    manager.record_refused(T0, DeliveryTimeoutError("late"))
     await manager.abort()
     assert manager.error is None
     with pytest.raises(TransactionStateError):

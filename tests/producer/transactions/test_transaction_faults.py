@@ -543,7 +543,7 @@ async def test_an_abort_has_batches_of_unknown_fate_settled_first(
             await asyncio.sleep(0.001)
         asked = len(cluster.requests)
         aborting = asyncio.create_task(producer.abort_transaction())
-        while producer._sender.handler.giving_up is None:  # noqa: ASYNC110
+        while producer._accumulator.aborting is None:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         cut.set()
         await aborting

@@ -187,14 +187,14 @@ async def test_calls_without_a_transaction_name_the_state_and_the_right_call(
             match=rf"send\(\) in state '{state}'.*begin_transaction\(\) first",
         ):
             manager.check_may_send()
-        assert not manager.may_append
+        assert not manager.status.may_append
         await manager.init()
 
 
 async def test_calls_inside_a_transaction(coordinators: CoordinatorScript, made: Made) -> None:
     _, manager = made(coordinators)
     await manager.begin()
-    assert manager.may_append
+    assert manager.status.may_append
     manager.check_may_send()
     for call in (manager.begin, manager.init):
         with pytest.raises(
@@ -344,7 +344,8 @@ async def test_a_call_out_of_time_goes_on_and_can_be_joined(
 
     for _ in range(2):
         with pytest.raises(
-            KafkaTimeoutError, match=r"not done within max_block_ms=30.*goes on, call \w+\(\) again"
+            KafkaTimeoutError,
+            match=r"not done within max_block_ms=30.*continues, call \w+\(\) again",
         ):
             await again()
     requests = len(coordinators.requests)
@@ -381,7 +382,7 @@ async def test_the_time_out_names_the_trouble(coordinators: CoordinatorScript, m
     _, manager = made(coordinators, max_block_ms=30)
     coordinators.on(INIT, *[broken() for _ in range(100)])
     with pytest.raises(
-        KafkaTimeoutError, match=r"last trouble: 127\.0\.0\.1:1: connection closed by the broker"
+        KafkaTimeoutError, match=r"last error: 127\.0\.0\.1:1: connection closed by the broker"
     ):
         await manager.init()
 

@@ -168,7 +168,7 @@ async def test_errors_that_are_raised_often_do_not_grow(
 ) -> None:
     sender, manager = made(coordinators)
     await manager.begin()
-    sender.manager.batch_failed(T0, DeliveryTimeoutError("late"))
+    sender.manager.record_refused(T0, DeliveryTimeoutError("late"))
     for _ in range(100):
         with pytest.raises(AbortableTransactionError) as caught:
             manager.check_may_send()
@@ -233,9 +233,7 @@ async def test_stop_comes_before_records_fail(coordinators: CoordinatorScript, m
     commit = asyncio.create_task(manager.commit())
     await until(lambda: bool(sender.in_flight))
     manager.stop()
-    sender._fatal(
-        ProducerClosedError("closed")
-    )  # all batches end, and whoever waits for them wakes
+    sender.abort(ProducerClosedError("closed"))  # all batches end, and whoever waits for them wakes
     with pytest.raises(ProducerClosedError):
         await commit
     await manager.close()
@@ -255,7 +253,7 @@ async def test_settle_leaves_no_transaction_open(
         await until(lambda: manager.may_send(T0))
         sender.look()
     if state == "failed":
-        manager.batch_failed(T0, DeliveryTimeoutError("late"))
+        manager.record_refused(T0, DeliveryTimeoutError("late"))
     if state in ("committing", "aborting"):
         coordinators.on(END, gate)
         left = asyncio.create_task(manager.commit() if state == "committing" else manager.abort())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aioprod.testing.broker.cluster import NodeAddress
-from aioprod.testing.broker.quotas.limits import CLIENT_ID, USER
+from aioprod.testing.broker.quotas.quotas import CLIENT_ID, USER
 from aioprod.testing.broker.settings.configs import ALL_BROKERS
 from aioprod.testing.broker.store import Store
 

@@ -37,7 +37,7 @@ JOIN_DEADLINE = Deadline("join")
 SYNC_DEADLINE = Deadline("sync")
 
 
-class Stored(NamedTuple):
+class StoredState(NamedTuple):
     """The state that a coordinator would find in the log."""
 
     generation_id: int
@@ -78,7 +78,7 @@ class Group:
     new_member_added: bool = False
     initial_left_ms: int = 0
     deadlines: dict[Deadline, float] = field(default_factory=dict)
-    stored: Stored = field(default_factory=lambda: Stored(0, None, None, None, ()))
+    stored: StoredState = field(default_factory=lambda: StoredState(0, None, None, None, ()))
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class Group:
     def store(self) -> None:
         """Keep the present generation for the next coordinator."""
         members = tuple(member.as_stored() for member in self.members.values())
-        self.stored = Stored(
+        self.stored = StoredState(
             self.generation_id, self.protocol_type, self.protocol_name, self.leader_id, members
         )
 

@@ -12,7 +12,7 @@ from aioprod.testing.broker.groups.rebalance import (
     answer_join,
     begin_rebalance,
     end_joining_if_complete,
-    rebalance_or_go_on,
+    rebalance_or_continue,
 )
 from aioprod.testing.broker.groups.settings import GroupSettings
 
@@ -88,7 +88,7 @@ class Joining:
         member.joins.append(self._reply)
         group.add(member, self._request.protocol_type)
         group.start_session(member_id, _NEW_MEMBER_TIMEOUT_MS, self._now)
-        rebalance_or_go_on(group, self._settings, self._now)
+        rebalance_or_continue(group, self._settings, self._now)
 
     def _join_again(self) -> None:
         group, request = self._group, self._request
@@ -110,7 +110,7 @@ class Joining:
             return
         member.update(request)
         member.joins.append(self._reply)
-        rebalance_or_go_on(group, self._settings, self._now)
+        rebalance_or_continue(group, self._settings, self._now)
 
     # -- static members (KIP-345) ------------------------------------------------------------------
 

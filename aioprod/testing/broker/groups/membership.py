@@ -17,10 +17,10 @@ from aioprod.testing.broker.groups.rebalance import (
     begin_rebalance,
     end_joining,
     end_joining_if_complete,
-    hand_out,
     joining_timed_out,
-    rebalance_or_go_on,
+    rebalance_or_continue,
     remove_member,
+    send_assignments,
     sync_timed_out,
 )
 from aioprod.testing.broker.groups.settings import GroupSettings
@@ -51,7 +51,7 @@ def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) 
         return
     member.syncs.append(reply)
     if group.leader_id == member.member_id:
-        hand_out(
+        send_assignments(
             group,
             {each.member_id: each.assignment for each in request.assignments},
             ErrorCode.NONE,
@@ -86,7 +86,7 @@ def leave(
         for each in leaving
     ]
     if any(not result.error_code for result in results):
-        _go_on_without(group, settings, now)
+        _rebalance_without(group, settings, now)
     return results
 
 
@@ -104,12 +104,12 @@ def _leave(group: Group, leaving: MemberIdentity) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _go_on_without(group: Group, settings: GroupSettings, now: float) -> None:
+def _rebalance_without(group: Group, settings: GroupSettings, now: float) -> None:
     """Rebalance after members have left."""
     if group.state is GroupState.PREPARING_REBALANCE:
         end_joining_if_complete(group, now)
     elif group.state is not GroupState.EMPTY:
-        rebalance_or_go_on(group, settings, now)
+        rebalance_or_continue(group, settings, now)
 
 
 # -- offsets ---------------------------------------------------------------------------------------

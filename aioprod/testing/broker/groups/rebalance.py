@@ -18,7 +18,7 @@ from aioprod.testing.broker.groups.settings import GroupSettings
 _REBALANCES_FROM = (GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
 
 
-def rebalance_or_go_on(group: Group, settings: GroupSettings, now: float) -> None:
+def rebalance_or_continue(group: Group, settings: GroupSettings, now: float) -> None:
     """Begin a rebalance after members have changed, or end the present one if it is complete."""
     if group.state in _REBALANCES_FROM:
         begin_rebalance(group, settings, now)
@@ -29,7 +29,7 @@ def rebalance_or_go_on(group: Group, settings: GroupSettings, now: float) -> Non
 def begin_rebalance(group: Group, settings: GroupSettings, now: float) -> None:
     """Make all members rejoin."""
     if group.state is GroupState.COMPLETING_REBALANCE:
-        hand_out(group, {}, ErrorCode.REBALANCE_IN_PROGRESS, now)
+        send_assignments(group, {}, ErrorCode.REBALANCE_IN_PROGRESS, now)
     group.deadlines.pop(SYNC_DEADLINE, None)
     group.pending_syncs.clear()
     is_initial = group.state is GroupState.EMPTY
@@ -77,9 +77,8 @@ def end_joining(group: Group, now: float) -> None:
         if not member.joins and member.instance_id is None:
             group.remove(member.member_id)
     if group.members and not _elect_leader(group):
-        group.deadlines[JOIN_DEADLINE] = (
-            now + group.rebalance_timeout_ms / 1000
-        )  # until the sessions of all static members have expired
+        # Until the sessions of all static members have expired.
+        group.deadlines[JOIN_DEADLINE] = now + group.rebalance_timeout_ms / 1000
         return
     group.generation_id += 1
     if not group.members:
@@ -130,7 +129,9 @@ def answer_join(
     )
 
 
-def hand_out(group: Group, assignments: Mapping[str, bytes], code: ErrorCode, now: float) -> None:
+def send_assignments(
+    group: Group, assignments: Mapping[str, bytes], code: ErrorCode, now: float
+) -> None:
     """Set the assignments, and answer the members that wait for theirs."""
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")

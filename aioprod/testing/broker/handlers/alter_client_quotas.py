@@ -14,7 +14,7 @@ from aioprod.protocol.messages.alter_client_quotas import (
 )
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.registry import handles
-from aioprod.testing.broker.quotas.limits import Entity
+from aioprod.testing.broker.quotas.quotas import Entity
 from aioprod.testing.broker.request_context import RequestContext
 
 

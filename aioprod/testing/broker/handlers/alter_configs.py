@@ -30,7 +30,6 @@ def _new_overrides(asked: AlterConfigsResource, context: RequestContext) -> dict
     overrides = {config.name: config.value for config in asked.configs if config.value is not None}
     if len(overrides) < len(asked.configs):
         raise RequestError(ErrorCode.INVALID_REQUEST, "a setting is named twice or has no value")
-    current_overrides(
-        asked.resource_type, asked.resource_name, context
-    )  # raises if the resource is invalid
+    # Raises if the resource is invalid.
+    current_overrides(asked.resource_type, asked.resource_name, context)
     return overrides

@@ -26,7 +26,7 @@ class Resource(Protocol):
 ResourceT = TypeVar("ResourceT", bound=Resource)
 
 
-class Altered(NamedTuple):
+class AlterResult(NamedTuple):
     """The result for one resource: the fields of a response."""
 
     error_code: ErrorCode
@@ -41,7 +41,7 @@ def alter_each(
     *,
     validate_only: bool,
     context: RequestContext,
-) -> list[Altered]:
+) -> list[AlterResult]:
     """Set the settings of each resource to those that ``new_overrides`` returns. Each resource has
     its own result and may be named once.
     """
@@ -59,9 +59,9 @@ def alter_each(
                 validate_only=validate_only,
                 context=context,
             )
-            results.append(Altered(ErrorCode.NONE, None, kind, name))
+            results.append(AlterResult(ErrorCode.NONE, None, kind, name))
         except RequestError as error:
-            results.append(Altered(error.code, error.text, kind, name))
+            results.append(AlterResult(error.code, error.text, kind, name))
     return results
 
 

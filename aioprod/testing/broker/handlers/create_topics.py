@@ -17,7 +17,7 @@ from aioprod.protocol.messages.create_topics import (
 from aioprod.testing.broker.errors import RequestError, check_timeout
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
-from aioprod.testing.broker.settings.configs import Described
+from aioprod.testing.broker.settings.configs import DescribedSetting
 
 
 @handles(CreateTopicsRequest)
@@ -82,7 +82,7 @@ def _create_checked(
     return result
 
 
-def _config(described: Described) -> CreatableTopicConfigs:
+def _config(described: DescribedSetting) -> CreatableTopicConfigs:
     return CreatableTopicConfigs(
         described.setting.name, described.value, read_only=False, config_source=described.source
     )

@@ -13,7 +13,7 @@ from aioprod.protocol.messages.describe_client_quotas import (
 )
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.registry import handles
-from aioprod.testing.broker.quotas.limits import CLIENT_ID, IP, USER, Match
+from aioprod.testing.broker.quotas.quotas import CLIENT_ID, IP, USER, QuotaCondition
 from aioprod.testing.broker.request_context import RequestContext
 
 _EXACT, _DEFAULT, _ANY = range(3)
@@ -45,7 +45,7 @@ async def handle(
     return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 
-def _matches(components: list[ComponentData]) -> list[Match]:
+def _matches(components: list[ComponentData]) -> list[QuotaCondition]:
     types = [component.entity_type for component in components]
     if (
         len(set(types)) < len(types)
@@ -59,7 +59,7 @@ def _matches(components: list[ComponentData]) -> list[Match]:
     return [_match(component) for component in components]
 
 
-def _match(component: ComponentData) -> Match:
+def _match(component: ComponentData) -> QuotaCondition:
     kind = component.entity_type
     if kind not in (USER, CLIENT_ID, IP):
         raise RequestError(
@@ -76,4 +76,4 @@ def _match(component: ComponentData) -> Match:
                 "match has a name"
             ),
         )
-    return Match(kind, component.match_type != _ANY, component.match)
+    return QuotaCondition(kind, component.match_type != _ANY, component.match)

@@ -22,7 +22,7 @@ from aioprod.testing.broker.handlers.config_resources import (
 )
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
-from aioprod.testing.broker.settings.configs import ALL_BROKERS, Described
+from aioprod.testing.broker.settings.configs import ALL_BROKERS, DescribedSetting
 
 
 @handles(DescribeConfigsRequest)
@@ -50,7 +50,7 @@ def _result(
     return result
 
 
-def _describe(asked: DescribeConfigsResource, context: RequestContext) -> list[Described]:
+def _describe(asked: DescribeConfigsResource, context: RequestContext) -> list[DescribedSetting]:
     configs, names = context.store.configs, asked.configuration_keys or None
     if asked.resource_type == TOPIC:
         return configs.describe_topic(
@@ -69,7 +69,7 @@ def _describe(asked: DescribeConfigsResource, context: RequestContext) -> list[D
     )
 
 
-def _entry(described: Described, with_synonyms: bool) -> DescribeConfigsResourceResult:
+def _entry(described: DescribedSetting, with_synonyms: bool) -> DescribeConfigsResourceResult:
     setting = described.setting
     return DescribeConfigsResourceResult(
         name=setting.name,

@@ -24,7 +24,7 @@ from aioprod.protocol.messages.fetch import (
 )
 from aioprod.protocol.record_batch import read_header
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.fetch_sessions import Place
+from aioprod.testing.broker.fetch_sessions import RequestedPartition
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.leader_epochs import EpochEnd
 from aioprod.testing.broker.leaders import leader_addresses, leader_error
@@ -96,7 +96,7 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
 
 
 def _look_up(
-    place: Place, asked: FetchPartition, request: FetchRequest, context: RequestContext
+    place: RequestedPartition, asked: FetchPartition, request: FetchRequest, context: RequestContext
 ) -> _Wanted:
     topic = context.store.find_topic(place.topic, place.topic_id)
     code = context.failure(place.topic if topic is None else topic.name, place.partition)
@@ -154,7 +154,9 @@ def _is_enough(every: Collection[_Wanted], request: FetchRequest) -> bool:
     return missing <= 0 or not every
 
 
-def _read_all(every: Mapping[Place, _Wanted], request: FetchRequest) -> dict[Place, PartitionData]:
+def _read_all(
+    every: Mapping[RequestedPartition, _Wanted], request: FetchRequest
+) -> dict[RequestedPartition, PartitionData]:
     """Read up to the limits of the request and of each partition. The first batch may be larger
     (KIP-74).
     """
@@ -222,7 +224,7 @@ def _aborted(
     ]
 
 
-def _by_topic(answers: Mapping[Place, PartitionData]) -> list[FetchableTopicResponse]:
+def _by_topic(answers: Mapping[RequestedPartition, PartitionData]) -> list[FetchableTopicResponse]:
     return [
         FetchableTopicResponse(
             topic=topic, topic_id=topic_id, partitions=[answers[place] for place in places]

@@ -39,9 +39,8 @@ def _identity(request: InitProducerIdRequest, context: RequestContext) -> Produc
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_EPOCH):
         raise RequestError(ErrorCode.INVALID_REQUEST, "only one of producer id and epoch is set")
     if request.transactional_id is None:
-        return ProducerIdAndEpoch(
-            context.store.new_producer_id(), 0
-        )  # like Kafka, ignore the client's present id
+        # Like Kafka, ignore the client's present id.
+        return ProducerIdAndEpoch(context.store.new_producer_id(), 0)
     check_coordinator(context, request.transactional_id)
     return context.store.transactions.init_producer_id(
         request.transactional_id,

@@ -29,7 +29,6 @@ async def _join(request: JoinGroupRequest, context: RequestContext) -> JoinGroup
         check_group(context, request.group_id)
     except RequestError as error:
         return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
-    caller = Caller(
-        context.client_id, f"/{context.node.host}", context.api_version
-    )  # clients are on this machine
+    # Clients are on this machine.
+    caller = Caller(context.client_id, f"/{context.node.host}", context.api_version)
     return await context.wait_for(context.store.groups.join(request, caller))

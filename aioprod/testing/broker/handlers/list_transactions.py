@@ -35,6 +35,7 @@ async def handle(
     if states and not states & _STATES:
         return ListTransactionsResponse(unknown_state_filters=sorted(states))
     now_ms = context.store.now_ms()
+    # As in Kafka, a missing start time counts as 1970.
     listed = [
         Listed(name, transaction.producer_id, transaction.state.value)
         for name, transaction in context.store.transactions.transactions.items()
@@ -48,7 +49,7 @@ async def handle(
         and (
             request.duration_filter < 0
             or now_ms - transaction.start_time_ms > request.duration_filter
-        )  # as in Kafka, a missing start time counts as 1970
+        )
     ]
     return ListTransactionsResponse(
         unknown_state_filters=sorted(states - _STATES), transaction_states=listed

@@ -111,9 +111,8 @@ async def _wait_for_replicas(
             break
         await wait_for_append([each.partition.log for each in pending], left, context.disconnected)
     for each in pending:
-        each.answer.error_code = (
-            ErrorCode.REQUEST_TIMED_OUT
-        )  # as in Kafka, the batch is stored and the response has its offset
+        # As in Kafka, the batch is stored and the response has its offset.
+        each.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
 
 
 def _settle(pending: _Pending, code: ErrorCode, context: RequestContext) -> None:

@@ -11,14 +11,14 @@ from weakref import WeakKeyDictionary
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.fetch import FetchRequest, FetchResponse
 from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
-from aioprod.testing.broker.quotas.limits import (
+from aioprod.testing.broker.quotas.meter import BURST_SECONDS, Meter
+from aioprod.testing.broker.quotas.quotas import (
     ANONYMOUS,
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
-    Limits,
-    Metered,
+    ApplicableLimit,
+    Quotas,
 )
-from aioprod.testing.broker.quotas.meter import BURST_SECONDS, Meter
 
 _MOST_METERS = 10_000  # then the oldest is removed
 
@@ -37,7 +37,7 @@ class Client(NamedTuple):
 class Throttle:
     """Counts the bytes of all clients, on each node separately, as Kafka's brokers do."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Quotas) -> None:
         self._limits = limits
         self._meters: dict[tuple[str, int, str, str], Meter] = {}
         self._muted: WeakKeyDictionary[asyncio.Future[None], float] = WeakKeyDictionary()
@@ -104,7 +104,7 @@ class Throttle:
             meter.add(-size, now)
         return pause
 
-    def _meter(self, key: str, node_id: int, found: Metered) -> Meter:
+    def _meter(self, key: str, node_id: int, found: ApplicableLimit) -> Meter:
         whose = (key, node_id, found.user, found.client_id)
         meter = self._meters.get(whose)
         if meter is None:

@@ -21,12 +21,13 @@ from aioprod.testing.broker.settings.topic_settings import (
 )
 
 ALL_BROKERS = ""
+# Settings with these prefixes can't be set for all brokers.
 _OF_ONE_BROKER = (
     "ssl.",
     "sasl.",
     "listener",
     "principal.builder.class",
-)  # settings with these prefixes can't be set for all brokers
+)
 # The settings that replace others without a default. Kafka lists them only if they have a value.
 _IN_OTHER_UNITS = {
     "log.flush.interval.ms": "log.flush.scheduler.interval.ms",
@@ -49,7 +50,7 @@ class Synonym(NamedTuple):
 
 
 @dataclass(slots=True)
-class Described:
+class DescribedSetting:
     """A setting, its effective value, and all places that define one, the effective one first."""
 
     setting: Setting
@@ -106,7 +107,7 @@ class Configs:
 
     def describe_topic(
         self, overrides: Mapping[str, str | None], names: Collection[str] | None, node_id: int
-    ) -> list[Described]:
+    ) -> list[DescribedSetting]:
         """Describe all settings of a topic, or those in ``names``, as one broker sees them."""
         chosen = (
             setting
@@ -117,18 +118,20 @@ class Configs:
 
     def _describe_topic_setting(
         self, setting: Setting, overrides: Mapping[str, str | None], node_id: int | None
-    ) -> Described:
+    ) -> DescribedSetting:
         synonyms = self._synonyms(setting.broker_name, {}, node_id) if setting.broker_name else []
         own = overrides.get(setting.name)
         if own is not None:
             synonyms.insert(0, Synonym(setting.name, own, Source.TOPIC))
         if not synonyms:
-            return Described(setting, setting.default, Source.DEFAULT)
-        return Described(setting, synonyms[0].value, synonyms[0].source, synonyms)
+            return DescribedSetting(setting, setting.default, Source.DEFAULT)
+        return DescribedSetting(setting, synonyms[0].value, synonyms[0].source, synonyms)
 
     # -- brokers -----------------------------------------------------------------------------------
 
-    def describe_broker(self, node: NodeAddress, names: Collection[str] | None) -> list[Described]:
+    def describe_broker(
+        self, node: NodeAddress, names: Collection[str] | None
+    ) -> list[DescribedSetting]:
         """Describe all settings of a broker, or those in ``names``."""
         own = _settings_of_node(node)
         chosen = (
@@ -141,7 +144,7 @@ class Configs:
             for setting in chosen
         ]
 
-    def describe_all_brokers(self, names: Collection[str] | None) -> list[Described]:
+    def describe_all_brokers(self, names: Collection[str] | None) -> list[DescribedSetting]:
         """Describe the settings that were changed for all brokers."""
         values, known = self.overrides(ALL_BROKERS), self._known(ALL_BROKERS)
         chosen = (name for name in values if names is None or name in names)
@@ -206,12 +209,12 @@ class Configs:
         return synonyms
 
 
-def _describe(setting: Setting, synonyms: list[Synonym]) -> Described:
+def _describe(setting: Setting, synonyms: list[Synonym]) -> DescribedSetting:
     if setting.is_sensitive:
         synonyms = [each._replace(value=None) for each in synonyms]
     if not synonyms:
-        return Described(setting, setting.default, Source.DEFAULT)
-    return Described(setting, synonyms[0].value, synonyms[0].source, synonyms)
+        return DescribedSetting(setting, setting.default, Source.DEFAULT)
+    return DescribedSetting(setting, synonyms[0].value, synonyms[0].source, synonyms)
 
 
 def _settings_of_node(node: NodeAddress) -> dict[str, str]:

@@ -95,9 +95,10 @@ class Transaction:
         if self.is_exhausted and (expected is None or expected.epoch == self.producer_epoch):
             self.rotate(new_producer_id(), keep_epoch=expected is not None)
         elif self.is_exhausted:
+            # As in Kafka.
             raise RequestError(
                 ErrorCode.UNKNOWN_SERVER_ERROR, f"{self.transactional_id}: no epochs left"
-            )  # as in Kafka
+            )
         elif expected is None:
             self.last_epoch, self.producer_epoch = NO_EPOCH, self.producer_epoch + 1
         elif self.producer_epoch == NO_EPOCH or expected.epoch == self.producer_epoch:

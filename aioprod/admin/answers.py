@@ -1,0 +1,40 @@
+"""Checks of the answers of brokers, and errors for the codes in them."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, KafkaError, ProtocolError
+from aioprod.types import TopicPartition
+
+V = TypeVar("V")
+
+
+def single(answers: list[V], what: str) -> V:
+    """Return the answer to a request about one item."""
+    if len(answers) != 1:
+        raise ProtocolError(f"{what}: {len(answers)} answers to a request about one item")
+    return answers[0]
+
+
+def outcome(code: int, what: str, text: str | None, result: V) -> V | KafkaError:
+    """Return ``result`` if the code is NONE, else the error with the broker's text."""
+    return result if code == ErrorCode.NONE else broker_error(code, what, text)
+
+
+def broker_error(code: int, what: str, text: str | None = None) -> BrokerError:
+    """Return the error for an error code."""
+    known = ErrorCode.of(code)
+    return BrokerError(known, what if not text or text == known.description else f"{what} ({text})")
+
+
+def check(code: int, what: str, text: str | None = None) -> None:
+    """Raise the error for a code that is not NONE."""
+    if code != ErrorCode.NONE:
+        raise broker_error(code, what, text)
+
+
+def partition_name(tp: TopicPartition) -> str:
+    """Return the name of a partition for errors."""
+    return f"{tp.topic}-{tp.partition}"

@@ -1,0 +1,132 @@
+"""The event loop and process of a client: checks of calls elsewhere, and of clients that are
+dropped without ``close``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from aioprod.errors import WrongEventLoopError
+
+log = logging.getLogger(__name__)
+
+_bindings: weakref.WeakSet[LoopBinding] = weakref.WeakSet()
+
+
+class LoopBinding:
+    """Binds one client to its event loop and process, from start to close.
+
+    Args:
+        client: what the client is called in errors and warnings.
+        on_fork: called in a forked child, to remove what calls use without :meth:`check`. It must
+            not do I/O: sockets and the selector belong to the parent.
+    """
+
+    def __init__(self, client: str, on_fork: Callable[[], object] = lambda: None) -> None:
+        self.client = client
+        self.on_fork = on_fork
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = ""
+        self._process = 0
+        self._forked = False
+        self._releasing: asyncio.Task[None] | None = None
+
+    def bind(self) -> None:
+        """Bind the client to the running event loop, as it starts."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.current_thread().name
+        self._process = os.getpid()
+        _bindings.add(self)
+
+    def unbind(self) -> None:
+        """Release the client from its event loop, as everything is closed."""
+        self._loop = None
+        _bindings.discard(self)
+
+    @property
+    def loop_closed(self) -> bool:
+        """Whether the client was started and its event loop is closed, so that none of its tasks
+        runs and none of its connections is open.
+        """
+        return self._loop is not None and not self._forked and self._loop.is_closed()
+
+    def check(self) -> None:
+        """Check that the client's event loop is the running one, if it has one.
+
+        Raises:
+            WrongEventLoopError: if it is not.
+        """
+        loop = self._loop
+        if loop is None:
+            return
+        if self._forked:
+            raise WrongEventLoopError(
+                f"{self.client} was started in process {self._process}: make one in each "
+                "process, after the fork"
+            )
+        try:
+            if asyncio.get_running_loop() is loop:
+                return
+        except RuntimeError:
+            pass  # no event loop runs here
+        if loop.is_closed():
+            raise WrongEventLoopError(
+                f"{self.client} was started in an event loop that is closed: make one in "
+                "each event loop, and close it there"
+            )
+        raise WrongEventLoopError(
+            f"{self.client} belongs to the event loop in thread {self._thread!r}: make one "
+            "in each event loop, or call this one from other threads "
+            "with asyncio.run_coroutine_threadsafe()"
+        )
+
+    def warn_unclosed(
+        self, source: object, lost: str, release: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Warn that the client is dropped without ``close`` and release it in its event loop.
+
+        Does nothing for a client that is not started, or in a forked child.
+
+        Args:
+            source: the object that is dropped.
+            lost: what is lost by that, if anything; logged too, as Python does not show
+                ResourceWarnings by default.
+            release: ends at once what it can, and returns a coroutine that does the rest.
+        """
+        loop = self._loop
+        if loop is None or self._forked:
+            return
+        self.unbind()
+        try:
+            if not loop.is_closed():
+                # This may be any thread, in the middle of code of the objects to be released.
+                loop.call_soon_threadsafe(self._release, loop, release)
+        except RuntimeError:
+            pass  # the loop was closed just now
+        finally:
+            text = f"unclosed {self.client}{lost}; use 'async with', or await close()"
+            if lost:
+                log.error(text)
+            warnings.warn(text, ResourceWarning, stacklevel=4, source=source)
+
+    def _release(
+        self, loop: asyncio.AbstractEventLoop, release: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._releasing = loop.create_task(release(), name="aioprod-release")
+
+
+def _in_child() -> None:
+    for binding in list(_bindings):
+        binding._forked = True
+        binding.on_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,333 @@
+"""What all clients share: connections, metadata, and the way from start to close.
+
+A client is an object with a `ClientRuntime` and the steps of a `ClientLifecycle`. Nothing that runs
+in the background may refer to the object that users hold, or its ``__del__`` would never be called;
+so the runtime does not keep the client, but gets it with each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from aioprod.cluster.coordinators import Coordinators
+from aioprod.cluster.loop_binding import LoopBinding
+from aioprod.cluster.metadata import Metadata
+from aioprod.config.client import ClientConfig
+from aioprod.errors import KafkaError
+from aioprod.net.backoff import Backoff
+from aioprod.net.bootstrap import ConnectionCallback
+from aioprod.net.brokers import Brokers
+
+_DROPPED = "was dropped without close()"
+
+
+class ClientLifecycle:
+    """The steps that a kind of client adds to the life of a `ClientRuntime`; by default they do
+    nothing.
+    """
+
+    async def connect(self) -> None:
+        """Ask the brokers for what the client needs before anything else. Called by ``start``,
+        again after a failure.
+        """
+
+    def begin(self) -> None:
+        """Start the tasks of the client; ``connect`` has succeeded."""
+
+    async def finish(self, deadline: float) -> None:
+        """Complete what the application has asked for; cancelled at ``deadline`` (loop time).
+        Called by ``close`` if the client is started.
+        """
+
+    def stop(self, error: KafkaError) -> None:
+        """Fail everything that is pending with ``error``. If the event loop is closed, nothing may
+        be scheduled.
+        """
+
+    async def release(self) -> None:
+        """End the tasks of the client, before metadata and connections are closed."""
+
+    def close_plugins(self) -> None:
+        """Close serializers, interceptors and other plug-ins; called once."""
+
+    def closed(self) -> None:
+        """Called when everything is closed, or when the event loop is."""
+
+
+class ClientRuntime:
+    """The connections, metadata and state of one client.
+
+    Args:
+        config: the settings.
+        rng: source of jitter.
+        kind: what the client is called in messages, such as "producer".
+        closed_error: the type of the error of calls on a client that is closed.
+        not_started_error: the same for a client that is not started; the same type by default.
+        create_topics: whether asking for the metadata of an unknown topic may create it.
+        on_change: called when a connection of ``brokers`` opens or closes.
+        on_connection: the same, with details; see :class:`aioprod.net.brokers.Brokers`.
+        on_fork: called in a forked child; see :class:`aioprod.cluster.loop_binding.LoopBinding`.
+
+    Attributes:
+        config, rng: the same.
+        loop_binding: the event loop and process of the start.
+        brokers: the connections.
+        metadata: brokers, topics and leaders.
+        coordinators: requests to the coordinators of groups and transactional ids.
+        backoff: the pauses between retries.
+        started: whether ``start`` has succeeded.
+        closing: the error of new calls since ``close`` was called; None before.
+        released: whether the client is closed or is being closed by a task that needs no caller.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        rng: random.Random,
+        *,
+        kind: str,
+        closed_error: type[KafkaError],
+        not_started_error: type[KafkaError] | None = None,
+        create_topics: bool = False,
+        on_change: Callable[[], None] = lambda: None,
+        on_connection: ConnectionCallback = lambda *_: None,
+        on_fork: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.config = config
+        self.loop_binding = LoopBinding(f"{kind} {config.client_id!r}", on_fork)
+        self.brokers = Brokers(
+            config,
+            rng,
+            on_change=on_change,
+            on_connection=on_connection,
+            on_silence=lambda: self.metadata.broker_silent(),
+        )
+        self.metadata = Metadata(config, self.brokers, rng, create_topics=create_topics)
+        self.coordinators = Coordinators(config, self.brokers, rng)
+        self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self.started = False
+        self.closing: KafkaError | None = None
+        self.released = False
+        self.rng = rng
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kind = kind
+        self._closed_error = closed_error
+        self._not_started_error = not_started_error or closed_error
+        self._separate: list[Brokers] = []
+        self._starting = asyncio.Lock()
+        self._start_limit: asyncio.Timeout | None = None
+        self._close_limit: asyncio.Timeout | None = None
+        self._closed: asyncio.Future[None] | None = None
+        self._woken = asyncio.Event()
+        self._plugins_closed = False
+
+    def separate_connections(
+        self,
+        on_change: Callable[[], None] = lambda: None,
+        on_silence: Callable[[], object] = lambda: None,
+    ) -> Brokers:
+        """Make further connections to the same brokers, for requests that others must not wait
+        behind. The runtime keeps their addresses up to date and closes them.
+
+        Args:
+            on_change, on_silence: see :class:`aioprod.net.brokers.Brokers`.
+        """
+        brokers = Brokers(self.config, self.rng, on_change=on_change, on_silence=on_silence)
+        self.metadata.inform(brokers)
+        self._separate.append(brokers)
+        return brokers
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def check_running(self) -> None:
+        """Raise unless the client is started and open, and this is its event loop.
+
+        Raises:
+            WrongEventLoopError: if the client was started in another event loop or process.
+            KafkaError: if it is closed or not started; of the type that the client has for that.
+        """
+        self.loop_binding.check()
+        if self.closing is not None:
+            raise self.closing.with_traceback(None)
+        if not self.started:
+            raise self._not_started_error(
+                f"the {self._kind} is not started: use 'async with', or await start()"
+            )
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether the client was started in an event loop."""
+        return self._loop is not None
+
+    def now(self) -> float:
+        """The time of the event loop in seconds; 0 before the first start."""
+        return self._loop.time() if self._loop is not None else 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; raise as :meth:`check_running` does as soon as the client is closed."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self.check_running()
+
+    # -- start -------------------------------------------------------------------------------------
+
+    async def start(self, client: ClientLifecycle) -> None:
+        """Start the client, unless it is started. After a failure or cancellation nothing is left
+        open, and it may be started again.
+
+        Raises:
+            KafkaError: what ``client.connect`` raises, or ``closing`` if the client is closed
+                before or meanwhile.
+        """
+        self.loop_binding.check()
+        async with self._starting:
+            if self.closing is not None:
+                raise self.closing.with_traceback(None)
+            if self.started:
+                return
+            self._loop = asyncio.get_running_loop()
+            self.loop_binding.bind()
+            try:
+                async with asyncio.timeout(None) as self._start_limit:
+                    self.brokers.open()
+                    await client.connect()
+                if self.closing is not None:
+                    raise self.closing.with_traceback(None)
+            except BaseException as error:
+                try:
+                    await self.brokers.close()
+                finally:
+                    self.loop_binding.unbind()
+                if self.closing is not None and isinstance(error, KafkaError | TimeoutError):
+                    # Closing has failed what was in flight.
+                    raise self.closing.with_traceback(None) from None
+                raise
+            finally:
+                self._start_limit = None
+            for brokers in self._separate:
+                brokers.open()
+            self.started = True
+            client.begin()
+
+    # -- close -------------------------------------------------------------------------------------
+
+    def check_may_close(self) -> None:
+        """Raise WrongEventLoopError if :meth:`close` would."""
+        if not self.loop_binding.loop_closed:
+            self.loop_binding.check()
+
+    async def close(self, client: ClientLifecycle, limit_ms: float = 0.0) -> None:
+        """Close the client; ``limit_ms`` is the limit of ``client.finish``.
+
+        A second call waits for the first, and shortens its limit if its own is over earlier. A
+        cancelled call still closes everything. If the event loop is closed, only what is pending
+        fails.
+
+        Raises:
+            WrongEventLoopError: if the client was started in another event loop, which is not
+                closed, or in another process.
+            Exception: what ``client.finish`` raises; everything is closed then, too.
+        """
+        loop = asyncio.get_running_loop()
+        if self.loop_binding.loop_closed:
+            self._close_without_loop(client)
+            return
+        self.loop_binding.check()
+        deadline = loop.time() + limit_ms / 1000
+        if self._closed is not None:
+            _bring_forward(self._close_limit, deadline)
+            await asyncio.shield(self._closed)
+            return
+        closed = self._closed = loop.create_future()
+        self._set_closing("is closed")
+        _bring_forward(self._start_limit, loop.time())
+        try:
+            if self.started:
+                await self._finish(client, deadline)
+        finally:
+            timeout = f"close timeout {limit_ms:.0f} ms"
+            client.stop(
+                self._closed_error(f"not completed before the {self._kind} closed ({timeout})")
+            )
+            self.released = True
+            release = loop.create_task(self._release(client), name="aioprod-close")
+            release.add_done_callback(lambda _: closed.set_result(None))
+            await asyncio.shield(release)
+
+    def dropped(self, source: object, client: ClientLifecycle, lost: str = "") -> None:
+        """Warn that ``source``, the object that users hold, is dropped without ``close``, and close
+        the client in its event loop without completing anything.
+
+        Args:
+            source: the object whose ``__del__`` calls this.
+            client: the client; it lives until it is closed.
+            lost: what is lost by this, for the warning.
+        """
+        if self.released:
+            return
+        if self.loop_binding.loop_closed:
+            self._set_closing(_DROPPED)
+            self._fail_pending(client)
+        self.loop_binding.warn_unclosed(source, lost, partial(self._abandon, client))
+
+    def _abandon(self, client: ClientLifecycle) -> Coroutine[Any, Any, None]:
+        self._set_closing(_DROPPED)
+        self._fail_pending(client)  # now: the event loop may end before the rest is done
+        return self._release(client)
+
+    def _close_without_loop(self, client: ClientLifecycle) -> None:
+        """The event loop of the client is closed: no task runs and no connection is open."""
+        self._set_closing("is closed")
+        self._closed = asyncio.get_running_loop().create_future()
+        self._closed.set_result(None)
+        self._fail_pending(client)
+        client.closed()
+        self.released = True
+        self.loop_binding.unbind()
+
+    def _fail_pending(self, client: ClientLifecycle) -> None:
+        assert self.closing is not None
+        client.stop(self.closing)
+        self._close_plugins(client)
+
+    def _set_closing(self, reason: str) -> None:
+        self.closing = self.closing or self._closed_error(f"the {self._kind} {reason}")
+        self._woken.set()
+
+    async def _finish(self, client: ClientLifecycle, deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline) as self._close_limit:
+                await client.finish(deadline)
+        except TimeoutError:
+            if self._close_limit is None or not self._close_limit.expired():
+                raise
+        finally:
+            self._close_limit = None
+
+    async def _release(self, client: ClientLifecycle) -> None:
+        await client.release()
+        await self.metadata.close()
+        await asyncio.gather(*(each.close() for each in (self.brokers, *self._separate)))
+        self._close_plugins(client)
+        client.closed()
+        self.loop_binding.unbind()
+
+    def _close_plugins(self, client: ClientLifecycle) -> None:
+        if not self._plugins_closed:
+            self._plugins_closed = True
+            client.close_plugins()
+
+
+def _bring_forward(limit: asyncio.Timeout | None, deadline: float) -> None:
+    """End a block under ``asyncio.timeout`` by ``deadline`` (loop time), unless it ends earlier."""
+    if limit is not None and not limit.expired():
+        when = limit.when()
+        if when is None or deadline < when:
+            limit.reschedule(deadline)

@@ -1,0 +1,104 @@
+"""What a group member does after each error code of its coordinator: a table, with the rules of
+Kafka 4.1's consumer. A code without a rule has an action too, so that a new code ends no task.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
+
+
+class GroupApi(Enum):
+    """The requests of a group's members."""
+
+    FIND_COORDINATOR = "FindCoordinator"
+    JOIN = "JoinGroup"
+    SYNC = "SyncGroup"
+    HEARTBEAT = "Heartbeat"
+    CONSUMER_HEARTBEAT = "ConsumerGroupHeartbeat"
+    COMMIT = "OffsetCommit"
+    FETCH_OFFSETS = "OffsetFetch"
+
+
+class ErrorAction(Enum):
+    """What to do after a response."""
+
+    DONE = "done"
+    RETRY = "retry"
+    """Send the request again, after a backoff."""
+    NEW_COORDINATOR = "new coordinator"
+    """Find the coordinator, then send the request again."""
+    TAKE_MEMBER_ID = "take member id"
+    """Join again at once, with the member id in the response (KIP-394)."""
+    REJOIN = "rejoin"
+    """The group rebalances: join again; partitions are kept until then."""
+    LOST_GENERATION = "lost generation"
+    """The group rebalanced without this member: its partitions are lost, its id is still valid."""
+    LOST_MEMBER = "lost member"
+    """The coordinator does not know the member: its partitions are lost, it joins as a new one."""
+    STALE_EPOCH = "stale epoch"
+    """The member's epoch has changed meanwhile: send the request with the present one (KIP-848)."""
+    REFUSED = "refused"
+    """Raise the error to the caller; the membership is not affected."""
+    FENCED = "fenced"
+    """Another member has the same ``group_instance_id``: this one can't continue."""
+
+
+_E = ErrorCode
+_V = ErrorAction
+_MOVED = dict.fromkeys(COORDINATOR_MOVED, _V.NEW_COORDINATOR)
+_FENCED = {_E.FENCED_INSTANCE_ID: _V.FENCED}
+_LOST = {_E.UNKNOWN_MEMBER_ID: _V.LOST_MEMBER, _E.ILLEGAL_GENERATION: _V.LOST_GENERATION}
+# The epoch is that of a former member (KIP-848): it joins again with epoch 0.
+_FENCED_EPOCH = {_E.FENCED_MEMBER_EPOCH: _V.LOST_GENERATION}
+
+_RULES: dict[GroupApi, dict[ErrorCode, ErrorAction]] = {
+    GroupApi.FIND_COORDINATOR: {},
+    GroupApi.JOIN: {
+        **_MOVED,
+        **_FENCED,
+        **_LOST,
+        _E.MEMBER_ID_REQUIRED: _V.TAKE_MEMBER_ID,
+        # The group has begun to rebalance since the member got its id.
+        _E.REBALANCE_IN_PROGRESS: _V.RETRY,
+    },
+    GroupApi.SYNC: {**_MOVED, **_FENCED, **_LOST, _E.REBALANCE_IN_PROGRESS: _V.REJOIN},
+    GroupApi.HEARTBEAT: {**_MOVED, **_FENCED, **_LOST, _E.REBALANCE_IN_PROGRESS: _V.REJOIN},
+    GroupApi.CONSUMER_HEARTBEAT: {
+        **_MOVED,
+        **_FENCED,
+        **_FENCED_EPOCH,
+        _E.UNKNOWN_MEMBER_ID: _V.LOST_GENERATION,
+        # Another member with the same instance id has not left yet.
+        _E.UNRELEASED_INSTANCE_ID: _V.REFUSED,
+    },
+    GroupApi.COMMIT: {
+        **_MOVED,
+        **_FENCED,
+        **_LOST,
+        _E.REQUEST_TIMED_OUT: _V.NEW_COORDINATOR,
+        _E.REBALANCE_IN_PROGRESS: _V.REJOIN,
+        _E.STALE_MEMBER_EPOCH: _V.STALE_EPOCH,
+        # The coordinator may not know a new topic yet.
+        _E.UNKNOWN_TOPIC_OR_PARTITION: _V.RETRY,
+    },
+    GroupApi.FETCH_OFFSETS: {
+        **_MOVED,
+        _E.STALE_MEMBER_EPOCH: _V.STALE_EPOCH,
+        _E.UNKNOWN_MEMBER_ID: _V.STALE_EPOCH,
+        # An open transaction has offsets of the partition (KIP-447).
+        _E.UNSTABLE_OFFSET_COMMIT: _V.RETRY,
+        _E.UNKNOWN_TOPIC_OR_PARTITION: _V.RETRY,
+    },
+}
+
+
+def action_for(api: GroupApi, code: ErrorCode) -> ErrorAction:
+    """Return what to do after this error code in a response."""
+    if code == _E.NONE:
+        return _V.DONE
+    rule = _RULES[api].get(code)
+    if rule is not None:
+        return rule
+    return _V.RETRY if code.retriable else _V.REFUSED

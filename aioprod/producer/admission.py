@@ -1,0 +1,56 @@
+"""Whether the producer accepts calls and records now."""
+
+from __future__ import annotations
+
+from aioprod.cluster.runtime import ClientRuntime
+from aioprod.errors import TransactionStateError
+from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.transactions.gate import Transactions
+
+
+class Admission:
+    """Checks each call: the producer is started, not closed and not broken, this is its event loop,
+    and a transaction is open if records need one.
+    """
+
+    def __init__(
+        self, runtime: ClientRuntime, accumulator: RecordAccumulator, transactions: Transactions
+    ) -> None:
+        self._runtime = runtime
+        self._accumulator = accumulator
+        self._transactions = transactions
+        self._status = transactions.status
+
+    def check_running(self) -> None:
+        """Check that the producer is started and open, and that this is its event loop.
+
+        Raises:
+            ProducerClosedError: if it is not started or was closed.
+            WrongEventLoopError: if it was started in another event loop.
+            KafkaError: if the producer has failed.
+        """
+        self._runtime.check_running()
+        if self._accumulator.closed is not None:
+            raise self._accumulator.closed.with_traceback(None)
+
+    def check_may_send(self, transaction: int | None) -> None:
+        """Check that a record of a call that began in the transaction of this number is accepted.
+
+        Raises:
+            TransactionStateError: if no transaction is open, or another one.
+            KafkaError: as :meth:`check_running`, or if the transaction has failed.
+        """
+        self.check_running()
+        self._transactions.check_may_send()
+        if transaction != self._status.number:
+            raise TransactionStateError(
+                "send() waited until its transaction had ended: await all sends before "
+                "commit or abort"
+            )
+
+    def may_append(self, transaction: int | None) -> bool:
+        """Return whether :meth:`check_may_send` would pass, for a caller that has checked
+        the event loop.
+        """
+        status = self._status
+        return self._runtime.closing is None and status.may_append and transaction == status.number

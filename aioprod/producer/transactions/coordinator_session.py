@@ -1,0 +1,330 @@
+"""What one producer and its coordinators have agreed on: which protocol, what is part of the open
+transaction, and the calls that change it.
+
+Knows nothing of callers and of states; the manager decides which call is next.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from aioprod.config.producer import ProducerConfig
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import AbortableTransactionError, FatalProducerError, ProducerFencedError
+from aioprod.producer.batch import ProducerIdAndEpoch
+from aioprod.producer.sequences import ProducerState
+from aioprod.producer.transactions import requests
+from aioprod.producer.transactions.calls import (
+    Attempts,
+    CoordinatorCall,
+    CoordinatorCalls,
+    CoordinatorRequests,
+)
+from aioprod.producer.transactions.reply_actions import CoordinatorApi
+from aioprod.producer.transactions.requests import Peer
+from aioprod.protocol.message import Request
+from aioprod.protocol.messages.init_producer_id import InitProducerIdResponse
+from aioprod.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    PreparedTransaction,
+    TopicPartition,
+)
+
+log = logging.getLogger(__name__)
+
+_Prepared = tuple[Request[Any], int]
+_OPENERS = (CoordinatorApi.ADD_PARTITIONS, CoordinatorApi.ADD_OFFSETS)
+
+
+class CoordinatorSession:
+    """The producer's side of it.
+
+    Attributes:
+        v2: whether transactions follow the second protocol (KIP-890).
+        added: partitions that the coordinator has as part of the open transaction (first protocol).
+        to_add: partitions that it is still to be told of (first protocol).
+        perhaps_begun: something was sent that opens the transaction at the coordinator; whether it
+            came through or not.
+        begun: it is certain that the coordinator has the transaction.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        producer: ProducerState,
+        coordinators: CoordinatorRequests,
+        rng: random.Random,
+    ) -> None:
+        assert config.transactional_id is not None
+        self.v2 = False
+        self.added: set[TopicPartition] = set()
+        self.to_add: set[TopicPartition] = set()
+        self.perhaps_begun = False
+        self._id = config.transactional_id
+        self._timeout_ms = config.transaction_timeout_ms
+        self._producer = producer
+        self._calls = CoordinatorCalls(config, coordinators, rng)
+        self._v2_seen = False
+        self._opener: CoordinatorCall[Any] | None = (
+            None  # the newest request of the first protocol that opens a transaction
+        )
+        # Of the transaction before: such a request where a late copy of one may still come, and
+        # whether a late EndTxn may.
+        self._late_opener: CoordinatorCall[Any] | None = None
+        self._late_end = False
+        # Since the present epoch was given: whether a transaction was opened for the next one, and
+        # whether that was asked for.
+        self._reopened = self._asked = False
+        self.begun = False
+
+    def batch_sent(self) -> None:
+        """Note that records are on their way, which perhaps open the transaction."""
+        self.perhaps_begun = True
+
+    def batch_stored(self) -> None:
+        """Note that records are stored, so the coordinator has the transaction."""
+        self.begun = True
+
+    @property
+    def _identity(self) -> ProducerIdAndEpoch:
+        assert self._producer.identity is not None
+        return self._producer.identity
+
+    async def initialize(self, attempts: Attempts) -> None:
+        """Get a producer id, or the present one's next epoch.
+
+        Raises:
+            FatalProducerError: refused for good.
+            BrokerError, AuthenticationError: refused for now.
+        """
+        old = self._producer.identity
+        before = (
+            None
+            if self._late_opener is None or self._late_end
+            else partial(self._reopen, self._late_opener, attempts)
+        )
+        try:
+            reply = await self._ask_for_identity(attempts, old, before)
+        except ProducerFencedError as error:
+            if self._late_opener is None or old is None or not self._asked:
+                raise
+            if not self._reopened:
+                what = (
+                    "another producer took over, or a late copy of a request of this one came in "
+                    "just then (possible before Kafka 4.0)"
+                )
+                raise ProducerFencedError(
+                    error.code, f"transactional_id={self._id!r}: {what}; close this producer"
+                ) from error
+            # By this producer's own doing, and the epoch behind its own was given to nobody.
+            reply = await self._ask_for_identity(
+                attempts, ProducerIdAndEpoch((old.producer_id, old.epoch + 1))
+            )
+        self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
+        self._calls.unanswered.clear()
+        self._late_opener = None
+        self.perhaps_begun = self._reopened = self._asked = False
+        self.v2 = self._v2_seen
+        log.log(
+            logging.INFO if old is None else logging.DEBUG,
+            "transactional_id=%r has producer id %d, epoch %d, transaction protocol %d",
+            self._id, reply.producer_id, reply.producer_epoch, 2 if self.v2 else 1,
+        )  # fmt: skip
+
+    async def _ask_for_identity(
+        self,
+        attempts: Attempts,
+        present: ProducerIdAndEpoch | None,
+        before: Callable[[], Awaitable[None]] | None = None,
+    ) -> InitProducerIdResponse:
+        def prepare(peer: Peer) -> _Prepared:
+            self._v2_seen = requests.speaks_v2(peer)
+            self._asked = True
+            return requests.init_producer_id(peer, self._id, self._timeout_ms, present)
+
+        call = CoordinatorCall(
+            CoordinatorApi.INIT_PRODUCER_ID, prepare, _code, hurry=before is not None, before=before
+        )
+        reply: InitProducerIdResponse = await self._calls.perform(call, attempts)
+        return reply
+
+    async def _reopen(self, opener: CoordinatorCall[Any], attempts: Attempts) -> None:
+        """Make certain that a transaction is open when the next epoch is asked for, where a late
+        copy may open one at any moment (first protocol).
+
+        A coordinator that finds one open fences the present epoch, also where it is that of the
+        producer that asks, and up to Kafka 3.9 forgets it. With one open the epoch behind it
+        becomes nobody's, and can be asked for; with none open another producer might have been
+        given it.
+
+        Raises:
+            ProducerFencedError: another producer has taken over. Its transaction is not harmed by
+                asking for an epoch.
+        """
+        try:
+            await self._calls.perform(opener, attempts)
+        except ProducerFencedError:
+            if not self._asked:
+                raise
+        except (AbortableTransactionError, FatalProducerError):
+            pass  # late copies are refused as well
+        else:
+            self._reopened = True
+
+    async def add_partitions(self, attempts: Attempts, on_added: Callable[[], None]) -> None:
+        """Add what is to be added, and what comes to it meanwhile."""
+        while self.to_add:
+            asked = sorted(self.to_add)
+            self._opener = CoordinatorCall(
+                CoordinatorApi.ADD_PARTITIONS,
+                self._opening(_adding(self._id, asked)),
+                _codes_of(asked),
+                hurry=not self.added,
+            )
+            await self._calls.perform(self._opener, attempts)
+            self.begun = True
+            self.added.update(asked)
+            self.to_add.difference_update(asked)
+            on_added()
+
+    async def commit_offsets(
+        self,
+        attempts: Attempts,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+    ) -> None:
+        """Make a group's offsets part of the transaction."""
+        if not self.v2:
+            add = self._opening(
+                lambda peer, identity: requests.add_offsets(
+                    peer, self._id, identity, group.group_id
+                )
+            )
+            self._opener = CoordinatorCall(
+                CoordinatorApi.ADD_OFFSETS, add, _code, hurry=not self.added
+            )
+            await self._calls.perform(self._opener, attempts)
+            self.begun = True
+        commit = self._opening(
+            lambda peer, identity: requests.commit_offsets(
+                peer, self._id, identity, offsets, group, v2=self.v2
+            )
+        )
+        call = CoordinatorCall(
+            CoordinatorApi.COMMIT_OFFSETS,
+            commit,
+            lambda reply: requests.codes_of_offsets(reply, offsets),
+            group_id=group.group_id,
+        )
+        await self._calls.perform(call, attempts)
+        self.begun = True
+
+    def _opening(
+        self, make: Callable[[Peer, ProducerIdAndEpoch], _Prepared]
+    ) -> Callable[[Peer], _Prepared]:
+        """Mark that the request made may open the transaction at its coordinator, even where no
+        answer comes.
+        """
+
+        def prepare(peer: Peer) -> _Prepared:
+            self.perhaps_begun = True
+            return make(peer, self._identity)
+
+        return prepare
+
+    async def end(self, attempts: Attempts, *, commit: bool) -> None:
+        """Commit or abort, unless nothing was begun. In the second protocol the answer brings the
+        next epoch.
+        """
+
+        def prepare(peer: Peer) -> _Prepared:
+            self._v2_seen = requests.speaks_v2(peer)
+            return requests.end(peer, self._id, self._identity, commit=commit, v2=self.v2)
+
+        if not self.perhaps_begun:
+            return
+        try:
+            reply = await self._calls.perform(
+                CoordinatorCall(CoordinatorApi.END, prepare, _code), attempts
+            )
+        except AbortableTransactionError as error:
+            if commit:
+                raise
+            if error.code != ErrorCode.UNKNOWN_PRODUCER_ID:
+                # An abort that asks for an abort would go round for ever (KAFKA-19250).
+                raise FatalProducerError(
+                    error.code,
+                    f"transactional_id={self._id!r}: the abort failed, close this producer",
+                ) from error
+            self._producer.request_epoch()
+        except FatalProducerError as error:
+            if error.code == ErrorCode.PRODUCER_FENCED and self.v2 and not (commit or self.begun):
+                # A coordinator that still writes the markers of the transaction before says this
+                # too, and nothing of the present one may have reached it. Asking for the next epoch
+                # tells whether somebody else has the transactional id.
+                self._producer.request_epoch()
+                return
+            if error.code != ErrorCode.INVALID_TXN_STATE:
+                raise
+            if commit and self.v2:
+                # It is certain that it is not committed: the coordinator has aborted it, because it
+                # was open for too long. Java ends the producer here, although the abort that
+                # follows would bring the next epoch.
+                raise AbortableTransactionError(
+                    error.code,
+                    f"transactional_id={self._id!r}: call abort_transaction(); it was open longer "
+                    f"than transaction_timeout_ms={self._timeout_ms}",
+                ) from error
+            if commit or self.begun:
+                raise
+            # The request that perhaps opened the transaction did not: there is nothing to abort.
+        else:
+            if reply.producer_id >= 0:
+                self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
+
+    def prepared(self) -> PreparedTransaction | None:
+        """What the transaction that is written can be ended with by anybody; None where there is
+        nothing to end.
+        """
+        return (
+            PreparedTransaction(self._id, *self._identity, self.v2) if self.perhaps_begun else None
+        )
+
+    def forget_transaction(self) -> None:
+        """It has ended: the next one starts with nothing."""
+        self.begun = self.perhaps_begun = False
+        self.added.clear()
+        self.to_add.clear()
+        if self._calls.unanswered and not self.v2:
+            # A late copy, of the EndTxn above all, would act on the next transaction: only an epoch
+            # of its own keeps it off (KIP-890).
+            self._producer.request_epoch()
+            self._late_opener = (
+                None if self._calls.unanswered.isdisjoint(_OPENERS) else self._opener
+            )
+            self._late_end = CoordinatorApi.END in self._calls.unanswered
+        if self._v2_seen and not self.v2:
+            # The cluster has gone over to the second protocol. That starts with an epoch which the
+            # first has not used.
+            self._producer.request_epoch()
+        self.v2 = self.v2 and self._v2_seen
+        self._calls.unanswered.clear()
+
+
+def _adding(
+    transactional_id: str, asked: list[TopicPartition]
+) -> Callable[[Peer, ProducerIdAndEpoch], _Prepared]:
+    return lambda peer, identity: requests.add_partitions(peer, transactional_id, identity, asked)
+
+
+def _codes_of(asked: list[TopicPartition]) -> Callable[[Any], Iterable[ErrorCode]]:
+    return lambda reply: requests.codes_of_partitions(reply, asked)
+
+
+def _code(reply: Any) -> list[ErrorCode]:
+    return [ErrorCode.of(reply.error_code)]

@@ -1,0 +1,263 @@
+"""What the rest of the producer needs to know of transactions, and the answers of a producer
+without ``transactional_id``.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from aioprod.cluster.runtime import ClientRuntime
+from aioprod.config.producer import ProducerConfig
+from aioprod.errors import KafkaError, TransactionStateError
+from aioprod.metrics import ProducerMetrics
+from aioprod.net.backoff import Backoff
+from aioprod.net.brokers import Brokers
+from aioprod.producer.accumulator import RecordAccumulator
+from aioprod.producer.batch import ProducerBatch
+from aioprod.producer.producer_id import ProducerIdRequest
+from aioprod.producer.sequences import ProducerState
+from aioprod.producer.transactions.manager import TransactionManager
+from aioprod.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class SendStatus(Protocol):
+    """What each call that sends looks at.
+
+    Attributes:
+        may_append: whether a record may be appended now; the cheap form of
+            :meth:`Transactions.check_may_send`.
+        number: the number of the present transaction, or of the last one; None without
+            transactions.
+    """
+
+    @property
+    def may_append(self) -> bool: ...
+
+    @property
+    def number(self) -> int | None: ...
+
+
+class AlwaysOpen:
+    """The status of a producer without transactions: every record may be appended."""
+
+    __slots__ = ("may_append", "number")
+
+    def __init__(self) -> None:
+        self.may_append = True
+        self.number = None
+
+
+class Transactions(Protocol):
+    """The transactions of a producer, as the send path, the sender and the producer's life see
+    them.
+    """
+
+    @property
+    def transactional(self) -> bool:
+        """Whether each record belongs to a transaction. The coordinator then gives out epochs."""
+
+    @property
+    def status(self) -> SendStatus:
+        """What each call that sends looks at; always the same object."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open and no commit or abort is ending it yet."""
+
+    @property
+    def holds_up_readers(self) -> bool:
+        """Whether the coordinator may have a transaction that only this producer, or its timeout,
+        ends.
+        """
+
+    @property
+    def produce_adds_partitions(self) -> bool:
+        """Whether the newest version of Produce may be used. With version 12 a broker adds the
+        partition to the transaction (KIP-890), which the client must not do as well.
+        """
+
+    @property
+    def lost(self) -> int:
+        """How many accepted records were not delivered because the producer failed. Those of a
+        transaction don't count: a transaction that is not committed loses nothing.
+        """
+
+    @property
+    def producer_id_error(self) -> KafkaError | None:
+        """Why no broker has granted a producer id yet, as far as is known."""
+
+    async def start(self) -> None:
+        """Get what has to be there before the first record is sent."""
+
+    def ensure_producer_id(self) -> None:
+        """Ask for a producer id in the background if one is needed and missing."""
+
+    def check_may_send(self) -> None:
+        """Check that a record may be appended now.
+
+        Raises:
+            TransactionStateError: if no transaction is open.
+            AbortableTransactionError, FatalProducerError: if the transaction, or the producer, has
+                failed.
+        """
+
+    def partition_used(self, tp: TopicPartition) -> None:
+        """Note that a batch was opened for the partition."""
+
+    def may_send(self, tp: TopicPartition) -> bool:
+        """Return whether the partition's batches may be sent now."""
+
+    def batch_sent(self, tp: TopicPartition) -> None:
+        """Note that a batch is being sent."""
+
+    def batch_stored(self) -> None:
+        """Note that a broker has stored a batch."""
+
+    def batch_failed(self, batch: ProducerBatch, error: KafkaError) -> None:
+        """Note that a batch is given up. If the caller that ends the transaction gets the error,
+        mark the batch's failure as seen.
+        """
+
+    def record_refused(self, tp: TopicPartition, error: KafkaError) -> None:
+        """Note that a record was refused before it was in a batch."""
+
+    def fail(self, error: KafkaError) -> None:
+        """Fail the producer: everything without an outcome, and every later call."""
+
+    async def settle(self) -> None:
+        """Leave no transaction open, before the producer closes.
+
+        Raises:
+            KafkaError: if the transaction can't be ended.
+        """
+
+    def stop(self) -> None:
+        """End everything that runs in the background, at once."""
+
+    async def close(self) -> None:
+        """Stop, and wait until everything has ended."""
+
+    def manager(self) -> TransactionManager:
+        """Return what makes the public calls.
+
+        Raises:
+            TransactionStateError: if no ``transactional_id`` is set.
+        """
+
+
+class NoTransactions:
+    """A producer without ``transactional_id``. If it is idempotent, any broker gives it its
+    producer id.
+    """
+
+    transactional: Final = False
+    in_transaction: Final = False
+    holds_up_readers: Final = False
+    produce_adds_partitions: Final = True
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        producer: ProducerState,
+        brokers: Brokers,
+        accumulator: RecordAccumulator,
+        rng: random.Random,
+        wake: Callable[[], None],
+    ) -> None:
+        self.status: Final = AlwaysOpen()
+        self.lost = 0
+        self._config = config
+        self._producer = producer
+        self._accumulator = accumulator
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self._producer_id = ProducerIdRequest(
+            brokers, producer, backoff, wake=wake, on_fatal=self.fail
+        )
+
+    @property
+    def producer_id_error(self) -> KafkaError | None:
+        """The error of the last attempt to get a producer id."""
+        return self._producer_id.last_error
+
+    async def start(self) -> None:
+        """Do nothing: a producer id is asked for when there is something to send."""
+
+    def ensure_producer_id(self) -> None:
+        """Ask any broker for a producer id, if the producer is idempotent."""
+        # After a final refusal, or after close, the accumulator is closed.
+        if (
+            self._producer.identity is None
+            and self._config.enable_idempotence
+            and self._accumulator.closed is None
+        ):
+            self._producer_id.start()
+
+    def check_may_send(self) -> None:
+        """Accept every record."""
+
+    def partition_used(self, tp: TopicPartition) -> None:
+        """Do nothing."""
+
+    def may_send(self, tp: TopicPartition) -> bool:
+        """Every batch may be sent."""
+        return True
+
+    def batch_sent(self, tp: TopicPartition) -> None:
+        """Do nothing."""
+
+    def batch_stored(self) -> None:
+        """Do nothing."""
+
+    def batch_failed(self, batch: ProducerBatch, error: KafkaError) -> None:
+        """Do nothing: each record's delivery has the error."""
+
+    def record_refused(self, tp: TopicPartition, error: KafkaError) -> None:
+        """Do nothing: the record's delivery has the error."""
+
+    def fail(self, error: KafkaError) -> None:
+        """Fail everything, and log how many accepted records are not delivered."""
+        if undelivered := self._accumulator.undelivered:
+            self.lost += undelivered
+            log.error(
+                "producer %r has failed: %d accepted records are not delivered: %s",
+                self._config.client_id,
+                undelivered,
+                error,
+            )
+        self._accumulator.abort(error)
+
+    async def settle(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Stop asking for a producer id."""
+        self._producer_id.stop()
+
+    async def close(self) -> None:
+        """Wait until nothing asks for a producer id any more."""
+        await self._producer_id.close()
+
+    def manager(self) -> TransactionManager:
+        """Raise TransactionStateError: no ``transactional_id`` is set."""
+        raise TransactionStateError("transactional_id is not set: set it to use transactions")
+
+
+def make_transactions(
+    config: ProducerConfig,
+    producer: ProducerState,
+    runtime: ClientRuntime,
+    accumulator: RecordAccumulator,
+    metrics: ProducerMetrics,
+    rng: random.Random,
+    wake: Callable[[], None],
+) -> Transactions:
+    """Make what the settings ask for: transactions if ``transactional_id`` is set."""
+    if config.transactional_id is None:
+        return NoTransactions(config, producer, runtime.brokers, accumulator, rng, wake)
+    coordinators = runtime.coordinators
+    return TransactionManager(config, producer, coordinators, accumulator, metrics, rng, wake)

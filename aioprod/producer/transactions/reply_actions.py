@@ -1,0 +1,189 @@
+"""What a coordinator's error code means for the transaction, and what a batch's failure does. Pure
+tables, the rules of Kafka 4.1's own producer.
+
+A code that no rule names gets a action all the same, by API: a code that is new or out of place
+must not kill a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, IntEnum
+
+from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
+from aioprod.errors import (
+    AbortableTransactionError,
+    BrokerError,
+    FatalProducerError,
+    KafkaError,
+    ProducerFencedError,
+    UnsupportedVersionError,
+)
+
+
+class CoordinatorApi(Enum):
+    """The requests to coordinators that belong to transactions."""
+
+    FIND_COORDINATOR = "FindCoordinator"
+    INIT_PRODUCER_ID = "InitProducerId"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    COMMIT_OFFSETS = "TxnOffsetCommit"
+    END = "EndTxn"
+
+
+class ReplyAction(IntEnum):
+    """What to do after an answer. Of several in one answer the greatest counts."""
+
+    DONE = 0
+    RETRY = 1
+    """The same request again, after a pause."""
+    NEW_COORDINATOR = 2
+    """The same, but look for the coordinator first."""
+    ABORTABLE = 3
+    """The transaction has to be aborted (KIP-1050)."""
+    FATAL = 4
+    FENCED = 5
+    """Fatal: another producer has the transactional id, or the coordinator took it away when the
+    transaction ran too long.
+    """
+
+
+_E = ErrorCode
+_MOVED = dict.fromkeys(COORDINATOR_MOVED, ReplyAction.NEW_COORDINATOR)
+# Brokers before Kafka 2.7 say INVALID_PRODUCER_EPOCH where newer ones say PRODUCER_FENCED
+# (KIP-588).
+_FENCED = dict.fromkeys((_E.INVALID_PRODUCER_EPOCH, _E.PRODUCER_FENCED), ReplyAction.FENCED)
+_LOST = dict.fromkeys(
+    (
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        _E.INVALID_TXN_STATE,
+        _E.INVALID_PRODUCER_ID_MAPPING,
+    ),
+    ReplyAction.FATAL,
+)
+_ABORTABLE = {
+    _E.TRANSACTION_ABORTABLE: ReplyAction.ABORTABLE,
+    _E.GROUP_AUTHORIZATION_FAILED: ReplyAction.ABORTABLE,
+}
+# The coordinator has lost the producer: after the abort a new epoch makes it known again (KIP-360).
+_UNKNOWN_PRODUCER = {_E.UNKNOWN_PRODUCER_ID: ReplyAction.ABORTABLE}
+
+_RULES: dict[CoordinatorApi, dict[ErrorCode, ReplyAction]] = {
+    CoordinatorApi.FIND_COORDINATOR: {**_ABORTABLE},
+    CoordinatorApi.INIT_PRODUCER_ID: {
+        **_MOVED,
+        **_FENCED,
+        # Abortable, for nothing is lost: once the right is given, the next try succeeds.
+        **dict.fromkeys(
+            (
+                _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                _E.CLUSTER_AUTHORIZATION_FAILED,
+                _E.TRANSACTION_ABORTABLE,
+            ),
+            ReplyAction.ABORTABLE,
+        ),
+    },
+    CoordinatorApi.ADD_PARTITIONS: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER},
+    CoordinatorApi.ADD_OFFSETS: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER, **_ABORTABLE},
+    CoordinatorApi.COMMIT_OFFSETS: {
+        **_MOVED,
+        **_FENCED,
+        **_ABORTABLE,
+        _E.REQUEST_TIMED_OUT: ReplyAction.NEW_COORDINATOR,
+        # The member was replaced, or its assignment is out of date: its offsets must not count, the
+        # producer is sound.
+        **dict.fromkeys(
+            (
+                _E.FENCED_INSTANCE_ID,
+                _E.UNKNOWN_MEMBER_ID,
+                _E.ILLEGAL_GENERATION,
+                _E.STALE_MEMBER_EPOCH,
+                _E.REBALANCE_IN_PROGRESS,
+            ),
+            ReplyAction.ABORTABLE,
+        ),
+        # The fault is in what was given to this one call. Java ends the producer here; an abort is
+        # as safe.
+        **dict.fromkeys(
+            (
+                _E.TOPIC_AUTHORIZATION_FAILED,
+                _E.OFFSET_METADATA_TOO_LARGE,
+                _E.INVALID_COMMIT_OFFSET_SIZE,
+                _E.INVALID_GROUP_ID,
+            ),
+            ReplyAction.ABORTABLE,
+        ),
+    },
+    CoordinatorApi.END: {
+        **_MOVED,
+        **_FENCED,
+        **_LOST,
+        **_UNKNOWN_PRODUCER,
+        _E.TRANSACTION_ABORTABLE: ReplyAction.ABORTABLE,
+    },
+}
+# What a partition can't have: the transaction goes, the producer stays. For the others the
+# unexpected is the end.
+_OTHERWISE = {CoordinatorApi.ADD_PARTITIONS: ReplyAction.ABORTABLE}
+
+_FATAL_FOR_A_BATCH = frozenset(
+    {
+        _E.CLUSTER_AUTHORIZATION_FAILED,
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        _E.PRODUCER_FENCED,
+        _E.UNSUPPORTED_VERSION,
+        _E.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+
+
+def action_of_code(api: CoordinatorApi, code: ErrorCode) -> ReplyAction:
+    """The action on one code in an answer."""
+    if code == _E.NONE:
+        return ReplyAction.DONE
+    rule = _RULES[api].get(code)
+    if rule is not None:
+        return rule
+    return ReplyAction.RETRY if code.retriable else _OTHERWISE.get(api, ReplyAction.FATAL)
+
+
+def action_of_reply(
+    api: CoordinatorApi, codes: Iterable[ErrorCode]
+) -> tuple[ReplyAction, ErrorCode]:
+    """The action on an answer with a code for each partition, and the code that it rests on."""
+    wrong = [code for code in codes if code != _E.NONE]
+    # "Not attempted" only says that another partition has a reason.
+    reasons = [code for code in wrong if code != _E.OPERATION_NOT_ATTEMPTED] or wrong
+    return max(
+        ((action_of_code(api, code), code) for code in reasons), default=(ReplyAction.DONE, _E.NONE)
+    )
+
+
+def batch_failure(where: str, error: KafkaError) -> AbortableTransactionError | FatalProducerError:
+    """What a record or batch that failed for good does to its transaction, as the error that says
+    so.
+    """
+    if isinstance(error, FatalProducerError):
+        return error
+    code = error.code if isinstance(error, BrokerError) else _E.TRANSACTION_ABORTABLE
+    if isinstance(error, UnsupportedVersionError):
+        code = _E.UNSUPPORTED_VERSION
+    failure: AbortableTransactionError | FatalProducerError
+    if code not in _FATAL_FOR_A_BATCH:
+        reason = "" if isinstance(error, BrokerError) else f" ({error})"
+        failure = AbortableTransactionError(
+            code, f"{where}: a record was not written{reason}; call abort_transaction()"
+        )
+    elif code == _E.PRODUCER_FENCED:
+        failure = ProducerFencedError(
+            code,
+            (
+                f"{where}: another producer took over the transactional id ({error}); close this "
+                "producer"
+            ),
+        )
+    else:
+        failure = FatalProducerError(code, f"{where}: {error}; close this producer")
+    failure.__cause__ = error
+    return failure
