@@ -49,8 +49,7 @@ class Consumer:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
         clock: seconds since 1970; ``time.time`` by default, and if it fails, which is logged.
         rng: source of all random choices (jitter, nodes to ask).
-        settings: the fields of :class:`aioprod.config.consumer.ConsumerConfig`; docs/consumer.md
-            explains them.
+        settings: the fields of :class:`aioprod.ConsumerConfig`; see docs/configuration.md.
 
     Raises:
         ConfigError: if a setting is unknown or invalid, or contradicts another.

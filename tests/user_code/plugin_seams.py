@@ -110,7 +110,7 @@ PROVIDERS = [
 ]
 
 
-# -- plug-ins that the client creates, configures and closes --------------------------------------
+# -- plug-ins that the client creates, configures and closes ---------------------------------------
 
 
 class Part(ProducerInterceptor):

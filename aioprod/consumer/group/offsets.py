@@ -291,12 +291,13 @@ class GroupOffsets:
                     is_retriable=_is_retriable,
                     deadline=deadline,
                 )
-        except KafkaError as error:  # also one that is a TimeoutError
+        except KafkaError as error:  # some are TimeoutErrors
             if not _is_retriable(error):
                 raise
             raise self._too_late("OffsetFetch", error) from error
         except TimeoutError:
-            raise self._too_late("OffsetFetch", last_error) from last_error
+            too_late = self._too_late("OffsetFetch", last_error)
+            raise too_late from too_late.__cause__
         return found
 
     async def _fetch(
