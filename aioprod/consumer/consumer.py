@@ -49,8 +49,7 @@ class Consumer:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
         clock: seconds since 1970; ``time.time`` by default, and if it fails, which is logged.
         rng: source of all random choices (jitter, nodes to ask).
-        settings: the fields of :class:`aioprod.config.consumer.ConsumerConfig`; docs/consumer.md
-            explains them.
+        settings: the fields of :class:`aioprod.ConsumerConfig`; see docs/configuration.md.
 
     Raises:
         ConfigError: if a setting is unknown or invalid, or contradicts another.
@@ -165,13 +164,11 @@ class Consumer:
         """Return the next record.
 
         Args:
-            timeout_ms: the limit; None waits forever, also during errors that may pass (``state``
-                has them).
+            timeout_ms: the limit; None waits forever, also during transient errors (``state``).
 
         Raises:
             KafkaTimeoutError: if there was no record in time; the cause is the last error, if any.
-            DeserializationError, CorruptRecordError: if the next record can't be read. ``seek``
-                past it, or the next call finds it again.
+            DeserializationError, CorruptRecordError: if the record can't be read; ``seek`` past it.
             NoOffsetError, OffsetOutOfRangeError, LogTruncationError: if a partition has no valid
                 position and ``auto_offset_reset`` is "none".
             BrokerError, AuthenticationError: if something is not authorized or not possible; raised
