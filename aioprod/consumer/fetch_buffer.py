@@ -1,5 +1,5 @@
-"""What was fetched and waits for the application: in the order in which it came, bounded by whoever
-fetches.
+"""Fetched data that the application has not read, in the order of the responses. The fetcher
+limits its size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aioprod.types import ConsumerRecord, TopicPartition
 
 
 class _Waiting:
-    """One partition's data, and where the next fetch of it goes on."""
+    """The data of one partition, and where its next fetch begins."""
 
     __slots__ = ("data", "next")
 
@@ -23,9 +23,7 @@ class _Waiting:
 
 
 class FetchBuffer:
-    """A queue of :class:`FetchedData`. What belongs to a paused partition stays where it is, and is
-    passed over.
-    """
+    """A queue of :class:`FetchedData`. Data of paused partitions stay in it and are skipped."""
 
     def __init__(self) -> None:
         self._queue: deque[FetchedData] = deque()
@@ -41,39 +39,40 @@ class FetchBuffer:
         self.size += data.size
 
     def unread_bytes(self, tp: TopicPartition) -> int:
-        """How much of a partition waits to be decoded."""
+        """Return how many bytes of a partition are not decoded yet."""
         waiting = self._partitions.get(tp)
         return sum(data.unread_bytes for data in waiting.data) if waiting is not None else 0
 
     def next_position(self, state: PartitionState) -> Position | None:
-        """Where the next fetch goes on: behind what waits, else at the partition's position.
+        """Return where the next fetch begins: behind the queued data, or at the partition's
+        position if there is none.
 
-        None if what waits is corrupt at its end: the application has to be told before.
+        None if the queued data end with a corrupt batch: the application gets that error first.
         """
         waiting = self._partitions.get(state.tp)
         return waiting.next if waiting is not None else state.position
 
     def drop(self, tp: TopicPartition) -> None:
-        """Forget what waits of a partition."""
+        """Drop the data of a partition."""
         waiting = self._partitions.pop(tp, None)
         if waiting is not None:
             self.size -= sum(data.size for data in waiting.data)
             self._queue = deque(data for data in self._queue if data.state.tp != tp)
 
     def drop_paused(self) -> None:
-        """Forget what waits of paused partitions; it is fetched again when they are resumed."""
+        """Drop the data of paused partitions; they are fetched again after ``resume``."""
         for tp in [tp for tp, waiting in self._partitions.items() if waiting.data[0].state.paused]:
             self.drop(tp)
 
     def take(self, limit: int) -> tuple[FetchedData, Sequence[ConsumerRecord]] | None:
-        """The next records, all of one partition, at most ``limit``, and where they are from; None
-        where nothing may be handed out.
+        """Return at most ``limit`` records of one partition, and the data that they are from; None
+        if there are none to return now.
 
-        Data that has no more records moves its partition's position behind it and is gone.
+        Data without further records are removed, and the position moves behind them.
 
         Raises:
-            CorruptRecordError, DeserializationError: the next record of a partition can't be read;
-                what waits of the partition is gone, so that it is fetched again.
+            CorruptRecordError, DeserializationError: if the next record of a partition can't be
+                read; the data of that partition are dropped, and fetched again.
         """
         queue = self._queue
         if queue and queue[0].state.may_be_handed_out:
@@ -91,10 +90,10 @@ class FetchBuffer:
         tp = data.state.tp
         waiting = self._partitions.get(tp)
         if waiting is None or waiting.data[0] is not data:
-            return None  # it went with an error, or is not the partition's first
+            return None  # dropped because of an error, or not the first of its partition
         try:
             records = data.take(limit)
-        except BaseException:  # what a deserializer raises is handed on, too
+        except BaseException:  # also what a deserializer raises
             data.state.position = data.position
             self.drop(tp)
             raise

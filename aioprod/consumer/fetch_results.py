@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aioprod.cluster.metadata import Metadata
-from aioprod.config.consumer import NONE, ConsumerConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.offset_reset import NONE
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_batches import end_of
@@ -113,7 +114,7 @@ class FetchResults:
             self._problems.add(state.tp, error, now)
 
     def _accept(self, fetch: PartitionFetch, data: PartitionData, now: float) -> bool:
-        """Take over one partition's data; whether there is something to hand out."""
+        """Take over one partition's data; return whether there are new records."""
         state, tp = fetch.state, fetch.state.tp
         state.high_watermark, state.last_stable_offset = (
             data.high_watermark,
@@ -145,11 +146,11 @@ class FetchResults:
         return True
 
     def _prefer(self, state: PartitionState, replica: int, now: float) -> None:
-        """The leader has named a follower instead of giving records (KIP-392)."""
+        """Fetch from the follower that the leader has named in place of records (KIP-392)."""
         state.preferred_replica = replica
         state.preferred_until = now + self._config.metadata_max_age_ms / 1000
         if replica not in self._metadata.snapshot.nodes:
-            # It was away when metadata were fetched; the leader would name it again and again.
+            # The metadata do not have this follower; the leader would name it again and again.
             self._metadata.request_update()
             self.failed(state, None, now)
 
@@ -173,17 +174,17 @@ class FetchResults:
     def _out_of_range(self, fetch: PartitionFetch, now: float) -> None:
         state = fetch.state
         if fetch.node_id == state.preferred_replica:
-            state.preferred_replica = -1  # a follower may lag behind: the leader knows better
+            state.preferred_replica = -1  # a follower may lag: ask the leader
             return
         if state.position is None or fetch.start.offset != state.position.offset:
-            # What was read before waits for the application; by the time it has that, the log may
-            # reach so far.
+            # The application has not read the records before that offset; the log may reach it by
+            # then.
             self.failed(state, None, now)
             return
         if self._config.offset_reset.strategy != NONE:
             self._subscription.seek_by([state.tp], self._config.offset_reset)
-            # Reset again although it was just found: a broker contradicts itself, or deletes faster
-            # than this consumer asks.
+            # Backoff for repeated resets: the broker contradicts itself, or deletes records faster
+            # than this consumer fetches.
             state.retry_at = now + self._backoff.seconds(state.resets)
             state.resets += 1
             return
@@ -191,7 +192,7 @@ class FetchResults:
         state.failure = OffsetOutOfRangeError(
             (
                 f"{tp.topic}-{tp.partition} has no offset {offset}, and auto_offset_reset is "
-                "'none': seek to where to go on"
+                "'none'; seek to the offset to continue at"
             ),
             tp,
             offset,

@@ -20,7 +20,7 @@ _HIGHEST_EPOCH = 2**31 - 1
 
 
 class Asked(NamedTuple):
-    """What is asked of one partition."""
+    """What a request asks of one partition."""
 
     topic_id: uuid.UUID
     offset: int
@@ -39,8 +39,8 @@ class SessionRequest(NamedTuple):
 
 @dataclass(slots=True)
 class FetchSession:
-    """What one node remembers. One request at a time: after :meth:`begin` comes :meth:`answered` or
-    :meth:`lost`.
+    """The session with one node. It has one request at a time: after :meth:`begin` comes
+    :meth:`answered` or :meth:`lost`.
     """
 
     session_id: int = _NO_SESSION
@@ -48,12 +48,12 @@ class FetchSession:
     known: dict[TopicPartition, Asked] = field(default_factory=dict)
 
     def begin(self, wanted: Mapping[TopicPartition, Asked]) -> SessionRequest:
-        """The next request, after which the node reads ``wanted`` and nothing else."""
+        """Return the next request, after which the session has the partitions ``wanted``."""
         if self.epoch == _FIRST_EPOCH:
             changed, forgotten = dict(wanted), {}
         else:
             changed = {tp: asked for tp, asked in wanted.items() if self.known.get(tp) != asked}
-            # A topic that was made anew is another one to the node, although its name is the same.
+            # A topic that was deleted and created again has another id.
             forgotten = {
                 tp: old
                 for tp, old in self.known.items()
@@ -63,7 +63,7 @@ class FetchSession:
         return SessionRequest(self.session_id, self.epoch, _topics(changed), _forgotten(forgotten))
 
     def end(self) -> SessionRequest | None:
-        """The request after which the node remembers nothing; None where it does not now."""
+        """Return the request that ends the session; None if there is no session."""
         return (
             SessionRequest(self.session_id, _LAST_EPOCH, [], [])
             if self.session_id != _NO_SESSION
@@ -71,7 +71,7 @@ class FetchSession:
         )
 
     def answered(self, error_code: int, session_id: int) -> None:
-        """The node has answered: with its session, or with an error of the request as a whole."""
+        """Take over the response of the node: its session id, or an error of the whole request."""
         if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND or (
             not error_code and session_id == _NO_SESSION
         ):
@@ -83,8 +83,8 @@ class FetchSession:
             self.epoch = self.epoch + 1 if self.epoch < _HIGHEST_EPOCH else 1
 
     def lost(self) -> None:
-        """There was no answer: nobody knows how far the node is. The next request ends the session
-        and begins another.
+        """There was no response, so the state of the session is unknown. The next request ends the
+        session and begins another.
         """
         self.epoch = _FIRST_EPOCH
 

@@ -1,5 +1,5 @@
-"""The bytes that one reply brought of one partition, and the records in them: decoded a batch at a
-time, when somebody wants them.
+"""The data of one partition in one response, and the records in it: decoded a batch at a time, when
+the application asks for them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class FetchedData:
     """Batches of one partition.
 
     Args:
-        state: the partition; the data is void once its version is another.
-        data: whole batches, the last one may be cut off.
-        start: the offset that was asked for: records before it are left out.
-        aborted: what to leave out where only committed records are wanted.
+        state: the partition; the data are void once its version has changed.
+        data: batches; the last one may be incomplete.
+        start: the position that was asked for; records before it are skipped.
+        aborted: batches to skip, if only committed records are wanted.
         converter: converts records before they are returned, if not None.
 
     Attributes:
-        size: bytes that are held.
-        unread_bytes: bytes of the batches that were not decoded yet.
-        position: where reading goes on after the records that were taken.
+        size: bytes of the data.
+        unread_bytes: bytes of the batches that are not decoded yet.
+        position: the position after the records that were taken.
     """
 
     __slots__ = (
@@ -73,19 +73,19 @@ class FetchedData:
         self._aborted = aborted
         self._converter = converter
         self._open: tuple[BatchHeader, RecordColumns] | None = None
-        self._left = 0  # records of the open batch that were not taken
+        self._left = 0  # records of the open batch that are not taken yet
         self._open_end = start  # where the open batch ends
         self._given_back: list[ConsumerRecord] = []
         self._failure: BaseException | None = None
 
     def take(self, limit: int) -> Sequence[ConsumerRecord]:
-        """The next records, at most ``limit``; none where there are no more. :attr:`position` is
-        behind them then.
+        """Return at most ``limit`` records, none at the end of the data. :attr:`position` moves
+        behind them.
 
         Raises:
-            CorruptRecordError, DeserializationError: the next record can't be read. Those before it
-                were handed out by the calls before.
-            KeyboardInterrupt, SystemExit: a deserializer raised it for the next record.
+            CorruptRecordError, DeserializationError: if the next record can't be read. Earlier
+                calls have returned the records before it.
+            KeyboardInterrupt, SystemExit: if a deserializer raised it for the next record.
         """
         if self._given_back:
             taken, self._given_back = self._given_back[:limit], self._given_back[limit:]
@@ -105,7 +105,7 @@ class FetchedData:
         return raw
 
     def give_back(self, records: list[ConsumerRecord]) -> None:
-        """These were taken last, and nobody wanted them: they are next again."""
+        """Put back the records that were taken last: the next call returns them again."""
         self._given_back = records + self._given_back
         self.position = Position(records[0].offset, records[0].leader_epoch)
 
@@ -134,7 +134,7 @@ class FetchedData:
         )
 
     def _open_next(self) -> bool:
-        """Open the next batch that has records to hand out; False where there is none."""
+        """Open the next batch that has records to return; return False at the end of the data."""
         try:
             for header, place in self._batches:
                 self.unread_bytes = len(self._data) - place - header.size_in_bytes

@@ -1,5 +1,5 @@
-"""Fetches: which partitions are asked of which node now, and what is made of the answers. Decisions
-and callbacks, no task.
+"""Sends fetches: decides which partitions to fetch from which node now. It runs in callbacks, not
+in a task.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from aioprod.cluster.snapshot import PartitionInfo
-from aioprod.config.consumer import ISOLATION_LEVELS, ConsumerConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.connections import Connections
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_results import FetchResults, PartitionFetch
@@ -37,10 +38,10 @@ _SESSION_ERRORS = (
 
 @dataclass(slots=True)
 class _NodeState:
-    """What is known of fetching from a node."""
+    """The state of fetching from one node."""
 
     session: FetchSession
-    reserved: int = 0  # bytes that the answer may bring; 0 where nothing is under way
+    reserved: int = 0  # most bytes of the response; 0 if no request is in flight
     failures: int = 0
     retry_at: float = 0.0
 
@@ -90,10 +91,10 @@ class Fetcher:
         self._in_flight: dict[TopicPartition, PartitionFetch] = {}
         self._ended = False
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------
 
     def step(self, now: float) -> float:
-        """Send what is due; returns the loop time at which to look again without any news."""
+        """Send what is due; return the loop time at which to call again at the latest."""
         again_at = _NEVER
         if self._ended:
             return again_at
@@ -182,7 +183,7 @@ class Fetcher:
         least = min(config.max_partition_fetch_bytes, config.max_buffered_bytes)
         room = self._room()
         if room < least:
-            self._buffer.drop_paused()  # others must not starve because of what nobody wants now
+            self._buffer.drop_paused()  # paused partitions must not block others
             room = self._room()
         if room < least or any(
             self._buffer.unread_bytes(state.tp) >= config.max_partition_fetch_bytes

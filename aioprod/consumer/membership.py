@@ -1,4 +1,4 @@
-"""What a consumer needs of its group, and what there is of it without one."""
+"""The consumer's membership in a group, and its stand-in without a group."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 class Membership(Protocol):
     """A member of a group, classic or KIP-848.
 
-    Heartbeats run in a task of its own. What takes partitions away or gives them happens only in
-    :meth:`ensure_active` and :meth:`close`, which the consumer calls inside the application's own
-    calls. The consumer brings the positions in the subscription up to date before each call.
+    Heartbeats run in a separate task. Partitions are assigned and revoked only in
+    :meth:`ensure_active`, :meth:`unsubscribe` and :meth:`close`, which run inside calls of the
+    application. Before each of them the positions in the subscription are those of the application.
 
     Attributes:
-        needs_attention: the next poll has to call :meth:`ensure_active`; set by heartbeats, by new
-            metadata and by the subscription.
-        rebalancing: whether the group is being put together at this moment, for ``consumer.state``.
-        problem: why the group can't be reached or joined now, although it is tried on; None where
-            all is well.
-        failure: why this member can't go on; each poll raises it.
+        needs_attention: whether the next poll has to call :meth:`ensure_active`; set by heartbeats,
+            new metadata and changes of the subscription.
+        rebalancing: whether the group rebalances now, for ``consumer.state``.
+        problem: why the group can't be reached or joined now, while retrying; None if all is well.
+        failure: why this member can't continue; each poll raises it.
     """
 
     needs_attention: bool
@@ -45,81 +44,82 @@ class Membership(Protocol):
     def failure(self) -> KafkaError | None: ...
 
     def start(self) -> None:
-        """The event loop runs: tasks may be made."""
+        """Begin; called in the event loop."""
         ...
 
     def subscription_changed(self) -> None:
-        """Topics or pattern of the subscription are others now, or partitions were assigned."""
+        """Take over a new subscription or assignment."""
         ...
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """There is new metadata: topics may have come, or more partitions."""
+        """Take over new metadata, which may have other topics and partitions."""
         ...
 
     async def unsubscribe(self, deadline: float) -> None:
-        """The application is about to unsubscribe: last auto-commit, the listener's call,
-        LeaveGroup. Topics may be subscribed afterwards.
+        """Auto-commit, call the listener and leave the group, before the application unsubscribes.
+        Topics may be subscribed afterwards.
         """
         ...
 
     async def ensure_active(self, deadline: float) -> None:
-        """Join, take over or give up partitions, with the listener's calls, until loop time
-        ``deadline``; returns early where more time is needed.
+        """Join, take over and give up partitions, and call the listener, until loop time
+        ``deadline``; return early if that takes longer.
 
-        Safe to cancel anywhere: the next call goes on.
+        It may be cancelled at any point: the next call continues.
         """
         ...
 
     def polled(self, now: float) -> None:
-        """The application has asked for records (``max.poll.interval.ms``); at least once a second
-        while it takes them.
+        """Note that the application polls (``max.poll.interval.ms``); called at least once a second
+        while it takes records.
         """
         ...
 
     async def committed(
         self, partitions: Collection[TopicPartition], deadline: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets, None where there is none. May be called beside the other
-        calls, also from another task.
+        """Return the group's committed offsets, None for partitions without one. May be called
+        during other calls, also from another task.
 
         Raises:
-            KafkaError: there is no answer before ``deadline``, or none that helps.
+            KafkaError: if there is no usable response before ``deadline``.
         """
         ...
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
     ) -> None:
-        """Commit, after what was committed before; returns when the coordinator has it.
+        """Commit after earlier commits; return when the coordinator has acknowledged it.
 
         Raises:
-            KafkaError: it has not; CommitFailedError where the member has lost its partitions.
+            CommitFailedError: if the member has lost its partitions.
+            KafkaError: if the coordinator has not acknowledged it.
         """
         ...
 
     def maybe_auto_commit(self, now: float) -> None:
-        """Begin to commit the positions where ``auto.commit.interval.ms`` has passed."""
+        """Begin to commit the positions if ``auto.commit.interval.ms`` has passed."""
         ...
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this is, for ``send_offsets_to_transaction`` (KIP-447)."""
+        """Return this member for ``send_offsets_to_transaction`` (KIP-447)."""
         ...
 
     async def close(self, deadline: float, *, leave: bool) -> None:
-        """Last auto-commit, the listener's call, LeaveGroup (static members stay unless the
-        application says so); all within ``deadline``.
+        """Auto-commit, call the listener and leave the group (static members stay), before loop
+        time ``deadline``.
 
-        With a deadline that has passed, or when cancelled, its tasks end all the same.
+        Its tasks end even if the deadline has passed or the caller is cancelled.
         """
         ...
 
 
 class NoGroup:
-    """A consumer without ``group_id``: nothing is committed, and topics that are subscribed are
-    read as a whole.
+    """A consumer without ``group_id``: it commits nothing, and reads all partitions of the
+    subscribed topics.
 
     Args:
-        config, subscription, metadata: the consumer's.
+        on_attention: called when ``needs_attention`` becomes true.
     """
 
     rebalancing = False
@@ -142,10 +142,10 @@ class NoGroup:
         self.needs_attention = False
 
     def start(self) -> None:
-        """Nothing runs."""
+        """Do nothing."""
 
     def subscription_changed(self) -> None:
-        """Ask for the metadata that says which partitions there are."""
+        """Request the metadata of the subscribed topics."""
         if self._subscription.mode is Mode.PATTERN and not self._metadata.want_all_topics:
             self._metadata.want_all_topics = True
             self._metadata.request_update()
@@ -154,7 +154,7 @@ class NoGroup:
         self.metadata_changed(self._metadata.snapshot)
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """Find out whether there are other partitions than those that are read."""
+        """Look for partitions that are new or gone."""
         if self._subscription.mode in (Mode.TOPICS, Mode.PATTERN) and self._wanted(snapshot) != set(
             self._subscription.partitions
         ):
@@ -162,7 +162,7 @@ class NoGroup:
             self._on_attention()
 
     async def ensure_active(self, deadline: float) -> None:
-        """Read all partitions that there are now; the listener is told."""
+        """Read all partitions that exist now, and call the listener."""
         self.needs_attention = False
         subscription = self._subscription
         if subscription.mode not in (Mode.TOPICS, Mode.PATTERN):
@@ -197,34 +197,34 @@ class NoGroup:
         }
 
     def polled(self, now: float) -> None:
-        """Nobody counts."""
+        """Do nothing: without a group there is no limit."""
 
     async def committed(
         self, partitions: Collection[TopicPartition], deadline: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Raises ConsumerStateError."""
+        """Raise ConsumerStateError."""
         raise _no_group("committed")
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float
     ) -> None:
-        """Raises ConsumerStateError."""
+        """Raise ConsumerStateError."""
         raise _no_group("commit")
 
     def maybe_auto_commit(self, now: float) -> None:
-        """There is nowhere to commit to."""
+        """Do nothing."""
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Raises ConsumerStateError."""
+        """Raise ConsumerStateError."""
         raise _no_group("group_metadata")
 
     async def unsubscribe(self, deadline: float) -> None:
-        """Tell the listener."""
+        """Call the listener."""
         if self._partitions.owned and self._subscription.mode is not Mode.ASSIGNED:
             await self._partitions.revoke(self._partitions.owned)
 
     async def close(self, deadline: float, *, leave: bool) -> None:
-        """The same."""
+        """Call the listener."""
         await self.unsubscribe(deadline)
 
 

@@ -85,7 +85,7 @@ def list_offsets_request(
 def found_offsets(
     reply: ListOffsetsResponse, timestamps: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError]:
-    """What an answer says of each partition; the offset is -1 where there is no record so late.
+    """Return the offset of each partition in a response; -1 if all records are earlier.
 
     Args:
         timestamps: what was asked. A log always has a beginning and an end: -1 is an error there.

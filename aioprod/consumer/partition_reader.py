@@ -13,7 +13,7 @@ from typing import TypeVar
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.cluster.snapshot import PartitionInfo
-from aioprod.config.consumer import ISOLATION_LEVELS
+from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
 from aioprod.consumer.offset_lookup import (
@@ -157,7 +157,7 @@ async def list_offsets(
     Args:
         client: a started client.
         timestamps: per partition -1 for the end of the log, -2 for its beginning, or milliseconds
-            since 1970 for the first record at or after that time (-1 in the answer where there is
+            since 1970 for the first record at or after that time (-1 in the answer if there is
             none).
         isolation_level: with ``read_committed`` the end is that of the last finished transaction.
         retry_limit_ms: limit on all tries together (``default.api.timeout.ms``).
@@ -196,7 +196,7 @@ class PartitionReader:
         settings: how to fetch.
 
     Iterate over it with ``async for``; each item is one reply's `FetchedRecords`. Leader moves,
-    lost connections and time-outs are retried with back-off; the limits are ``retry_limit_ms`` for
+    lost connections and timeouts are retried with backoff; the limits are ``retry_limit_ms`` for
     one try, and as much for all tries since the first that failed.
 
     Raises (while iterating):

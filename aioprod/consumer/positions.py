@@ -1,8 +1,7 @@
-"""Finds out where partitions are to be read: committed offsets, resets, and whether a position is
-still right after a change of leader.
+"""Finds the positions of partitions: committed offsets, resets, and validation after a change of
+leader (KIP-320).
 
-Decisions and callbacks like the fetcher; only the question for committed offsets is a task, as the
-group's side has one way of asking.
+It runs in callbacks like the fetcher; only fetching committed offsets is a task.
 """
 
 from __future__ import annotations
@@ -14,15 +13,9 @@ from typing import Any
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import PartitionInfo
-from aioprod.config.consumer import (
-    BY_DURATION,
-    EARLIEST,
-    ISOLATION_LEVELS,
-    LATEST,
-    NONE,
-    ConsumerConfig,
-    OffsetReset,
-)
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.offset_reset import BY_DURATION, EARLIEST, LATEST, NONE, OffsetReset
+from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.offset_lookup import (
     EARLIEST_TIMESTAMP,
@@ -44,15 +37,14 @@ from aioprod.types import OffsetAndTimestamp, TopicPartition
 
 _NEVER = float("inf")
 _Asked = Mapping[TopicPartition, tuple[PartitionState, int]]
-"""Partitions of a request, with their version at that time."""
+"""Partitions of a request, with their version when it was sent."""
 
 
 class PositionFinder:
     """Gives each assigned partition a position.
 
     Args:
-        config, metadata, subscription, requests, problems, backoff: as everywhere.
-        membership: knows the committed offsets, where there is a group.
+        membership: fetches committed offsets.
         clock: seconds since 1970, for resets by duration.
         scheduler: woken after each answer.
     """
@@ -85,8 +77,8 @@ class PositionFinder:
         self._scheduler = scheduler
 
     def step(self, now: float) -> float:
-        """Ask what is due; returns the loop time at which to look again without any news."""
-        # First those without any position: they may be looked up at once.
+        """Send what is due; return the loop time at which to call again at the latest."""
+        # First partitions without a position: some can be reset at once.
         initial = [
             state
             for state in self._subscription.in_phase(Phase.INITIALIZING)
@@ -116,7 +108,7 @@ class PositionFinder:
         return again_at
 
     async def close(self) -> None:
-        """End the task."""
+        """Cancel the task."""
         if self._committed is not None:
             self._committed.cancel()
             await asyncio.wait([self._committed], timeout=1)
@@ -175,7 +167,7 @@ class PositionFinder:
             name = f"{state.tp.topic}-{state.tp.partition}"
             what = (
                 f"{name} has neither a position nor a committed offset, and auto_offset_reset is "
-                "'none': seek to where to begin"
+                "'none'; seek to the offset to begin at"
             )
             state.failure = NoOffsetError(what, state.tp)
             self._problems.tell(state.tp, state.failure, now)
@@ -209,7 +201,7 @@ class PositionFinder:
                 state.found(Position(answer.offset, answer.leader_epoch))
                 self._problems.over(state.tp)
             elif isinstance(answer, OffsetAndTimestamp):
-                state.look_up(OffsetReset(LATEST))  # there is no record so late
+                state.look_up(OffsetReset(LATEST))  # all records are earlier
             else:
                 self._failed(state, answer or _left_out(state), now)
 
@@ -243,20 +235,18 @@ class PositionFinder:
         self._problems.over(state.tp)
 
     def _truncated(self, state: PartitionState, end: EpochEnd, now: float) -> None:
-        """The log no longer has what was read: read on from where it differs, or leave that to the
-        application.
-        """
+        """Continue where the log differs from what was read, or leave that to the application."""
         assert state.position is not None
         tp, offset = state.tp, state.position.offset
         if self._reset.strategy == NONE:
             where = (
-                f"it differs from offset {end.end_offset} on"
+                f"it differs since offset {end.end_offset}"
                 if end.end_offset >= 0
-                else "where it differs is not known"
+                else "it is unknown since which offset it differs"
             )
             what = (
-                f"{tp.topic}-{tp.partition} was cut off before offset {offset}: {where}, and "
-                "auto_offset_reset is 'none': seek to where to go on"
+                f"{tp.topic}-{tp.partition} was truncated before offset {offset}: {where}, and "
+                "auto_offset_reset is 'none'; seek to the offset to continue at"
             )
             state.failure = LogTruncationError(what, tp, offset, end.end_offset)
             self._problems.tell(tp, state.failure, now)
@@ -320,7 +310,7 @@ class PositionFinder:
         if error is None:
             take(leaders, current, answer.result(), now)
         elif isinstance(error, UnsupportedVersionError) and take == self._take_epochs:
-            # A broker that old has nothing to compare.
+            # Brokers this old have no leader epochs.
             for state in _present(self._subscription, current, Phase.AWAIT_VALIDATION):
                 self._confirm(state, leaders[state.tp].leader_epoch)
         else:
@@ -345,11 +335,11 @@ class PositionFinder:
 
 
 def _left_out(state: PartitionState) -> KafkaError:
-    return KafkaError(f"the broker's answer leaves out {state.tp.topic}-{state.tp.partition}")
+    return KafkaError(f"the broker's response has no {state.tp.topic}-{state.tp.partition}")
 
 
 def _present(subscription: SubscriptionState, asked: _Asked, phase: Phase) -> list[PartitionState]:
-    """Those of the partitions that still wait for this answer."""
+    """Return the partitions that still wait for this response."""
     return [
         state
         for tp, (state, version) in asked.items()

@@ -1,5 +1,5 @@
-"""What goes wrong in the background: told to the reader once, and kept for ``consumer.state`` until
-it is over.
+"""Errors of background work: raised once in a call of the application, and kept for
+``consumer.state`` until they are over.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MOST_UNTOLD = 100
 
 
 class Problems:
-    """Errors by what they befall: a partition, a node, an API.
+    """Errors by what has failed: a partition, a topic, a node.
 
     Args:
-        on_untold: called when there is an error that the application has to be told of.
+        on_untold: called when there is an error to raise.
     """
 
     def __init__(self, on_untold: Callable[[], None]) -> None:
@@ -33,9 +33,7 @@ class Problems:
 
     @property
     def latest(self) -> tuple[KafkaError, float] | None:
-        """The error that came last of those that are not over, and since when (loop time) there has
-        been one; None where all is well.
-        """
+        """The last error that is not over, and the loop time of the first; None if all is well."""
         if not self._present:
             return None
         return next(reversed(self._present.values()))[0], min(
@@ -43,46 +41,46 @@ class Problems:
         )
 
     def note(self, what: Hashable, error: KafkaError, now: float) -> None:
-        """Something failed, and is tried again."""
+        """Keep an error that is retried."""
         _, since = self._present.pop(what, (error, now))
         self._present[what] = error, since
 
     def tell(self, what: Hashable, error: KafkaError, now: float) -> None:
-        """Something failed that the application has to know of."""
+        """Keep an error, and have the next call raise it."""
         self.note(what, error, now)
         if len(self._untold) < _MOST_UNTOLD:
             self._untold[what] = error
         self._on_untold()
 
     def add(self, what: Hashable, error: KafkaError, now: float) -> None:
-        """The one or the other, as the error is."""
+        """Keep an error; have the next call raise it if a retry alone would not help."""
         if is_worth_telling(error):
             self.tell(what, error, now)
         else:
             self.note(what, error, now)
 
     def over(self, what: Hashable) -> None:
-        """It works again."""
+        """Forget an error: the request has succeeded."""
         if self._present:
             self._present.pop(what, None)
             self._untold.pop(what, None)
 
     def told(self, what: Hashable) -> None:
-        """The application knows of it."""
+        """Do not raise an error that the application has got already."""
         self._untold.pop(what, None)
 
     def keep(self, partitions: Callable[[Hashable], bool]) -> None:
-        """Forget what befell anything else than these."""
+        """Forget all errors but of these."""
         for what in [what for what in self._present if not partitions(what)]:
             self.over(what)
 
     def take_untold(self) -> KafkaError | None:
-        """The first error that the reader has not been told of, which he is now."""
+        """Return the first error that is not raised yet, to raise it now."""
         return self._untold.pop(next(iter(self._untold))) if self._untold else None
 
 
 def is_worth_telling(error: KafkaError) -> bool:
-    """Whether an error needs the application: another try alone would not help."""
+    """Whether an error is raised to the application: a retry alone would not help."""
     if isinstance(error, BrokerError):
         return not (
             error.code.retriable

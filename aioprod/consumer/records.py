@@ -1,7 +1,7 @@
-"""Records that were read: columns until somebody looks at them.
+"""Records that were read: columns until the application looks at them.
 
-Objects are made some at a time while the records are gone through, and are gone soon where nobody
-keeps them. Made all at once, a thousand of them would have the garbage collector look at each once
+Objects are made some at a time during iteration, and freed soon if the application drops
+them. Made all at once, a thousand of them would have the garbage collector look at each once
 or twice, and the processor's cache forget them: 100 of 450 ns a record. Made one by one they would
 cost as much in a loop that does anything, by the instruction cache: 42 more misses a record
 (cachegrind).
@@ -23,8 +23,8 @@ _make: Any = tuple.__new__
 
 
 class Records(Sequence[ConsumerRecord]):
-    """Records in their order, as ``getmany`` finds them. A sequence that can't be changed; equal to
-    a list of the same records.
+    """Records in their order, as ``getmany`` returns them: an immutable sequence, equal to a list
+    of the same records.
 
     Args:
         parts: the records, those of each part behind those of the one before.
@@ -67,7 +67,7 @@ class Records(Sequence[ConsumerRecord]):
 
 
 class BatchRecords(Sequence[ConsumerRecord]):
-    """Some records of one batch, that follow one another.
+    """Consecutive records of one batch.
 
     Args:
         tp: where they are from.

@@ -1,6 +1,4 @@
-"""Requests to nodes without waiting: each gets a future at once, and goes out as soon as there is a
-connection.
-"""
+"""Sends requests without waiting: each has a future, and is sent when its node is connected."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ class Requests:
     loop: no task of its own, so nothing that could be cancelled.
 
     Args:
-        config: time-outs.
+        config: timeouts.
         brokers: the connections; their ``on_change`` calls :meth:`brokers_changed`.
         on_change: called after a connection has opened or closed.
     """
@@ -146,9 +144,7 @@ class Requests:
         self._look_again()
 
     def _look_again(self) -> None:
-        """Set the timer for whatever is due first: the end of a time-out, or of a broker's wish for
-        fewer requests (KIP-219).
-        """
+        """Set the timer for what is due first: a timeout, or the end of throttling (KIP-219)."""
         if self._timer is not None or not self._unsent:
             return
         loop = asyncio.get_running_loop()
@@ -157,9 +153,9 @@ class Requests:
             connection = self._brokers.live(node_id)
             if connection is not None:
                 due = min(due, connection.throttled_until)
-        self._timer = loop.call_at(max(due, loop.time() + 0.001), self._timer_rings)
+        self._timer = loop.call_at(max(due, loop.time() + 0.001), self._timer_expired)
 
-    def _timer_rings(self) -> None:
+    def _timer_expired(self) -> None:
         self._timer = None
         self._look()
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from aioprod.config.consumer import OffsetReset
+from aioprod.config.offset_reset import OffsetReset
 from aioprod.errors import ConsumerStateError, KafkaError
+from aioprod.public_module import set_module
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 
@@ -134,6 +135,7 @@ class PartitionState:
         self.succeeded()
 
 
+@set_module("aioprod.consumer")
 class RebalanceListener:
     """Base class of listeners of ``subscribe``: override what you need, with plain functions or
     coroutines (``ConsumerRebalanceListener``).
@@ -154,8 +156,8 @@ class RebalanceListener:
         """These are about to be given up: the last chance to commit. They are still assigned."""
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
-        """These are another member's already: commits would fail. Calls ``on_partitions_revoked``
-        where it is not overridden, as in Java.
+        """These are another member's already: commits would fail. Calls
+        ``on_partitions_revoked`` unless it is overridden, as in Java.
         """
         return self.on_partitions_revoked(partitions)
 
@@ -247,8 +249,7 @@ class SubscriptionState:
     def take_assignment(
         self, partitions: Iterable[TopicPartition], *, awaiting_callback: bool = False
     ) -> None:
-        """The group, or whoever stands for it, gives these partitions; those that stay keep their
-        positions.
+        """Take over the partitions that the group assigns; those that stay keep their positions.
 
         Args:
             awaiting_callback: new partitions are not fetched before :meth:`release` was called for
@@ -259,14 +260,14 @@ class SubscriptionState:
         self._replace(partitions, awaiting_callback=awaiting_callback)
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """The listener knows of these partitions: fetch them."""
+        """Fetch these partitions: the listener was called."""
         for tp in partitions:
             if tp in self.partitions:
                 self.partitions[tp].awaiting_callback = False
         self._on_change()
 
     def begin_revoking(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch and hand out nothing more of these; they stay assigned, so that they can be
+        """Fetch and return no more records of these. They stay assigned, so that they can be
         committed, until the next assignment.
         """
         for tp in partitions:
@@ -314,7 +315,7 @@ class SubscriptionState:
         return state
 
     def get(self, tp: TopicPartition) -> PartitionState | None:
-        """The state of a partition, None where it is not assigned."""
+        """Return the state of a partition, None if it is not assigned."""
         return self.partitions.get(tp)
 
     def seek(self, tp: TopicPartition, position: Position) -> None:

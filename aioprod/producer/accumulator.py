@@ -1,5 +1,5 @@
-"""Records wait here, in batches by partition, until the sender takes them. Decides over (state,
-now); does no I/O.
+"""Holds records in batches by partition until the sender takes them. Decides over (state, now);
+does no I/O.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ from aioprod.types import TopicPartition
 
 # What a batch may be larger than estimated (Java's factor).
 _RATIO_MARGIN = 1.05
-# Event loops count time in whole milliseconds, rounded up: a timer for the whole of linger.ms,
-# which is an upper limit, would ring behind it.
+# Event loops round timers up to whole milliseconds, and linger.ms is an upper limit.
 _TIMERS_LATE_S = 0.001
 
 
 @dataclass(slots=True)
 class Ready:
-    """The answer to: what can be sent now?
+    """What can be sent now.
 
     Attributes:
         nodes: leaders with something to send.
-        look_again_at: loop time at which that may change by itself.
+        look_again_at: loop time at which that may change without an event.
         leaderless: whether a batch waits whose partition has no known leader.
     """
 
@@ -124,8 +123,8 @@ class RecordAccumulator:
         count = info.partitions[-1].partition + 1  # some in between may be left out
         for number in range(len(topic.queues), count):
             topic.queues.append(PartitionQueue(topic, number, self._producer))
-        # A broker that lags behind may tell of fewer partitions than there are; only a topic that
-        # was made anew can have lost some.
+        # A broker that lags behind may list fewer partitions than there are. Only a topic that was
+        # deleted and created again can have fewer.
         if count > topic.count or info.topic_id != topic.topic_id:
             topic.count, topic.topic_id = count, info.topic_id
             for gone in topic.queues[topic.count :]:
@@ -133,7 +132,7 @@ class RecordAccumulator:
         for partition in info.partitions:
             queue = topic.queues[partition.partition]
             if queue.leader != partition.leader:
-                # A new leader has not asked for a pause.
+                # The backoff was for the old leader.
                 for batch in queue.batches:
                     batch.retry_at = 0.0
                 self._lead(queue, partition.leader)
@@ -151,8 +150,8 @@ class RecordAccumulator:
             self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def switch_sticky(self, topic: Topic) -> None:
-        """Choose another partition for keyless records, rather one with a short queue whose leader
-        takes requests.
+        """Choose another partition for keyless records; prefer short queues, and leaders that
+        accept requests.
         """
         topic.sticky.switch(self._choices(topic), topic.queue_length, topic.longest)
 
@@ -171,7 +170,7 @@ class RecordAccumulator:
         ] or topic.available
 
     def leader_of(self, tp: TopicPartition) -> int:
-        """The node id of a partition's leader, -1 where there is none."""
+        """Return the node id of a partition's leader; -1 if it has none."""
         topic = self.topics.get(tp.topic)
         return (
             topic.queues[tp.partition].leader
@@ -180,23 +179,21 @@ class RecordAccumulator:
         )
 
     def note_stalled(self, node_id: int, now: float) -> None:
-        """A node has batches waiting that it can't be sent
-        (``partitioner.availability.timeout.ms``).
-        """
+        """Note that batches for a node can't be sent (``partitioner.availability.timeout.ms``)."""
         if self.config.partitioner_availability_timeout_ms > 0:
             self._stalled.setdefault(node_id, now)
 
     # -- batches -----------------------------------------------------------------------------------
 
     def close_full(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Let a batch that has no room take no more records; it may be sent."""
+        """Close a batch that has no room; it may be sent."""
         queue.close(batch)
         self._compressor.is_ready(batch, queue.topic.level)
         self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def largest_size(self, topic: Topic) -> int:
-        """Bytes of records that a batch of the topic may have: uncompressed, where it is likely to
-        be within ``batch_size`` when compressed.
+        """Return how many bytes of uncompressed records a batch of the topic may have, so that it
+        is likely to be within ``batch_size`` when compressed.
         """
         if topic.codec is Codec.NONE:
             return self._limit
@@ -212,8 +209,8 @@ class RecordAccumulator:
         *,
         complete: bool = False,
     ) -> ProducerBatch:
-        """Put a new batch with ``leased`` bytes of the buffer behind all others; ``complete``: it
-        takes no records but those it has.
+        """Add a new batch, with ``leased`` bytes of the buffer, behind all others; a ``complete``
+        one accepts no more records.
         """
         now = asyncio.get_running_loop().time()
         batch = ProducerBatch(
@@ -235,15 +232,15 @@ class RecordAccumulator:
         self.incomplete[batch] = queue
         self._schedule.look_at(queue, now)
         self.aborting = None
-        # The one before it is full now, and can go at once.
+        # The batch before it is full now, and can be sent at once.
         self._wake(now if complete or len(queue.batches) > 1 else now + self._linger_s)
         return batch
 
     # -- taking ------------------------------------------------------------------------------------
 
     def ready(self, now: float) -> Ready:
-        """Which nodes have a batch to be sent: one that is full or has lingered, or any when room
-        is needed or a flush waits.
+        """Return which nodes have a batch to send: one that is full or has lingered, or any if
+        memory is needed or a flush waits.
         """
         found = Ready(look_again_at=self._advance(now))
         for node_id in self._schedule.leaders():
@@ -262,8 +259,8 @@ class RecordAccumulator:
     def drain(
         self, node_id: int, now: float, may_send: Callable[[TopicPartition], bool]
     ) -> list[ProducerBatch]:
-        """Take the batches for one request to a node: one a partition, within ``max.request.size``,
-        those first that were served longest ago.
+        """Take the batches for one request to a node: one for each partition, up to
+        ``max.request.size``, and the least recently served partitions first.
 
         Args:
             may_send: whether a partition's batches may be sent now.
@@ -306,8 +303,7 @@ class RecordAccumulator:
         )
 
     def _note_sticky(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        # Small batches count too: without this a trickle of keyless records would stay on one
-        # partition for ever.
+        # Small batches count too, or a trickle of keyless records would stay on one partition.
         topic = queue.topic
         if topic.sticky.current == queue.tp.partition:
             topic.sticky.used(
@@ -315,8 +311,8 @@ class RecordAccumulator:
             )
 
     def _due_at(self, queue: PartitionQueue) -> float:
-        """Loop time at which the queue's first batch may go: after its back-off, and after linger
-        unless it is full or somebody waits.
+        """Return the loop time at which the queue's first batch may be sent: after its backoff, and
+        after linger unless it is full or a caller waits.
         """
         first = queue.batches[0]
         if (
@@ -331,8 +327,7 @@ class RecordAccumulator:
         return max(first.retry_at, first.created_at + self._linger_s)
 
     def _takes_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        # A sequence spans the batch's records: it takes no more from here on, and its caller closes
-        # it.
+        # Sequence numbers are given for the batch's records, so the caller closes it now.
         return not self.config.enable_idempotence or queue.sequence.may_send(batch)
 
     @property
@@ -343,7 +338,7 @@ class RecordAccumulator:
     # -- afterwards --------------------------------------------------------------------------------
 
     def put_back(self, batch: ProducerBatch, retry_at: float) -> None:
-        """Queue a batch again, in its old place, not to be sent before ``retry_at``."""
+        """Queue a batch again in its old place, to be sent at loop time ``retry_at`` or later."""
         queue = self.incomplete[batch]
         batch.retry_at = retry_at
         queue.put_back(batch)
@@ -351,8 +346,8 @@ class RecordAccumulator:
         self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Queue a batch that is too large again as two; memory and sequence numbers go over to
-        them.
+        """Queue a batch that is too large as smaller ones, which get its memory and sequence
+        numbers.
         """
         queue = self.incomplete.pop(batch)
         parts = batch.split()
@@ -362,12 +357,12 @@ class RecordAccumulator:
         for part in parts:
             self.incomplete[part] = queue
             self.put_back(part, 0.0)
-        # Expiry counts on the order of making. Splits are rare.
+        # Expiry relies on the order of creation. Splits are rare.
         self.incomplete = dict(sorted(self.incomplete.items(), key=lambda item: item[0].created_at))
         return parts
 
     def complete(self, batch: ProducerBatch) -> PartitionQueue:
-        """A batch is about to end: forget it and give its memory back. Once for each batch."""
+        """Remove a batch that is about to end, and free its memory. To be called once for each."""
         queue = self.incomplete.pop(batch)
         queue.close(batch)
         if batch in queue.batches:
@@ -378,22 +373,22 @@ class RecordAccumulator:
         return queue
 
     def expired(self, now: float) -> list[ProducerBatch]:
-        """Batches older than ``delivery.timeout.ms``, in flight or not."""
+        """Return the batches older than ``delivery.timeout.ms``, in flight or not."""
         late = []
         for batch in self.incomplete:
             if batch.created_at + self._delivery_timeout_s > now:
-                break  # made later, expires later
+                break  # the others are younger
             late.append(batch)
         return late
 
     def next_expiry(self) -> float:
-        """Loop time at which the oldest batch expires."""
+        """Return the loop time at which the oldest batch expires."""
         for batch in self.incomplete:
             return batch.created_at + self._delivery_timeout_s
         return NEVER
 
     async def wait_for(self, batches: Iterable[ProducerBatch]) -> None:
-        """Return when these batches have ended; meanwhile nothing lingers."""
+        """Wait until these batches have ended; meanwhile nothing lingers."""
         self.flushes += 1
         self._wake(0.0)
         pending = deque(batches)
@@ -406,15 +401,15 @@ class RecordAccumulator:
             self.flushes -= 1
 
     async def flush(self) -> None:
-        """Wait for everything that is here now, but not for what comes later."""
+        """Wait for all present batches, but not for later ones."""
         await self.wait_for(list(self.incomplete))
 
     def drop_unsent(self, error: KafkaError) -> None:
-        """Fail what was never sent, because its transaction is given up. What may be with the
-        broker stays until its outcome is known, and is not sent again.
+        """Fail what was never sent, because its transaction is aborted. What may be stored stays
+        until its outcome is known, and is not sent again.
 
-        Behind a hole nothing is stored, so what waits there to go again is dropped too: it could go
-        only under another epoch.
+        After a gap in the sequence numbers nothing is stored, so later batches fail too: they could
+        only be sent under another epoch.
         """
         self.aborting = error
         for batch, queue in list(self.incomplete.items()):
@@ -424,8 +419,8 @@ class RecordAccumulator:
                 batch.fail(error, BatchState.ABORTED)
 
     def abort(self, error: KafkaError) -> None:
-        """Fail everything that has no outcome yet, and refuse what comes later; calls that wait
-        for memory or in a line are refused as well.
+        """Fail everything that has no outcome yet, and refuse further records, also those of calls
+        that wait for memory or in a line.
         """
         self.closed = error
         self.pool.close(error)

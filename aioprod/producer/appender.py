@@ -1,11 +1,10 @@
-"""Gives records their places in batches, per partition in the order of the calls.
+"""Puts records into batches, for each partition in the order of the calls.
 
 A call gets its place at once if no other call waits at its partition, and the partition's last
 batch has room or there is memory for another one. Otherwise it joins the partition's line. The
-first in
-line leads: it waits for memory (in the pool, among the leaders of all partitions), opens a batch,
-and puts those behind it into that batch and the next ones as far as there is memory. Calls that
-come meanwhile join the line, because the fast path finds no open batch while a line is there.
+first call in line leads: it waits for memory (in the pool, among the leaders of all partitions),
+opens a batch, and puts the calls behind it into that batch and the next ones as long as there is
+memory. Later calls join the line, because the fast path finds no open batch while calls wait.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from aioprod.producer.wakeup import SenderWakeup
 
 Place = tuple[ProducerBatch, int]
 
-# What a batch may be filled to by encoding what it has: worth it for more than a few records.
+# Encoding a batch's records makes room up to here; beyond, it is not worth it for a few records.
 _FULL = 15 / 16
 # A task that sends in a loop never suspends while there is memory. After this many bytes of full
-# batches it lets others run once; that costs 5 us, filling the batches takes 250 us.
+# batches it lets other tasks run once. That costs 5 us; filling the batches takes 250 us.
 _TURN_EVERY = 65_536
 
 
 class Appender:
-    """Appends records to batches, and has calls wait in line.
+    """Appends records to batches, and lets calls wait in line.
 
     Args:
         accumulator: has the batches.
@@ -77,14 +76,14 @@ class Appender:
     def try_append(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
         """Put records into the partition's last batch, if that has room.
 
-        A batch that proves full is closed. One that only has to be encoded before it can take more
-        stays open, also if that is put off because other tasks have to run first.
+        A batch that is full is closed. One that has to be encoded before it has room stays open,
+        also if other tasks have to run first.
         """
         batch = queue.tail
         if batch is None:
             return False
-        if isinstance(pending, PendingRecord) and batch.is_to_fold(pending.bound):
-            batch.fold()
+        if isinstance(pending, PendingRecord) and batch.needs_encoding(pending.bound):
+            batch.encode_pending()
             self._worked(ENCODE_EVERY)
             if self._turn_is_due():
                 return False
@@ -104,11 +103,10 @@ class Appender:
         return True
 
     def _make_room(self, batch: ProducerBatch, bound: int) -> bool:
-        """See whether a batch that seems full can take more.
-
-        Its records may be smaller than assumed, or become so by compression.
+        """Try to make room in a batch that seems full: its records may be smaller than estimated,
+        or become so by compression.
         """
-        batch.fold()
+        batch.encode_pending()
         needed = batch.writer.size + bound
         if needed <= batch.limit * _FULL:
             return True
@@ -119,7 +117,7 @@ class Appender:
             return False
         batch.leased += step
         batch.limit = min(batch.limit + step, batch.ceiling)
-        batch.fold()
+        batch.encode_pending()
         return True
 
     def enter_topic(self, pending: PendingRecord, topic: Topic) -> None:
@@ -139,8 +137,8 @@ class Appender:
         """
         pending.queue = queue
         if queue.resting:
-            # The first in line only lets others run. This call does not wait for it, but puts it in
-            # its place: else each of many busy tasks would have all others wait again and again.
+            # The first call in line only lets other tasks run. This call gives it its place instead
+            # of waiting for it, or each of many busy tasks would make all others wait repeatedly.
             queue.resting = False
             self._serve(queue)
         if not queue.line and (
@@ -197,7 +195,7 @@ class Appender:
             self._pool.note_wait(loop.time() - started)
 
     async def _lead(self, pending: PendingAppend, queue: PartitionQueue) -> None:
-        """Get memory, open a batch, and put those behind into it."""
+        """Get memory, open a batch, and put the calls behind this one into it."""
         if self._turn_is_due():
             self._wakeup.wake()
             queue.resting = True
@@ -210,10 +208,10 @@ class Appender:
             self._check_takes(pending)
         if not self.try_append(pending, queue):
             if queue.tail is not None:
-                return  # it still takes records, when other tasks have had their turn
+                return  # it still accepts records, after other tasks have run
             leased = pending.memory(self._batch_size)
             if not self._pool.try_allocate(leased):
-                # A leader that waits makes every batch ready, so that memory comes back soon.
+                # A waiting leader makes every batch ready to send, so that memory becomes free.
                 self._wakeup.wake()
                 remaining = pending.deadline - asyncio.get_running_loop().time()
                 await self._pool.allocate(leased, remaining)
@@ -233,10 +231,10 @@ class Appender:
             self._choice.next_batch_in_line(queue)
 
     def _serve(self, queue: PartitionQueue) -> None:
-        """Give those in line their places in one go, as far as there is memory.
+        """Give the calls in line their places at once, as long as there is memory.
 
-        One by one, each in its task's turn, would be a convoy: each of them would call again before
-        the last one has had its turn, and no call would find the fast path open again.
+        If each got its place in its own task's turn, each would call again before the last one has
+        run, and no call would find the fast path open again.
         """
         while queue.line:
             pending = queue.first
@@ -254,7 +252,7 @@ class Appender:
         if self.try_append(pending, queue):
             return True
         if queue.tail is not None:
-            return False  # it still takes records, when other tasks have had their turn
+            return False  # it still accepts records, after other tasks have run
         leased = pending.memory(self._batch_size)
         if not self._pool.try_allocate(leased):
             return False
@@ -262,9 +260,7 @@ class Appender:
         return True
 
     def withdraw(self, pending: PendingAppend) -> None:
-        """Take a call out of its line, whatever became of it; the next one may become the
-        leader.
-        """
+        """Take a call out of its line, whether it has a place or not; the next one may lead."""
         queue = pending.queue
         if queue is None:
             return
@@ -296,5 +292,5 @@ class Appender:
         self._busy_task, self._busy_bytes = None, 0
 
     def _turn_is_due(self) -> bool:
-        """Whether the current task has sent so much that other tasks have to run first."""
+        """Return whether the current task has sent so much that other tasks have to run first."""
         return self._busy_bytes >= _TURN_EVERY and asyncio.current_task() is self._busy_task

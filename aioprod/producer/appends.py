@@ -16,7 +16,7 @@ class PendingAppend(PendingCall):
     """A call that appends to one partition.
 
     Attributes:
-        queue: the partition, once it is chosen; the call then never changes to another one.
+        queue: the partition, once it is chosen; it never changes then.
         place: the batch and the index of the first record in it, once the records are in a batch.
     """
 

@@ -18,7 +18,7 @@ from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.deliveries import Deliveries
-from aioprod.producer.intake import RecordIntake, is_of_the_record
+from aioprod.producer.intake import RecordIntake, is_delivery_error
 from aioprod.producer.partition_choice import named_queue
 from aioprod.producer.partition_queue import Topic
 from aioprod.producer.topic_gate import TopicGate, TopicHold
@@ -142,7 +142,7 @@ class ArrowIntake:
                 async with gate.hold(topic, deadline(), transaction) as hold:
                     await self._take(hold, first_row, rows, deliveries)
         except KafkaError as error:
-            if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
+            if not is_delivery_error(error) and not isinstance(error, BufferExhaustedError):
                 raise
             table, _ = await check()  # what is wrong with the table comes first
             # No topic or no memory: the rows that are left would each wait as long for it, in vain.
@@ -209,7 +209,7 @@ class ArrowIntake:
             timestamp=int(self._clock() * 1000),
             ignore_keys=self._config.partitioner_ignore_keys,
         )
-        return await _aside(rows.num_rows, list, parts)
+        return await _in_thread(rows.num_rows, list, parts)
 
     async def _append(self, hold: TopicHold, part: PartitionRecords) -> ProducerBatch:
         """Queue records as a batch; one that has failed stands for it where they can't be taken."""
@@ -234,7 +234,7 @@ class ArrowIntake:
             sticky = known.sticky.current
             batch = await self._intake.place_encoded(known.queues[sticky], writer, hold.transaction)
         except KafkaError as error:
-            if not is_of_the_record(error):
+            if not is_delivery_error(error):
                 raise
             return self._intake.refused(
                 TopicPartition(known.name, -1 if part.partition is None else part.partition),
@@ -246,7 +246,7 @@ class ArrowIntake:
         return batch
 
 
-async def _aside(rows: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def _in_thread(rows: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Do work on many rows in a thread: Arrow does it without the interpreter's lock, and the loop
     goes on.
     """

@@ -1,4 +1,4 @@
-"""A batch of records of one partition, from its first record to its one final state."""
+"""A batch of records of one partition, from its first record to its final state."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from aioprod.user_code import surface
 
 log = logging.getLogger(__name__)
 
-# A large batch is encoded in parts, so that the event loop has its turn in between, and small
-# records do not take much more memory than they count.
+# A large batch is encoded in parts: other tasks run in between, and small records do not take much
+# more memory than the buffer counts.
 ENCODE_EVERY = 65_536
 
 
 class BatchState(Enum):
-    """A batch ends once; only PENDING may change."""
+    """A batch ends once: only PENDING may change."""
 
     PENDING = "pending"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     ABORTED = "aborted"
     SPLIT = "split"
-    """Too large for the broker: its records travel on in the batches that ``parts`` names."""
+    """It was too large for the broker; its records are in the batches of ``parts``."""
 
 
 class BatchEvents(Protocol):
@@ -50,7 +50,7 @@ class BatchEvents(Protocol):
         """A batch that failed is garbage-collected, and no caller has seen its failure."""
 
 
-class Identity(tuple[int, int]):
+class ProducerIdAndEpoch(tuple[int, int]):
     """Producer id and epoch."""
 
     __slots__ = ()
@@ -65,7 +65,7 @@ class Identity(tuple[int, int]):
 
 
 class ProducerBatch:
-    """Records that travel together.
+    """Records that are sent together.
 
     Args:
         tp: the partition.
@@ -73,8 +73,8 @@ class ProducerBatch:
         limit: bytes of records after which it is full; it may be raised while the batch is open.
         leased: bytes of the buffer pool that it holds.
         created_at: loop time, in seconds.
-        order: its place among the partition's batches, larger with each; a retry goes back to its
-            place by it.
+        order: its place among the partition's batches, larger for each; a retried batch returns to
+            that place.
         events: hears of its end.
     """
 
@@ -82,7 +82,7 @@ class ProducerBatch:
         "__weakref__",
         "_callbacks",
         "_events",
-        "_looked_at",
+        "_seen",
         "_waiters",
         "attempts",
         "base_offset",
@@ -130,8 +130,7 @@ class ProducerBatch:
         self.writer = writer
         self.limit = limit
         self.open_until = min(limit, ENCODE_EVERY)
-        # how far the limit may grow while the batch is open, because compression will make it small
-        # enough
+        # How far the limit may grow while the batch is open, as compression makes it small enough.
         self.ceiling = limit
         self.leased = leased
         self.created_at = created_at
@@ -143,26 +142,26 @@ class ProducerBatch:
         self.attempts = 0
         self.retry_at = 0.0
         self.first_sent_at = 0.0
-        self.identity: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
         self.base_sequence = -1
-        self.may_be_stored = False  # an attempt ended without the broker's word
-        self.unanswered_at = 0.0  # the last such attempt's end
-        # A part of one that may be stored whole (the limit was lowered between its attempts): the
-        # broker would know the whole as a duplicate, but finds a part out of order. It must not be
-        # written under other numbers.
+        self.may_be_stored = False  # an attempt ended without a reply
+        self.unanswered_at = 0.0  # the end of the last such attempt
+        # Part of a batch that may be stored as a whole (the broker's limit was lowered between its
+        # attempts). The broker would recognize the whole as a duplicate, but finds a part out of
+        # order. It must not be sent under other sequence numbers.
         self.in_doubt = False
         self.codec = Codec.NONE
         self.encoded: bytes | None = None
         self.base_offset = -1
         self.topic, self.partition = tp
-        self.timestamp: int | None = None  # of all records, where they have the same
+        self.timestamp: int | None = None  # of all records, if they have the same
         self.error: KafkaError | None = None
         self.parts: list[tuple[int, ProducerBatch]] = []
         self.records: list[ProducerRecord] | None = [] if events.wants_records else None
         self._events = events
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._callbacks: list[tuple[int, Callable[[ProducerBatch, int], object]]] = []
-        self._looked_at = False
+        self._seen = False
 
     @classmethod
     def refused(cls, tp: TopicPartition, error: KafkaError, events: BatchEvents) -> Self:
@@ -188,8 +187,8 @@ class ProducerBatch:
         headers: Headers,
         upper_bound: int,
     ) -> int:
-        """Add a record and return its index; -1 when the batch is full or no longer open. A first
-        record always fits.
+        """Add a record and return its index; -1 if the batch is full or closed. The first record
+        always fits.
         """
         writer = self.writer
         index = writer.count
@@ -198,35 +197,35 @@ class ProducerBatch:
         writer.append(timestamp, key, value, headers)
         return index
 
-    def is_to_fold(self, upper_bound: int) -> bool:
-        """Whether a part of a large batch is complete, so that it should be encoded before the next
-        record comes.
+    def needs_encoding(self, upper_bound: int) -> bool:
+        """Return whether a part of a large batch is complete, and should be encoded before the next
+        record.
         """
         size = self.writer.size
-        is_folded = size + ENCODE_EVERY <= self.open_until
+        is_encoded = size + ENCODE_EVERY <= self.open_until
         return (
-            self.open_until < self.limit and size + upper_bound > self.open_until and not is_folded
+            self.open_until < self.limit and size + upper_bound > self.open_until and not is_encoded
         )
 
-    def fold(self) -> None:
-        """Encode what is not encoded yet, and see how much room is left."""
+    def encode_pending(self) -> None:
+        """Encode the records that are not encoded yet, and find out how much room is left."""
         self.writer.encode_pending()
         self.open_until = min(self.limit, self.writer.size + ENCODE_EVERY)
 
     def metadata(self, index: int) -> RecordMetadata:
-        """The outcome of one record.
+        """Return the metadata of one record.
 
         Raises:
-            KafkaError: its batch failed.
+            KafkaError: if the batch failed.
         """
         if self.error is not None:
-            self._looked_at = True
-            # Many may ask, and each raise would add its frames to the one traceback.
+            self._seen = True
+            # Many callers may get it: without the tracebacks of the others.
             raise self.error.with_traceback(None)
         return self.place(index)
 
     def place(self, index: int) -> RecordMetadata:
-        """Where a record is, with offset and timestamp -1 where it failed."""
+        """Return the metadata of one record, with offset and timestamp -1 if it failed."""
         if self.error is not None:
             return RecordMetadata(self.topic, self.partition, -1, -1)
         writer = self.writer
@@ -240,12 +239,12 @@ class ProducerBatch:
         )
 
     def failure(self) -> KafkaError | None:
-        """Why it failed, if it did; whoever asks has looked at it."""
-        self._looked_at = True
+        """Return why it failed, if it did, and count the failure as seen."""
+        self._seen = True
         return self.error
 
     def part_of(self, index: int) -> tuple[ProducerBatch, int]:
-        """The batch that a record of a split one travels in now, and its index there."""
+        """Return the batch that has a record of a split batch now, and the record's index there."""
         batch = self
         while batch.state is BatchState.SPLIT:
             start, part = batch.parts[
@@ -255,20 +254,18 @@ class ProducerBatch:
         return batch, index
 
     def succeed(self, base_offset: int, log_append_time: int) -> None:
-        """The broker has it."""
+        """End the batch: it is stored."""
         self.base_offset = base_offset
         self.timestamp = log_append_time if log_append_time >= 0 else self.writer.only_timestamp
         self._finish(BatchState.SUCCEEDED)
 
     def fail(self, error: KafkaError, state: BatchState = BatchState.FAILED) -> None:
-        """It won't be sent (again); every record of it gets ``error``."""
+        """End the batch: it is not sent again, and each record gets ``error``."""
         self.error = error
         self._finish(state)
 
     def split(self) -> list[ProducerBatch]:
-        """Hand the records on to smaller batches, each of about half the size; deliveries and
-        callbacks follow them.
-        """
+        """Move the records to batches of about half the size; deliveries and callbacks follow."""
         writers = self.writer.halves()
         leases = [self.leased // len(writers)] * len(writers)
         leases[0] += self.leased - sum(leases)
@@ -324,7 +321,7 @@ class ProducerBatch:
             surface(error)
 
     def add_callback(self, index: int, callback: Callable[[ProducerBatch, int], object]) -> None:
-        """Call ``callback(batch, index)`` when the record has its outcome; soon, where it has one
+        """Call ``callback(batch, index)`` when the record has its outcome; soon if it has one
         already.
         """
         if self.state is BatchState.PENDING:
@@ -333,8 +330,8 @@ class ProducerBatch:
             self.loop.call_soon(self._call, callback, index)
 
     async def wait(self) -> None:
-        """Return when the batch has ended, be it that it was split. Cancelling the waiter leaves
-        the batch alone.
+        """Wait until the batch has ended or was split. Cancelling the waiter does not affect the
+        batch.
         """
         if self.state is not BatchState.PENDING:
             return
@@ -343,7 +340,7 @@ class ProducerBatch:
                 "a delivery belongs to its producer's event loop: await it there, with "
                 "asyncio.run_coroutine_threadsafe()"
             )
-        # A future of the waiter's own: cancelling a task cancels the future it waits for.
+        # Each waiter has its own future: cancelling a task cancels the future for which it waits.
         waiter: asyncio.Future[None] = self.loop.create_future()
         self._waiters[waiter] = None
         try:
@@ -352,5 +349,10 @@ class ProducerBatch:
             self._waiters.pop(waiter, None)
 
     def __del__(self) -> None:
-        if getattr(self, "state", None) is BatchState.FAILED and not self._looked_at:
+        if getattr(self, "state", None) is BatchState.FAILED and not self._seen:
             self._events.dropped(self)
+
+
+def place_of(tp: TopicPartition) -> str:
+    """Return a partition as logs show it, or the topic if no partition was chosen."""
+    return f"{tp.topic}-{tp.partition}" if tp.partition >= 0 else f"topic {tp.topic!r}"

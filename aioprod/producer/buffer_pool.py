@@ -1,9 +1,9 @@
 """A bounded budget of memory for records that are not yet acknowledged (``buffer.memory``).
 
 Records are immutable bytes that are joined when their batch is sent, so the pool lends sizes, not
-buffers; the rules are those of Kafka's pool. Total = never-pooled available + free blocks x block
-size + what is lent out, at every step. Waiters are served first come, first served; what comes free
-is handed to the first of them, piece by piece, so a large one is not starved by small ones.
+buffers; the rules are those of Kafka's pool. At every step total = unpooled memory + free blocks x
+block size + memory in use. Waiters are served in order. Free memory is given to the first one,
+piece by piece, so that small requests do not starve a large one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BufferMetrics(Protocol):
         """A wait has ended, with memory or without."""
 
     def buffer_exhausted(self, now: float) -> None:
-        """A caller has waited in vain."""
+        """A caller got no memory in time."""
 
 
 class BufferPool:
@@ -42,9 +42,9 @@ class BufferPool:
         metrics: counts waits for memory.
 
     Attributes:
-        reserved: bytes that were set aside for callers who have not got them yet; ``total`` =
-            ``available`` + ``reserved`` + what is lent.
-        waited_s: seconds that callers have waited for memory, added up.
+        reserved: bytes set aside for callers that wait for more; ``total`` = ``available`` +
+            ``reserved`` + memory in use.
+        waited_s: sum of the seconds that callers have waited for memory.
     """
 
     def __init__(self, total: int, block_size: int, metrics: BufferMetrics) -> None:
@@ -55,8 +55,7 @@ class BufferPool:
         self._metrics = metrics
         self._non_pooled = total
         self._free_blocks = 0
-        # A linked list at heart: the first is found, and any one removed, at the same cost whatever
-        # their number.
+        # A linked list: finding the first and removing any one cost the same for any number.
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
         self._closed: KafkaError | None = None
 
@@ -71,17 +70,17 @@ class BufferPool:
         return len(self._waiters)
 
     def try_allocate(self, size: int) -> bool:
-        """Take ``size`` bytes if they are there and nobody waits in front.
+        """Take ``size`` bytes if they are free and no caller waits for memory.
 
         Raises:
-            RecordTooLargeError: larger than the whole pool.
+            RecordTooLargeError: if that is more than the whole pool.
         """
         if size > self.total:
             raise RecordTooLargeError(
                 f"{size} bytes are needed for a batch, more than buffer_memory={self.total}"
             )
         if self._closed is not None:
-            # Raised many times; without this its traceback would grow with each.
+            # Raised many times: without the earlier tracebacks.
             raise self._closed.with_traceback(None)
         if self._waiters or self.available < size:
             return False
@@ -92,9 +91,9 @@ class BufferPool:
         """Take ``size`` bytes, waiting for them at most ``max_wait_s`` seconds.
 
         Raises:
-            RecordTooLargeError: larger than the whole pool.
-            BufferExhaustedError: not to be had in time (``max.block.ms``).
-            ProducerClosedError: the pool was closed.
+            RecordTooLargeError: if that is more than the whole pool.
+            BufferExhaustedError: if they are not free in time (``max.block.ms``).
+            ProducerClosedError: if the pool was closed.
         """
         if self.try_allocate(size):
             return
@@ -108,8 +107,8 @@ class BufferPool:
                 await waiter.future
             self.reserved -= size
         except BaseException as error:
-            # Timed out, cancelled or closed, perhaps in the very moment the memory came: give all
-            # of it back.
+            # Timed out, cancelled or closed, perhaps in the moment in which the memory came: give
+            # all of it back.
             self._withdraw(waiter)
             if isinstance(error, TimeoutError) and not isinstance(error, KafkaError):
                 raise self.exhausted(size, max_wait_s) from None
@@ -118,16 +117,16 @@ class BufferPool:
             self.note_wait(loop.time() - started)
 
     def exhausted(self, size: int, max_wait_s: float) -> BufferExhaustedError:
-        """The error of a caller that has waited in vain."""
+        """Return the error of a caller that got no memory in time."""
         self._metrics.buffer_exhausted(asyncio.get_running_loop().time())
         return BufferExhaustedError(
-            f"no {size} bytes came free in {max(max_wait_s, 0) * 1000:.0f} ms, what was left "
-            "of max_block_ms; "
-            f"buffer_memory={self.total}, {self.waiting} more waiting"
+            f"no {size} bytes of memory were free within {max(max_wait_s, 0) * 1000:.0f} ms (the "
+            f"rest of max_block_ms); buffer_memory={self.total}, {self.waiting} more calls wait; "
+            "send more slowly, or raise buffer_memory"
         )
 
     def deallocate(self, size: int) -> None:
-        """Give ``size`` bytes back, as they were allocated."""
+        """Give ``size`` bytes back, in the pieces in which they were allocated."""
         self._put_back(size)
         assert self.available + self.reserved <= self.total, "memory was given back twice"
         self._hand_out()
@@ -164,8 +163,8 @@ class BufferPool:
         """Give what is free to the waiters, in their order; the first may get a part."""
         while self._waiters and (free := self.available):
             waiter = next(iter(self._waiters))
-            # One that is cancelled, but did not run yet, gets nothing more; it gives back what it
-            # has when it runs.
+            # A cancelled one that has not run yet gets no more, and gives back what it has when it
+            # runs.
             if not waiter.future.done():
                 part = min(waiter.needed - waiter.collected, free)
                 self._take(part)

@@ -1,6 +1,4 @@
-"""Many records in one call: where they are plain values, whole stretches of them go into a batch at
-once.
-"""
+"""Puts many records into batches in one call; plain values in whole runs at once."""
 
 from __future__ import annotations
 
@@ -22,16 +20,16 @@ from aioprod.errors import (
 )
 from aioprod.producer.admission import Admission
 from aioprod.producer.deliveries import Deliveries
-from aioprod.producer.intake import RecordIntake, is_of_the_record
+from aioprod.producer.intake import RecordIntake, is_delivery_error
 from aioprod.producer.topic_gate import TopicGate, TopicHold
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_writer import KEYLESS, KEYLESS_OVERHEAD
 from aioprod.types import ProducerRecord, TopicPartition
 
-# So many records are one call as to the order of calls; an endless iterator is not read further
+# So many records count as one call in the order of calls. An endless iterator is read this far
 # ahead.
 _CHUNK = 4096
-_OF_THE_PRODUCER = (
+_ENDS_SEND_MANY = (
     AbortableTransactionError,
     AuthenticationError,
     FatalProducerError,
@@ -41,7 +39,7 @@ _OF_THE_PRODUCER = (
 
 
 class BulkIntake:
-    """Takes records by the thousand.
+    """Takes the records of ``send_many``.
 
     Args:
         intake: takes each record that is not a plain value.
@@ -85,10 +83,9 @@ class BulkIntake:
                 async with self._gate.hold(topic, deadline, transaction) as hold:
                     await self._take_chunk(hold, chunk, deliveries)
             except KafkaError as error:
-                if not is_of_the_record(error) and not isinstance(error, BufferExhaustedError):
+                if not is_delivery_error(error) and not isinstance(error, BufferExhaustedError):
                     raise
-                # No topic or no memory: each of the records that are left would wait as long for
-                # it, in vain.
+                # No topic or no memory: each of the remaining records would wait as long, in vain.
                 hopeless = error
                 self._refuse(topic, chunk[len(deliveries) - begun :], error, deliveries)
         return deliveries
@@ -118,8 +115,8 @@ class BulkIntake:
         while at < len(values):
             upto = self._append(hold, values, ends, at, deliveries)
             if upto == at:
-                # No batch, or a full one: this way opens the next, waits for memory, and lets
-                # others have their turn.
+                # No batch, or a full one: take_one opens the next, waits for memory, and lets other
+                # tasks run.
                 await self.take_one(values[at], hold, deliveries)
                 upto += 1
             at = upto
@@ -127,9 +124,7 @@ class BulkIntake:
     def _append(
         self, hold: TopicHold, values: list[bytes], ends: list[int], at: int, deliveries: Deliveries
     ) -> int:
-        """Put as many values, from ``at`` on, into the open batch as fit; returns which one is
-        next.
-        """
+        """Put as many values as fit, from ``at`` on, into the open batch; return the next index."""
         known = hold.topic
         batch = known.queues[known.sticky.current].open if known is not None else None
         if (
@@ -158,11 +153,10 @@ class BulkIntake:
         return upto
 
     async def take_one(self, given: Any, hold: TopicHold, deliveries: Deliveries) -> None:
-        """Take a record, or a value, as one of many: what is wrong with it is the error of its
-        delivery.
+        """Take a record, or a value, as one of many: its own errors are those of its delivery.
 
         Raises:
-            BufferExhaustedError: no memory; the record's own delivery is there.
+            BufferExhaustedError: if there is no memory; the record's delivery is added.
             ProducerClosedError, TransactionStateError, AbortableTransactionError,
             FatalProducerError, AuthenticationError.
         """
@@ -170,16 +164,16 @@ class BulkIntake:
         nowhere = TopicPartition(str(hold.name), -1)
         if record.topic != hold.name:
             astray = SerializationError(
-                f"a record for topic {record.topic!r} among those for {hold.name!r}"
+                f"send_many({hold.name!r}, ...): a record has topic {record.topic!r}"
             )
             deliveries.add_stretch(self._intake.refuse_all([record], nowhere, astray), 0, 1)
             return
         try:
             deliveries.add(await self._intake.take(record, hold))
-        except _OF_THE_PRODUCER:
+        except _ENDS_SEND_MANY:
             raise
         except Exception as error:
-            # In a transaction it counts as lost: what can't be stored whole must not be committed.
+            # A transaction with a lost record must not be committed.
             own = (
                 error
                 if isinstance(error, KafkaError)

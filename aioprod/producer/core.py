@@ -1,5 +1,5 @@
-"""The parts of a producer, put together, and its life: start, close, and the end of one that was
-forgotten.
+"""The collaborators of a producer, and its life: start, close, and the end of a producer that was
+dropped without close.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Clock = Callable[[], float]
 
 
 class ProducerCore(ClientLifecycle):
-    """What tasks and callbacks refer to. None of it refers to the :class:`aioprod.Producer`: that
-    is how one that is dropped is noticed.
+    """Everything behind a :class:`aioprod.Producer`. Nothing here refers to the Producer, so that
+    it is garbage-collected, and noticed, when the application drops it.
 
     Args:
         config: the producer's settings.
@@ -50,8 +50,7 @@ class ProducerCore(ClientLifecycle):
     Attributes:
         runtime: the connections, metadata and state of the producer.
         fast_topics: topics whose records may take the fast path of ``send``.
-        is_plain: whether a record of bytes needs no other code: no serializer, partitioner or
-            interceptor is there.
+        is_plain: whether no serializer, partitioner or interceptor has to see a record of bytes.
     """
 
     _observed = False
@@ -133,14 +132,15 @@ class ProducerCore(ClientLifecycle):
         self.sender.start()
 
     async def finish(self, deadline: float) -> None:
-        """Deliver what was sent, and abort an open transaction."""
+        """Deliver what was sent; abort a transaction that the application has not ended."""
         if asyncio.get_running_loop().time() >= deadline:
             return
         try:
             await self.transactions.settle()
         except KafkaError as error:
             log.warning(
-                "transactional_id=%r is left to the coordinator to abort: %s",
+                "transactional_id=%r: closing without ending the transaction; the coordinator "
+                "aborts it after transaction_timeout_ms: %s",
                 self.config.transactional_id,
                 error,
             )
@@ -148,7 +148,7 @@ class ProducerCore(ClientLifecycle):
             await self.accumulator.flush()
 
     def stop(self, error: KafkaError) -> None:
-        """Fail all records that are not delivered, and send nothing more."""
+        """Stop sending; fail every batch without an outcome with ``error``."""
         if self.runtime.loop_binding.loop_closed:
             self.accumulator.fail_pending(error)
             return
@@ -172,9 +172,7 @@ class ProducerCore(ClientLifecycle):
     def loss(self) -> str:
         """Return what is lost if the producer is dropped now, for the warning."""
         undelivered = self.transactions.lost + self.accumulator.undelivered
-        lost = (
-            [f"{undelivered} records that it has accepted are not delivered"] if undelivered else []
-        )
+        lost = [f"{undelivered} accepted records are not delivered"] if undelivered else []
         if self.transactions.holds_up_readers:
             limit = f"transaction_timeout_ms={self.config.transaction_timeout_ms}"
             lost.append(

@@ -11,15 +11,17 @@ from typing import overload
 from aioprod.errors import KafkaError
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.delivery import Delivery, delivery_of
+from aioprod.public_module import set_module
 from aioprod.types import RecordMetadata
 
 
+@set_module("aioprod.producer")
 class Deliveries(Sequence[Delivery]):
     """The deliveries of many records, in the records' order: a sequence that makes each
-    :class:`Delivery` when it is looked at.
+    :class:`Delivery` when it is accessed.
 
-    Await it for the places of all records, or :meth:`wait` for their outcome alone, which costs
-    nothing per record. Cancelling whoever waits cancels no record.
+    Await it for the metadata of all records. :meth:`wait` waits for the outcomes only, which costs
+    nothing for each record. Cancelling a task that waits does not cancel the records.
     """
 
     __slots__ = ("_count", "_numbers", "_positions", "_starts", "_stretches")
@@ -33,6 +35,13 @@ class Deliveries(Sequence[Delivery]):
         # follow the records' order.
         self._numbers: array[int] | None = None
         self._positions: array[int] | None = None
+
+    def __repr__(self) -> str:
+        pending = failed = 0
+        for batch, _, count in self._parts():
+            pending += count * (batch.state is BatchState.PENDING)
+            failed += count * (batch.error is not None)
+        return f"<Deliveries of {self._count} records, {pending} pending, {failed} failed>"
 
     def add_stretch(
         self, batch: ProducerBatch, first: int, count: int, numbers: array[int] | None = None
@@ -67,7 +76,7 @@ class Deliveries(Sequence[Delivery]):
 
     def add(self, delivery: Delivery) -> None:
         """Add the next record."""
-        self.add_stretch(delivery.batch, delivery.index, 1)
+        self.add_stretch(*delivery.position, 1)
 
     def __len__(self) -> int:
         return self._count

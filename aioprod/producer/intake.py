@@ -1,12 +1,12 @@
-"""A record's way from the caller to the accumulator: intercept, serialize, find topic and
-partition, check sizes, append.
+"""Takes a record from the caller to its batch: interceptors, serializers, topic and partition, size
+checks, append.
 
-Errors of the record or of Kafka's API become a failed delivery; what makes sending as such
-impossible is raised.
+Errors of the record or of Kafka's API become a failed delivery; errors that prevent sending at all
+are raised.
 
-Calls keep their order. One that has to wait for its topic is put into its place, or into the line
-of its partition, by whatever ends the wait, before any other code runs: a refresh of metadata, or
-the call that held the topic.
+Calls keep their order. A call that waits for its topic gets its place, or a place in the line of
+its partition, from what ends the wait, before other code runs: a metadata refresh, or the call that
+held the topic.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from aioprod.errors import (
     RecordTooLargeError,
     SerializationError,
 )
+from aioprod.headers import check_headers
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ProducerMetrics
 from aioprod.producer.admission import Admission
@@ -39,19 +40,19 @@ from aioprod.producer.topic_gate import TopicGate, TopicHold, checked_topic
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.serialization import check_headers, serialize
+from aioprod.serialization import serialize
 from aioprod.types import ProducerRecord, TopicPartition
 
 _UNKNOWN_PARTITION = -1
 
-_OF_THE_RECORD = (
+_DELIVERY_ERRORS = (
     RecordTooLargeError,
     InvalidTopicError,
     InvalidPartitionError,
     MetadataTimeoutError,
     BrokerError,
 )
-_OF_THE_PRODUCER = (FatalProducerError, AbortableTransactionError)
+_RAISED_ERRORS = (FatalProducerError, AbortableTransactionError)
 
 
 class RecordIntake:
@@ -92,7 +93,7 @@ class RecordIntake:
         """Take a record as ``Producer.send`` does; see there.
 
         Args:
-            hold: the caller holds the record's topic.
+            hold: the hold of a caller that holds the record's topic.
         """
         record = self._interceptors.on_send(record) if self._interceptors else record
         transaction = self._transactions.status.number if hold is None else hold.transaction
@@ -108,7 +109,7 @@ class RecordIntake:
             batch, index = pending.place or await self._place(pending, hold)
         except Exception as error:
             self._interceptors.on_send_error(record, _place(record, pending), error)
-            if is_of_the_record(error):
+            if is_delivery_error(error):
                 return delivery_of(self.refused(_stand_in(record), error), 0)
             raise
         except asyncio.CancelledError:
@@ -120,8 +121,8 @@ class RecordIntake:
         return delivery_of(batch, index)
 
     def refused(self, tp: TopicPartition, error: KafkaError, count: int = 1) -> ProducerBatch:
-        """What stands for the batch of ``count`` records that are not taken; where nobody looks at
-        it, the log says so.
+        """Return a failed batch for ``count`` records that are refused. If no caller sees the
+        failure, it is logged.
         """
         self._metrics.batch_failed(tp.topic, count, asyncio.get_running_loop().time())
         self._transactions.record_refused(tp, error)
@@ -130,9 +131,7 @@ class RecordIntake:
     def refuse_all(
         self, records: list[ProducerRecord], tp: TopicPartition, error: KafkaError
     ) -> ProducerBatch:
-        """What stands for the batch of records that could not be taken, none of which was looked
-        at.
-        """
+        """Return a failed batch for records that are refused without a check."""
         for record in records if self._interceptors else ():
             self._interceptors.on_send_error(record, _place(record, None), error)
         return self.refused(tp, error, len(records))
@@ -151,8 +150,8 @@ class RecordIntake:
         return PendingRecord(record, timestamp, key, value, headers, bound, deadline, transaction)
 
     async def _place(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
-        """Wait until the record has its place: for its topic, unless it has entered a partition,
-        and in the partition's line.
+        """Wait until the record is in a batch: for its topic, unless its partition is chosen, and
+        in the partition's line.
         """
         try:
             if pending.queue is None:
@@ -164,10 +163,10 @@ class RecordIntake:
     async def place_encoded(
         self, queue: PartitionQueue, writer: RecordBatchWriter, transaction: int | None
     ) -> ProducerBatch:
-        """Queue finished records in a batch of their own, behind all that the partition has.
+        """Queue encoded records as a batch behind all others of the partition.
 
         Raises:
-            RecordTooLargeError, BufferExhaustedError, ProducerClosedError: nothing was taken.
+            RecordTooLargeError, BufferExhaustedError, ProducerClosedError: if it is not queued.
         """
         pending = PendingBatch(writer, self.deadline(), transaction)
         try:
@@ -178,11 +177,11 @@ class RecordIntake:
         return batch
 
     def deadline(self) -> float:
-        """Loop time until which a call that begins now may wait."""
+        """Return the loop time until which a call that begins now may wait."""
         return asyncio.get_running_loop().time() + self._block_s
 
     def check_size(self, bound: int) -> None:
-        """Refuse a record whose batch would have ``bound`` bytes, where that is too much."""
+        """Check that a record whose batch has up to ``bound`` bytes is not too large."""
         config = self._config
         if bound > config.max_request_size or bound > config.buffer_memory:
             name, limit = min(
@@ -208,11 +207,9 @@ class RecordIntake:
         return timestamp_ms
 
 
-def is_of_the_record(error: Exception) -> TypeGuard[KafkaError]:
-    """Whether an error comes back in the delivery; all others, and those of the producer, are
-    raised.
-    """
-    return isinstance(error, _OF_THE_RECORD) and not isinstance(error, _OF_THE_PRODUCER)
+def is_delivery_error(error: Exception) -> TypeGuard[KafkaError]:
+    """Return whether an error belongs into the delivery; others are raised."""
+    return isinstance(error, _DELIVERY_ERRORS) and not isinstance(error, _RAISED_ERRORS)
 
 
 def _check_partition_argument(record: ProducerRecord) -> None:
@@ -230,7 +227,7 @@ def _check_partition_argument(record: ProducerRecord) -> None:
 
 
 def _place(record: ProducerRecord, pending: PendingRecord | None) -> TopicPartition | None:
-    """The partition that a record was to go to, if that is known."""
+    """Return the partition of a record that was refused, if it is known."""
     if pending is not None and pending.queue is not None:
         return pending.queue.tp
     partition = record.partition
@@ -242,7 +239,7 @@ def _place(record: ProducerRecord, pending: PendingRecord | None) -> TopicPartit
 
 
 def _stand_in(record: ProducerRecord) -> TopicPartition:
-    """The partition in the metadata of a record that was refused."""
+    """Return the partition for the metadata of a record that was refused."""
     partition = record.partition
     return TopicPartition(
         str(record.topic),

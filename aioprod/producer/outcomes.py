@@ -1,4 +1,4 @@
-"""What a broker's answer means for a batch. Pure functions."""
+"""What a broker's error code means for a batch. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ class Outcome(Enum):
     SUCCESS = "success"
     RETRY = "retry"
     REWRITE = "rewrite"
-    """It was not stored and its sequence is of no use: send it again under a new epoch."""
+    """It is not stored and its sequence number is lost: send it again under a new epoch."""
+    EPOCH_LOST = "epoch lost"
+    """The same in a transaction, which fails: only the coordinator gives out epochs."""
     SPLIT = "split"
-    """It is too large: send its records again in smaller batches."""
+    """It is too large: send its records in smaller batches."""
     FAIL = "fail"
     FATAL = "fatal"
-    """No batch of this producer will be taken any more."""
+    """The broker accepts no more batches of this producer."""
 
 
 _BROKER_LOST_OUR_STATE = frozenset(
@@ -39,7 +41,7 @@ _FATAL = frozenset(
 )
 
 
-def judge(
+def outcome_of(
     code: ErrorCode,
     *,
     idempotent: bool,
@@ -47,28 +49,29 @@ def judge(
     may_split: bool,
     transactional: bool,
 ) -> Outcome:
-    """The outcome of one attempt.
+    """Return what to do with a batch after an attempt.
 
     Args:
         code: the partition's error code in the reply.
-        idempotent: whether the batch has a sequence.
-        first_unresolved: whether no earlier batch of the partition is without an outcome.
+        idempotent: whether the batch has a sequence number.
+        first_unresolved: whether all earlier batches of the partition have their outcome.
         may_split: whether the batch has several records.
         transactional: whether the producer has a transactional id.
     """
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-        # A duplicate: an earlier attempt was stored, its answer was lost.
+        # A duplicate: an earlier attempt is stored, and its answer was lost.
         return Outcome.SUCCESS
     if code in _TOO_LARGE:
         return Outcome.SPLIT if may_split else Outcome.FAIL
     if transactional and code == ErrorCode.INVALID_PRODUCER_EPOCH:
-        # Perhaps only the transaction has timed out: ending it will tell whether the producer is
-        # fenced (KIP-588).
+        # Perhaps only the transaction has timed out. Ending it tells whether the producer is fenced
+        # (KIP-588).
         return Outcome.FAIL
     if idempotent and code in _FATAL:
         return Outcome.FATAL
     if idempotent and code in _BROKER_LOST_OUR_STATE:
-        # Behind an earlier batch that failed this is only natural: it goes again once that one is
-        # settled.
-        return Outcome.REWRITE if first_unresolved else Outcome.RETRY
+        # Behind an earlier batch that failed this is expected: retry when that one is settled.
+        if not first_unresolved:
+            return Outcome.RETRY
+        return Outcome.EPOCH_LOST if transactional else Outcome.REWRITE
     return Outcome.RETRY if code.retriable else Outcome.FAIL

@@ -8,6 +8,7 @@ from typing import Final, Protocol, Self, cast
 
 from murmurhash2 import murmurhash2
 
+from aioprod.public_module import set_module
 from aioprod.types import ProducerRecord
 
 # The seed of Kafka's own murmur2: another one would send keys elsewhere than Java does.
@@ -43,6 +44,7 @@ def partition_for_key(key: bytes, partitions: int) -> int:
     return key_hashes[key] % partitions
 
 
+@set_module("aioprod.producer")
 class Partitions(int):
     """How many partitions a topic has; a number that also knows the cluster's state and the record.
 
@@ -77,6 +79,7 @@ class Partitions(int):
         return int(self)
 
 
+@set_module("aioprod.producer")
 class Partitioner(Protocol):
     """A custom choice of partitions (``partitioner.class``): ``partition`` is all it needs.
 
@@ -111,6 +114,7 @@ def new_batch_hook(partitioner: Partitioner) -> Callable[[str, int], None] | Non
     return cast("Callable[[str, int], None] | None", getattr(partitioner, "on_new_batch", None))
 
 
+@set_module("aioprod.producer")
 class RoundRobinPartitioner(Partitioner):
     """Each record of a topic goes to the next of its available partitions, whatever its key (Java's
     RoundRobinPartitioner).

@@ -12,9 +12,8 @@ class PendingCall:
 
     Attributes:
         deadline: loop time at which ``max.block.ms`` is over.
-        transaction: number of the transaction in which it began; its records belong to no other
-            one.
-        error: why it gets no place, if another task found that out.
+        transaction: number of the transaction in which it began, to which its records belong.
+        error: why it fails, if another task found that out.
     """
 
     __slots__ = ("_future", "deadline", "error", "transaction")
@@ -27,19 +26,19 @@ class PendingCall:
 
     @property
     def is_admitted(self) -> bool:
-        """Whether it need not wait for its topic any more."""
+        """Whether it no longer waits for its topic."""
         return False
 
     async def wait(self) -> None:
         """Sleep until another task calls :meth:`wake`, or until the deadline.
 
         Raises:
-            TimeoutError: the deadline has passed and no task has moved the call forward.
+            TimeoutError: if the deadline has passed, and no task has moved the call forward.
         """
         loop = asyncio.get_running_loop()
         future = self._future = loop.create_future()
-        # A timer of its own instead of asyncio.timeout: a third of the cost, and a place that is
-        # given in the turn in which the timer fires is not lost.
+        # A timer instead of asyncio.timeout costs a third, and loses no place that is given in the
+        # turn in which the timer fires.
         timer = loop.call_at(self.deadline, self._time_out, future)
         try:
             await future
@@ -48,7 +47,7 @@ class PendingCall:
             self._future = None
 
     def wake(self) -> None:
-        """Let the call look at its state; does nothing if it does not wait."""
+        """Let the call look at its state; do nothing if it does not wait."""
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 

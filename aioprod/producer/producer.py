@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from aioprod.arguments import check_limit_ms, check_sources
 from aioprod.cluster.client_ids import next_client_number
 from aioprod.config.checks import check_names
-from aioprod.config.producer import ProducerConfig, ProducerSettings, producer_arguments
+from aioprod.config.keywords import ProducerSettings
+from aioprod.config.producer import ProducerConfig, producer_arguments
 from aioprod.config.redaction import hide_arguments
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
@@ -28,6 +29,7 @@ from aioprod.protocol.record_writer import (
     RECORD_OVERHEAD,
     WITH_HEADERS,
 )
+from aioprod.public_module import set_module
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
 from aioprod.user_code import call
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 
+@set_module("aioprod.producer")
 class Producer(TransactionInterface):
     """Sends records to Kafka from asyncio code.
 
@@ -82,7 +85,7 @@ class Producer(TransactionInterface):
         self._metadata = core.metadata
         self._accumulator = core.accumulator
         self._transactions = core.transactions
-        self._transaction_status = core.transactions.status
+        self._status = core.transactions.status
         self._sender = core.sender
         self._intake = core.intake
         self._bulk = core.bulk
@@ -179,70 +182,43 @@ class Producer(TransactionInterface):
         headers: Headers = (),
         partition_key: bytes | None = None,
     ) -> Delivery:
-        """Take a record; waits at most ``max_block_ms``, for metadata and memory, not for the
-        broker.
-
-        Records of a partition are stored in the order of the calls, whichever tasks make them and
-        whatever each waits for. A call that is cancelled has not taken its record, unless the
-        record got its place in that same moment.
+        """Put a record into a batch; wait up to ``max_block_ms`` for metadata and memory.
 
         Args:
-            topic: where to; a broker that allows it creates an unknown one.
-            value, key: bytes, or what the serializers take; None is a null.
-            partition: send there, whatever the key.
-            timestamp_ms: milliseconds since 1970; now by default.
+            value, key: bytes, or what the serializers accept; None is a null.
+            partition, partition_key: choose the partition in place of the key.
+            timestamp_ms: since 1970; now by default.
             headers: ``(name, bytes or None)`` pairs; order and duplicates are kept.
-            partition_key: chooses the partition as a key would, and is not stored.
 
         Returns:
-            A :class:`Delivery`: await it for the record's place. What is wrong with this record or
-            its topic is its error: RecordTooLargeError, InvalidTopicError, InvalidPartitionError,
-            MetadataTimeoutError (``max_block_ms`` is over), or a BrokerError such as
-            TOPIC_AUTHORIZATION_FAILED; later DeliveryTimeoutError or what the broker says.
+            A :class:`Delivery`: await it for the record's metadata, or the record's own error.
 
         Raises:
-            SerializationError: key, value, headers or timestamp can't be turned into bytes.
-                BufferExhaustedError: no memory within ``max_block_ms``.
-            ProducerClosedError: the producer is closed or not started. WrongEventLoopError: it was
-                started elsewhere.
-            TransactionStateError: no transaction is open, or the one in which the call was made has
-                ended.
-            AbortableTransactionError, FatalProducerError: the transaction, or the producer, can't
-            go on.
+            KafkaError: if the record is not accepted; docs/producer.md lists the errors.
         """
-        # The fast path: everything is known, the record fits into the open batch. It never
-        # suspends, and calls little: calls cost half its time.
-        if (
-            type(value) is bytes
-            and partition is None
-            and timestamp_ms is None
-            and partition_key is None
-        ):
+        # The fast path makes few calls: they take half of its time.
+        if type(value) is bytes and partition is None and timestamp_ms is None:
             try:
                 known = self._fast_topics[topic]
-                if key is None:
+                if key is None and partition_key is None:
                     batch = known.queues[known.sticky.current].open
                     kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
-                elif type(key) is bytes:
+                elif type(key) is bytes and partition_key is None:
                     batch = known.queues[key_hashes[key] % known.count].open
                     kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
                 else:
-                    batch, kind, size = None, KEYLESS, 0
+                    raise TypeError
                 if headers:
                     block = encode_headers(headers)
                     kind, size = kind | WITH_HEADERS, size + len(block)
             except (KeyError, TypeError, ValueError):
-                batch = None  # an unknown topic, or something wrong, which the other way is to name
+                batch = None  # the slow path raises what is wrong
             if batch is not None:
                 writer = batch.writer
                 size += writer.size
-                if (
-                    size <= batch.open_until
-                    and writer.kind == kind
-                    and self._transaction_status.may_append
-                ):
+                if size <= batch.open_until and writer.kind == kind and self._status.may_append:
                     if (now := self._clock()) >= writer.until_s:
-                        self._loop_binding.check()  # here, once per millisecond, it costs nothing
+                        self._loop_binding.check()  # costs nothing here, once a millisecond
                         writer.at(now)
                     if key is not None:
                         writer.keys.append(key)
@@ -251,13 +227,12 @@ class Producer(TransactionInterface):
                     writer.values.append(value)
                     writer.size = size
                     delivery = Delivery()
-                    delivery.batch = batch
-                    delivery.index = index = writer.count
+                    delivery._batch = batch
+                    delivery._index = index = writer.count
                     writer.count = index + 1
                     return delivery
-        return await self._intake.take(
-            ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
-        )
+        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
+        return await self._intake.take(record)
 
     async def send_and_wait(
         self,

@@ -1,6 +1,4 @@
-"""Where an idempotent producer without transactions gets its producer id from: any broker
-(KIP-98).
-"""
+"""Gets the producer id of an idempotent producer without transactions, from any broker (KIP-98)."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from aioprod.errors import (
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
-from aioprod.producer.batch import Identity
+from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.sequences import ProducerState
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -25,7 +23,7 @@ _CLOSE_TIMEOUT_S = 1.0
 
 
 class ProducerIdRequest:
-    """Asks until a broker grants an id, or refuses for good.
+    """Asks for a producer id until a broker grants one or refuses for good.
 
     Args:
         producer: gets the id.
@@ -92,14 +90,14 @@ class ProducerIdRequest:
         reply = await self._brokers.ask_any(_ask_for_id)
         code = ErrorCode.of(reply.error_code)
         if code == ErrorCode.NONE:
-            self._producer.adopt(Identity((reply.producer_id, reply.producer_epoch)))
+            self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
         elif code.retriable:
             raise BrokerError(code, "InitProducerId")
         else:
             raise FatalProducerError(
                 code,
-                "no producer id was granted; set enable_idempotence=False or ask for the right "
-                "to it",
+                "no producer id was granted; grant IDEMPOTENT_WRITE on the cluster to the "
+                "client's principal, or set enable_idempotence=False",
             )
 
     def _note(self, error: KafkaError, failures: int) -> None:

@@ -1,4 +1,4 @@
-"""Tells metrics, observers, interceptors and the log how batches end."""
+"""Reports batches and connections to metrics, observers, interceptors and the log."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from aioprod.errors import KafkaError
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import BatchDone, Observers, ProducerMetrics
-from aioprod.producer.batch import BatchState, ProducerBatch
+from aioprod.producer.batch import BatchState, ProducerBatch, place_of
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
-# As many topics are remembered as failing; those past it are logged each time.
+# So many failing topics are remembered; each failure of others is logged.
 _MAX_FAILING_TOPICS = 10_000
 
 
@@ -35,9 +35,7 @@ class BatchReporter:
         self._unseen: set[str] = set()
 
     def ended(self, batch: ProducerBatch) -> None:
-        """Report a batch that was acknowledged or given up; one that was split goes on in its
-        parts.
-        """
+        """Report a batch that was acknowledged or has failed; a split one is reported by parts."""
         if batch.state is BatchState.SPLIT:
             return
         now = batch.loop.time()
@@ -59,9 +57,7 @@ class BatchReporter:
                     self._interceptors.on_delivery(batch.records[index], metadata, batch.error)
 
     def dropped(self, batch: ProducerBatch) -> None:
-        """Log a failure that nobody looked at: once per topic, until its records are stored
-        again.
-        """
+        """Log a failure that no caller has seen: once for each topic, until it recovers."""
         topic = batch.tp.topic
         if topic not in self._unseen:
             if len(self._unseen) < _MAX_FAILING_TOPICS:
@@ -77,7 +73,7 @@ class BatchReporter:
         failing = self._failing.get(topic)
         if failing is None:
             log.warning(
-                "records for topic %r are given up (said once until they are stored again): %s",
+                "delivery to topic %r failed (logged once until it recovers): %s",
                 topic,
                 batch.error,
             )
@@ -94,7 +90,7 @@ class BatchReporter:
         if not failing:
             del self._failing[tp.topic]
             self._unseen.discard(tp.topic)
-            log.info("records for topic %r are stored again", tp.topic)
+            log.info("delivery to topic %r has recovered", tp.topic)
 
 
 class ConnectionReporter:
@@ -118,11 +114,6 @@ class ConnectionReporter:
         else:
             self._metrics.connection_closed(self._now())
         self._observers.on_connection(node_id, address, opened, error)
-
-
-def place_of(tp: TopicPartition) -> str:
-    """A partition for people, or a topic where no partition was chosen."""
-    return f"{tp.topic}-{tp.partition}" if tp.partition >= 0 else f"topic {tp.topic!r}"
 
 
 def _summary(batch: ProducerBatch, now: float) -> BatchDone:

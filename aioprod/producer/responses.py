@@ -1,5 +1,5 @@
-"""What the end of an attempt means for its batches: done, again, split, given up. Acts on
-accumulator and sequences; does no I/O.
+"""Ends attempts to send batches: the batch is done, retried, split or failed. Changes the
+accumulator and the sequence numbers; does no I/O.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from aioprod.errors import (
 from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.producer.accumulator import RecordAccumulator
-from aioprod.producer.batch import BatchState, ProducerBatch
-from aioprod.producer.outcomes import Outcome, judge
+from aioprod.producer.batch import BatchState, ProducerBatch, place_of
+from aioprod.producer.outcomes import Outcome, outcome_of
+from aioprod.producer.sequences import PartitionSequence
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.messages.produce import PartitionProduceResponse
 
@@ -32,7 +33,7 @@ _RECORD_ERRORS_SHOWN = 3
 
 
 class ProduceResponseHandler:
-    """Ends attempts, and batches."""
+    """Ends attempts to send batches, and batches."""
 
     def __init__(
         self,
@@ -65,12 +66,14 @@ class ProduceResponseHandler:
         *,
         new_leader: bool = False,
     ) -> None:
-        """The request broke, with ``error``: nobody knows whether the batch is stored.
-        ``new_leader``: another node leads the partition by now.
+        """Handle a batch whose request failed with ``error``: whether it is stored is unknown.
+
+        Args:
+            new_leader: another node leads the partition now.
         """
         self._last_error = error
-        if self._landed(batch):
-            _doubt(batch, now)
+        if self._attempt_ended(batch):
+            _mark_unanswered(batch, now)
             self._retry(batch, now, at_once=new_leader)
 
     def answered(
@@ -81,17 +84,19 @@ class ProduceResponseHandler:
         *,
         new_leader: bool,
     ) -> None:
-        """The broker has spoken. ``new_leader``: it, or another, has told meanwhile who leads the
-        partition now (KIP-951).
+        """Handle a batch for which the broker has replied.
+
+        Args:
+            new_leader: another node leads the partition now (KIP-951).
         """
-        if not self._landed(batch):
+        if not self._attempt_ended(batch):
             return
         if not answer.error_code:
             self.succeed(batch, answer.base_offset, answer.log_append_time_ms)
             return
         code = ErrorCode.of(answer.error_code)
         sequence = self._accumulator.incomplete[batch].sequence
-        outcome = judge(
+        outcome = outcome_of(
             code,
             idempotent=batch.identity is not None,
             first_unresolved=sequence.is_first_unresolved(batch),
@@ -99,7 +104,7 @@ class ProduceResponseHandler:
             transactional=self._transactions.transactional,
         )
         if outcome is Outcome.SUCCESS:
-            # Stored before, by an attempt whose answer was lost: nobody knows where.
+            # An earlier attempt, whose answer was lost, has stored it at an unknown offset.
             self.succeed(batch, -1, answer.log_append_time_ms)
             return
         if outcome is Outcome.SPLIT:
@@ -109,47 +114,51 @@ class ProduceResponseHandler:
         self._last_error = error
         if code.refresh_metadata and not new_leader:
             self._metadata.request_update()
-        if outcome is Outcome.REWRITE and batch.may_be_stored:
-            outcome = Outcome.RETRY if self._may_come_late(batch, code, now) else Outcome.FAIL
-        if outcome is Outcome.FAIL or (outcome is Outcome.REWRITE and batch.in_doubt):
+        if (
+            outcome is Outcome.REWRITE
+            and batch.may_be_stored
+            and self._may_come_late(batch, code, now)
+        ):
+            outcome = Outcome.RETRY
+        if outcome in (Outcome.REWRITE, Outcome.EPOCH_LOST):
+            if batch.may_be_stored or batch.in_doubt:
+                outcome = Outcome.FAIL
+            else:
+                self._lose_sequence(batch, sequence)
+        if outcome in (Outcome.FAIL, Outcome.EPOCH_LOST):
             self.fail(batch, error)
-            return
-        if outcome is Outcome.FATAL:
+        elif outcome is Outcome.FATAL:
             self._transactions.batch_failed(batch, error)
             self._transactions.fail(error)
-            return
-        if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-            _doubt(batch, now)
-        if outcome is Outcome.REWRITE:
-            if not sequence.refusal_noted:
-                sequence.refusal_noted = True
-                log.info(
-                    "%s-%d refused sequence %d: going on with a new producer epoch",
-                    *batch.tp,
-                    batch.base_sequence,
-                )
-            sequence.rewrite(batch)
-            if self._transactions.transactional:
-                # Only the coordinator gives out epochs: the transaction can't be saved.
-                self.fail(batch, error)
-                return
-        self._retry(batch, now, at_once=new_leader)
+        else:
+            if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+                _mark_unanswered(batch, now)
+            self._retry(batch, now, at_once=new_leader)
+
+    def _lose_sequence(self, batch: ProducerBatch, sequence: PartitionSequence) -> None:
+        if not sequence.refusal_noted:
+            sequence.refusal_noted = True
+            log.info(
+                "%s-%d refused sequence number %d; continuing with a new producer epoch",
+                *batch.tp,
+                batch.base_sequence,
+            )
+        sequence.rewrite(batch)
 
     def _may_come_late(self, batch: ProducerBatch, code: ErrorCode, now: float) -> bool:
-        """Whether a batch of unknown fate, refused for its sequence, is to be asked about again.
+        """Return whether to retry a batch unchanged that may be stored and was refused for its
+        sequence number.
 
-        Refused because earlier ones are missing, it is still taken from a late copy of its
-        unanswered attempt once late copies of those have come. Under other numbers it would be
-        stored twice then. For a request's time the same question is put again; after that it has
-        failed.
+        It was refused because earlier batches are missing. Late copies of those may still arrive,
+        and after them a late copy of this one, which the broker then stores. With other sequence
+        numbers it would be stored twice. So it is retried unchanged until ``request_timeout_ms``
+        is over; then it fails.
         """
         asked_long = now - batch.unanswered_at >= self._config.request_timeout_ms / 1000
-        return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (
-            asked_long or batch.in_doubt or self._transactions.transactional
-        )
+        return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (asked_long or batch.in_doubt)
 
-    def _landed(self, batch: ProducerBatch) -> bool:
-        """Note the end of an attempt; False when the batch has ended meanwhile."""
+    def _attempt_ended(self, batch: ProducerBatch) -> bool:
+        """Note the end of an attempt; return False if the batch has ended meanwhile."""
         batch.in_flight = False
         if batch.state is not BatchState.PENDING:
             return False
@@ -167,21 +176,21 @@ class ProduceResponseHandler:
                 batch,
                 self._last_error
                 or KafkaError(
-                    f"{batch.tp}: no answer, and retries={self._config.retries} are used up"
+                    f"{place_of(batch.tp)}: no reply after retries={self._config.retries} retries"
                 ),
             )
             return
         self._metrics.batch_retried(batch.tp.topic, batch.count, now)
-        # Behind an earlier one that must go again first, the pause is that one's.
+        # If an earlier batch has to be retried first, its backoff counts.
         self._accumulator.put_back(
             batch, 0.0 if at_once else now + self._backoff.seconds(batch.attempts)
         )
 
     def _must_be_settled(self, batch: ProducerBatch) -> bool:
-        """Whether an abort has to wait for the broker's word on the batch.
+        """Return whether an abort has to wait until it is known whether the batch is stored.
 
-        A late copy of a request that broke might arrive behind the abort's marker, and be taken for
-        the next transaction's. Under protocol v2 its epoch gives it away.
+        A late copy of a failed request might arrive after the abort's marker, and become part of
+        the next transaction. In protocol v2 the broker refuses it for its epoch.
         """
         broken = self._accumulator.incomplete[batch].sequence.broken
         return batch.may_be_stored and not broken and not self._transactions.produce_adds_partitions
@@ -192,8 +201,9 @@ class ProduceResponseHandler:
             topic.split_noted = True
             log.warning(
                 (
-                    "topic %r takes no batch of %d bytes: it is sent in parts; raise the topic's "
-                    "max.message.bytes, or lower batch_size=%d (said once)"
+                    "topic %r: the broker refused a batch of %d bytes as too large; sending it in "
+                    "smaller batches. Raise the topic's max.message.bytes, or lower batch_size=%d "
+                    "(logged once)"
                 ),
                 topic.name,
                 len(batch.encoded or b""),
@@ -205,7 +215,7 @@ class ProduceResponseHandler:
     # -- ends of batches ---------------------------------------------------------------------------
 
     def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
-        """The broker has the batch."""
+        """End a batch that is stored."""
         queue = self._accumulator.complete(batch)
         queue.muted = False
         queue.sequence.stored(batch)
@@ -215,20 +225,20 @@ class ProduceResponseHandler:
     def fail(
         self, batch: ProducerBatch, error: KafkaError, state: BatchState = BatchState.FAILED
     ) -> None:
-        """The batch is given up."""
+        """End a batch that is not sent again."""
         queue = self._accumulator.complete(batch)
         queue.muted = False
         self._transactions.batch_failed(batch, error)
         queue.sequence.given_up(batch)
         aborting = self._accumulator.aborting
         if aborting is not None and queue.sequence.broken:
-            # What waits behind the hole could be sent only under another epoch, and the transaction
-            # has none.
+            # Later batches could only be sent under another epoch, which a transaction does not
+            # get.
             self._accumulator.drop_unsent(aborting)
         batch.fail(error, state)
 
     def expire(self, batch: ProducerBatch, now: float, reason: KafkaError | None) -> None:
-        """The batch's time is up."""
+        """End a batch whose ``delivery_timeout_ms`` are over; ``reason`` is why, if known."""
         because = self._last_error or reason
         error = DeliveryTimeoutError(
             f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition} not "
@@ -263,24 +273,22 @@ class ProduceResponseHandler:
         return FatalProducerError(
             code,
             (
-                f"{where}: the broker takes nothing from this producer; get it the right to "
-                "write, then make a new one"
+                f"{where}: the broker accepts nothing more from this producer; grant it WRITE on "
+                "the topic and its transactional id, then create a new producer"
             ),
         )
 
 
-def _doubt(batch: ProducerBatch, now: float) -> None:
+def _mark_unanswered(batch: ProducerBatch, now: float) -> None:
     batch.may_be_stored = True
     batch.unanswered_at = now
 
 
 def _reason(answer: PartitionProduceResponse) -> str | None:
-    """What the broker says of the batch, and of records in it that it finds fault with
-    (KIP-467).
-    """
+    """Return the broker's message about the batch and about single records of it (KIP-467)."""
     reasons = [answer.error_message] if answer.error_message else []
     if ErrorCode.of(answer.error_code) != answer.error_code:
-        reasons.append(f"error code {answer.error_code}, which this version does not know")
+        reasons.append(f"error code {answer.error_code}, which this version of aioprod lacks")
     for fault in answer.record_errors[:_RECORD_ERRORS_SHOWN]:
         reasons.append(
             f"record {fault.batch_index}: {fault.batch_index_error_message or 'refused'}"

@@ -1,8 +1,7 @@
-"""The one task that moves batches: ready, connect, drain, one request per node, and what its answer
-means.
+"""The task that sends batches: it finds the nodes that have some, connects, and sends one request
+per node.
 
-All decisions are synchronous functions over (state, now); the task only waits, for work, for an
-answer or for a moment.
+All decisions are synchronous functions over (state, now); the task only waits for work.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _NO_ID = uuid.UUID(int=0)
 _LAST_VERSION_BY_NAME = 12
 _LAST_VERSION_BEFORE_TV2 = 11
 _NOT_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-# Without acknowledgements only the socket says when it is enough.
+# Without acknowledgements, only the socket limits what is sent.
 _MAX_UNSENT_BYTES = 1024 * 1024
 
 
@@ -81,7 +80,7 @@ class Sender:
 
     @property
     def in_flight(self) -> int:
-        """Produce requests that wait for an answer."""
+        """How many produce requests wait for their reply."""
         return sum(map(len, self._in_flight.values()))
 
     # -- the task ----------------------------------------------------------------------------------
@@ -92,7 +91,7 @@ class Sender:
         self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
-        """End the task; what has no outcome keeps none, so abort the accumulator first or after."""
+        """End the task. It completes no batch: abort the accumulator as well."""
         tasks = [task for task in (self._task, self._draining) if task is not None]
         for task in tasks:
             task.remove_done_callback(self._ended)
@@ -102,15 +101,18 @@ class Sender:
         self._wakeup.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        # Cancelled from outside, or a fault of ours: whoever waits must hear of it, and later sends
-        # too.
+        # Cancelled from outside, or a bug: waiting callers and later ones have to get an error.
         reason = (
             "was cancelled from outside" if task.cancelled() else f"failed: {task.exception()!r}"
         )
         if not task.cancelled():
-            log.error("the sender task failed; the producer can't go on", exc_info=task.exception())
+            log.error(
+                "the sender task failed; the producer can't continue", exc_info=task.exception()
+            )
         self._transactions.fail(
-            KafkaError(f"the producer's sender task {reason}; close it and make a new one")
+            KafkaError(
+                f"the producer's sender task {reason}; close the producer and create a new one"
+            )
         )
 
     async def _run(self) -> None:
@@ -120,10 +122,10 @@ class Sender:
             await self._wakeup.wait(self._run_once(loop.time()))
 
     def _run_once(self, now: float) -> float:
-        """Send what can be sent; returns when to look again without being woken."""
+        """Send what can be sent; return the loop time at which to look again."""
         for batch in self._accumulator.expired(now):
             if batch.state is not BatchState.PENDING:
-                # the end of one before it was its end, too: an abort drops what waits behind a hole
+                # It ended with the one before: an abort drops what waits behind a gap.
                 continue
             reason = self._transactions.producer_id_error or self._metadata.last_error
             self._handler.expire(batch, now, reason)
@@ -137,23 +139,22 @@ class Sender:
         return look_again_at
 
     def _serve(self, node_id: int, now: float) -> float:
-        """Send to one node as much as it may have in flight; returns when to look at it again."""
+        """Send to a node what may be in flight there; return when to look at it again."""
         connection = self._brokers.live(node_id)
         if connection is None:
             self._accumulator.note_stalled(node_id, now)
             if not self._brokers.knows(node_id):
-                # the leader has left the cluster, and its heir was not told yet
+                # The leader has left the cluster, and the new one is not known yet.
                 self._metadata.request_update()
                 return NEVER
             self._brokers.start_connecting(node_id)
             if self._config.acks == 0 and self._brokers.last_error(node_id) is not None:
-                # Hanging up is all that a broker can do to say that it does not lead the partition
-                # any more.
+                # With acks=0, a broker that lost the leadership can only close the connection.
                 self._metadata.request_update()
             retry_at = self._brokers.retry_at(node_id)
             if retry_at <= now:
-                return NEVER  # under way: the end of it wakes this task
-            # It can't be reached: somebody else may lead by now.
+                return NEVER  # the end of the attempt wakes this task
+            # It can't be reached: another node may lead by now.
             self._handler.unreachable(self._brokers.last_error(node_id))
             self._metadata.request_update()
             return retry_at
@@ -182,11 +183,10 @@ class Sender:
             self._draining.add_done_callback(lambda _: self._wakeup.wake())
 
     def leaders_changed(self) -> None:
-        """Fresh metadata is taken over: what a silent node has not answered goes to the new leader,
-        where there is one.
+        """Send what a silent node has not acknowledged to the new leader, after fresh metadata.
 
-        A frozen node would otherwise keep it until ``request.timeout.ms``. Nothing is doubled by
-        that: the sequences are the same.
+        A frozen node would otherwise keep it until ``request_timeout_ms``. The sequence numbers
+        stay the same, so no record is stored twice.
         """
         for node_id, requests in self._in_flight.items():
             connection = self._brokers.live(node_id)
@@ -207,7 +207,7 @@ class Sender:
                     f"{moved.topic}-{moved.partition} now"
                 )
                 connection.abort(
-                    BrokerConnectionError(f"{connection.address}: silent, and {leads}")
+                    BrokerConnectionError(f"{connection.address}: no reply, and {leads}")
                 )
         self._wakeup.wake()
 
@@ -276,8 +276,8 @@ class Sender:
         newest = _LAST_VERSION_BY_NAME if _NO_ID in ids.values() else None
         if self._transactions.produce_adds_partitions:
             return newest
-        # With version 12 a broker adds the partition to the transaction itself; whoever does not
-        # rely on that says so (KIP-890).
+        # With version 12 a broker adds the partition to the transaction (KIP-890). Older versions
+        # say that the client has done so.
         return _LAST_VERSION_BEFORE_TV2
 
     def _encode(self, batch: ProducerBatch) -> bytes:
@@ -384,7 +384,9 @@ class Sender:
         for batch in batches:
             answer = answers.get(batch.tp)
             if answer is None:
-                reason = ProtocolError(f"the broker's reply leaves out {batch.tp}")
+                reason = ProtocolError(
+                    f"the broker's reply lacks {batch.tp.topic}-{batch.tp.partition}"
+                )
                 self._handler.unanswered(batch, now, reason)
             else:
                 self._handler.answered(
@@ -400,7 +402,7 @@ class Sender:
     def _take_leaders(
         self, answers: dict[tuple[str, int], PartitionProduceResponse], reply: ProduceResponse
     ) -> None:
-        """Go by the leaders that the broker names in place of itself (KIP-951)."""
+        """Use the leaders that the broker names in its reply (KIP-951)."""
         told = {
             TopicPartition(*tp): (
                 answer.current_leader.leader_id,

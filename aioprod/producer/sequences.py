@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aioprod.producer.batch import Identity, ProducerBatch
+from aioprod.producer.batch import ProducerBatch, ProducerIdAndEpoch
 
 MAX_SEQUENCE = 2**31 - 1
 MAX_EPOCH = 2**15 - 1
@@ -49,12 +49,12 @@ class ProducerState:
     """
 
     def __init__(self, *, transactional: bool = False) -> None:
-        self.identity: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
         self.bumps = 0
         self.epoch_needed = False
         self._transactional = transactional
 
-    def adopt(self, identity: Identity) -> None:
+    def adopt(self, identity: ProducerIdAndEpoch) -> None:
         """Use the id and epoch that a broker gave."""
         self.identity = identity
         self.epoch_needed = False
@@ -71,7 +71,9 @@ class ProducerState:
             return
         if self.identity is not None:
             known, epoch = self.identity.producer_id, self.identity.epoch
-            self.identity = Identity((known, epoch + 1)) if epoch < MAX_EPOCH - 1 else None
+            self.identity = (
+                ProducerIdAndEpoch((known, epoch + 1)) if epoch < MAX_EPOCH - 1 else None
+            )
 
 
 class PartitionSequence:
@@ -89,7 +91,7 @@ class PartitionSequence:
 
     def __init__(self, producer: ProducerState) -> None:
         self._producer = producer
-        self.identity: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
         self.unresolved: list[ProducerBatch] = []
         # Certain: nothing that is still unresolved under this identity can be stored.

@@ -132,7 +132,7 @@ def test_what_the_broker_refuses_is_named_by_its_line(
     status, _, errors = run_process("produce", "orders", given=b"a\nb\n")
     assert status == 1
     warned, sent, failed = errors.splitlines()
-    assert warned.startswith("aioprod produce: records for topic 'orders' are given up")
+    assert warned.startswith("aioprod produce: delivery to topic 'orders' failed")
     assert sent == "sent 0 records to orders, 2 not"
     assert failed.startswith("aioprod produce: line 1: ") and "TOPIC_AUTHORIZATION_FAILED" in failed
 

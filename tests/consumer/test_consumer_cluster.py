@@ -222,7 +222,7 @@ async def coordinator_of(cluster: RealCluster, group_id: str) -> int:
 async def test_the_coordinator_is_killed_and_each_record_is_read_once(
     cluster: RealCluster, admin: Admin, protocol: str
 ) -> None:
-    """Members go on reading without it, commit at the next one, and nobody reads again what another
+    """Members continue without it, commit at the next one, and none reads again what another
     one has.
     """
     topic = await make_topic(admin, [replicas_from(node) for node in NODES])

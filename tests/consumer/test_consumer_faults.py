@@ -374,7 +374,7 @@ async def test_a_follower_that_the_leader_names_is_read_from_until_it_fails() ->
 
 
 async def test_a_follower_that_was_away_is_read_from_when_the_leader_names_it() -> None:
-    """The leader gives no records, so somebody has to learn that it is back."""
+    """The leader gives no records, so the consumer has to learn that it is back."""
     async with EmbeddedCluster(nodes=3) as broker:
         broker.create_topic(TOPIC, replication_factor=3)
         await fill(broker, 20)

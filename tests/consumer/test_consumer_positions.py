@@ -17,7 +17,7 @@ from aioprod import (
     OffsetOutOfRangeError,
     TopicPartition,
 )
-from aioprod.config.consumer import OffsetReset
+from aioprod.config.offset_reset import OffsetReset
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, change_answer, hold
 from tests.consumer.number_topics import TOPIC, TP, consumer_of, fill, numbers, reading, take
@@ -255,7 +255,7 @@ async def test_a_log_that_was_cut_off_is_an_error_where_there_is_no_reset(diverg
             broker.on(ApiKey.OFFSET_FOR_LEADER_EPOCH, change_answer(cut_off_at(divergent)), times=1)  # type: ignore[arg-type]
             await move(broker)
             with pytest.raises(
-                LogTruncationError, match="numbers-0 was cut off before offset 10"
+                LogTruncationError, match="numbers-0 was truncated before offset 10"
             ) as caught:
                 await consumer.getone(timeout_ms=5_000)
             assert (caught.value.offset, caught.value.divergent_offset) == (10, divergent)

@@ -372,7 +372,7 @@ async def test_a_record_that_can_not_be_read_is_named_and_can_be_left_out(
                 if len(places) % 2 == 0:
                     consumer.seek(error.topic_partition, error.offset + 1)
     assert found == [number for number in range(20) if number not in (0, 7, 8)]
-    assert places == [0, 0, 7, 7, 8, 8], "it is told again as long as nobody seeks past it"
+    assert places == [0, 0, 7, 7, 8, 8], "it is told again until a seek past it"
 
 
 async def test_interceptors_see_and_change_what_is_handed_out(

@@ -59,7 +59,7 @@ async def test_a_connection_that_can_not_be_made_fails_what_waits_for_it() -> No
         with pytest.raises(BrokerConnectionError, match=r"127\.0\.0\.1:1"):
             await answer
     refused = requests.send(7, MetadataRequest())
-    assert refused.done(), "during the back-off nothing waits"
+    assert refused.done(), "during the backoff nothing waits"
     assert isinstance(refused.exception(), BrokerConnectionError)
     await brokers.close()
 

@@ -16,7 +16,7 @@ from aioprod.config.producer import ProducerConfig
 from aioprod.errors import ProducerClosedError
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.appends import PendingAppend, PendingBatch, PendingRecord
-from aioprod.producer.batch import Identity, ProducerBatch
+from aioprod.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.wakeup import NEVER
 from aioprod.protocol.record_batch import HEADER_SIZE
@@ -293,7 +293,7 @@ async def test_a_batch_larger_than_the_limit_goes_alone() -> None:
 
 async def test_a_partition_whose_sequence_has_to_wait_is_passed() -> None:
     accumulator = made([1, 1], linger_ms=0, enable_idempotence=True)
-    accumulator._producer.identity = Identity((7, 0))
+    accumulator._producer.identity = ProducerIdAndEpoch((7, 0))
     await add(accumulator, 0)
     assert drained(accumulator) == [0]
     for partition in (0, 1):

@@ -213,7 +213,7 @@ async def test_ten_thousand_cancelled_waits_leave_nothing(broker: EmbeddedCluste
             task.cancel()
         await asyncio.wait([*waiting, *awaiting])
         assert producer.metrics()["waiting-threads"] == producer._pool.waiting == 0
-        assert not taken[0].batch._waiters
+        assert not taken[0].position[0]._waiters
         released.set()
         for delivery in taken:
             await delivery

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aioprod import Delivery, Producer, SerializationError
+from aioprod import Delivery, Producer, ProducerRecord, SerializationError
 from aioprod.testing import EmbeddedCluster
 
 Sent = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -145,3 +145,21 @@ async def test_the_clock_may_go_backwards(broker: EmbeddedCluster) -> None:
     records = broker.records("t")
     assert [place.timestamp for place in places] == [record.timestamp for record in records]
     assert all(abs(record.timestamp - 1_700_000_000_000) < 200 * 500 for record in records)
+
+
+async def test_deliveries_show_their_outcome_and_cannot_be_changed(broker: EmbeddedCluster) -> None:
+    async with Producer(broker.bootstrap_servers, linger_ms=60_000) as producer:
+        first = await producer.send("t", b"x", partition=0)
+        many = await producer.send_many("t", [ProducerRecord("t", b"y", partition=0)] * 2)
+        assert repr(first) == "<Delivery to t-0, pending>"
+        assert repr(many) == "<Deliveries of 2 records, 2 pending, 0 failed>"
+        await producer.flush()
+        assert repr(first) == "<Delivery to t-0, stored at offset 0>"
+        assert repr(many) == "<Deliveries of 2 records, 0 pending, 0 failed>"
+        refused = await producer.send("t", b"z", partition=99)
+        assert repr(refused).startswith("<Delivery to t-99, failed: partition=99 of topic 't'")
+        assert refused.exception() is not None
+        for outcome in (first, many, await first):
+            for name in ("position", "offset", "note"):
+                with pytest.raises((AttributeError, TypeError)):
+                    setattr(outcome, name, None)

@@ -293,5 +293,5 @@ async def test_a_coordinator_that_is_not_ready_is_said_once(
         async with producer.transaction():
             await producer.send("t", b"x")
     assert len(lines(caplog, logging.WARNING)) == 1
-    assert len([line for line in lines(caplog, logging.INFO) if "failed tries" in line]) == 1
+    assert len([line for line in lines(caplog, logging.INFO) if "failed attempts" in line]) == 1
     assert lines(caplog, logging.ERROR) == []

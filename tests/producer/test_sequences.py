@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioprod.producer.batch import Identity, ProducerBatch
+from aioprod.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from aioprod.producer.sequences import (
     MAX_EPOCH,
     MAX_SEQUENCE,
@@ -62,7 +62,7 @@ def batches(count: int) -> list[ProducerBatch]:
 
 def started() -> tuple[ProducerState, PartitionSequence]:
     producer = ProducerState()
-    producer.identity = Identity((7, 0))
+    producer.identity = ProducerIdAndEpoch((7, 0))
     return producer, PartitionSequence(producer)
 
 
@@ -114,19 +114,19 @@ async def test_a_retry_waits_for_the_earlier_ones() -> None:
 
 async def test_a_hole_bumps_the_epoch_once_for_all_partitions() -> None:
     producer = ProducerState()
-    producer.identity = Identity((7, 0))
+    producer.identity = ProducerIdAndEpoch((7, 0))
     partitions = [PartitionSequence(producer) for _ in range(3)]
     made = batches(6)
     for partition, batch in zip(partitions, made, strict=False):
         assert partition.may_send(batch)
     partitions[0].given_up(made[0])
-    assert (producer.bumps, producer.identity) == (1, Identity((7, 1)))
+    assert (producer.bumps, producer.identity) == (1, ProducerIdAndEpoch((7, 1)))
     assert not partitions[1].may_send(made[4]), "its batch of the old epoch is still unresolved"
     partitions[1].stored(made[1])
     partitions[2].stored(made[2])
     for partition, batch in zip(partitions, made[3:], strict=True):
         assert partition.may_send(batch)
-        assert (batch.identity, batch.base_sequence) == (Identity((7, 1)), 0)
+        assert (batch.identity, batch.base_sequence) == (ProducerIdAndEpoch((7, 1)), 0)
     assert producer.bumps == 1
 
 
@@ -141,12 +141,12 @@ async def test_what_may_be_stored_keeps_its_sequence_behind_a_doubtful_hole() ->
     first.may_be_stored = second.may_be_stored = True
     partition.given_up(first)
     assert partition.may_send(second)
-    assert (second.identity, second.base_sequence) == (Identity((7, 0)), 4)
+    assert (second.identity, second.base_sequence) == (ProducerIdAndEpoch((7, 0)), 4)
 
 
 async def test_epochs_run_out() -> None:
     producer, partition = started()
-    producer.identity = Identity((7, MAX_EPOCH - 1))
+    producer.identity = ProducerIdAndEpoch((7, MAX_EPOCH - 1))
     (batch,) = batches(1)
     assert partition.may_send(batch)
     partition.given_up(batch)
@@ -169,6 +169,6 @@ async def test_behind_a_certain_hole_batches_get_new_sequences_in_order() -> Non
     partition.stored(second)
     assert partition.may_send(third)
     assert [(batch.identity, batch.base_sequence) for batch in (second, third)] == [
-        (Identity((7, 1)), 0),
-        (Identity((7, 1)), 2),
+        (ProducerIdAndEpoch((7, 1)), 0),
+        (ProducerIdAndEpoch((7, 1)), 2),
     ]

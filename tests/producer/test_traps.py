@@ -164,7 +164,7 @@ async def test_each_record_of_a_batch_has_its_own_timestamp(broker: EmbeddedClus
             await producer.send("t", b"x", timestamp_ms=timestamp)
             for timestamp in (1_000, 2_000, 1_500)
         ]
-        assert len({id(delivery.batch) for delivery in deliveries}) == 1
+        assert len({id(delivery.position[0]) for delivery in deliveries}) == 1
         assert [(await delivery).timestamp for delivery in deliveries] == [1_000, 2_000, 1_500]
     assert [record.timestamp for record in broker.records("t")] == [1_000, 2_000, 1_500]
 

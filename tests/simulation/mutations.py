@@ -118,7 +118,7 @@ def batch_completed_twice(patch: Patch) -> None:
         batch.in_flight = False
         return True
 
-    patch.setattr(ProduceResponseHandler, "_landed", landed)
+    patch.setattr(ProduceResponseHandler, "_attempt_ended", landed)
 
 
 @mutation("leak", "fault", found_by=1)

@@ -1,4 +1,4 @@
-"""Commits positions by themselves: at intervals, and before partitions are given up
+"""Commits positions automatically: at intervals, and before partitions are given up
 (``enable.auto.commit``).
 """
 
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class AutoCommit:
-    """Commits what was consumed.
+    """Commits the positions in the subscription.
 
-    A position counts as consumed when the application asks for the record after it; that is written
-    into the subscription before each call here.
+    A record counts as consumed when the application asks for the next one. Before each call here
+    the positions are up to date.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class AutoCommit:
         self._last: asyncio.Task[None] | None = None
 
     def reset(self, now: float) -> None:
-        """The next one is due after a whole interval: there is a new assignment."""
+        """Start a new interval: there is a new assignment."""
         self._next_at = now + self._interval_s
 
     def maybe_commit(self, now: float) -> None:
-        """Begin to commit where the interval has passed."""
+        """Begin to commit if the interval has passed."""
         if not self.enabled:
             return
         if self._next_at is None:
@@ -63,10 +63,10 @@ class AutoCommit:
     async def commit_before_giving_up(
         self, partitions: Collection[TopicPartition], deadline: float, limit_s: float
     ) -> bool:
-        """Commit what was consumed of partitions that are about to go; returns whether that has an
-        end by ``deadline``, good or bad.
+        """Commit the positions of partitions that are about to be given up; return whether that has
+        ended by ``deadline``, with or without success.
 
-        Call it again where it has not: the commit goes on meanwhile, for ``limit_s`` in all.
+        If it has not, call it again: the commit continues meanwhile, for ``limit_s`` in all.
         """
         if not self.enabled:
             return True
@@ -85,7 +85,7 @@ class AutoCommit:
         return True
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel commits in flight."""
         tasks = [task for task in (self._task, self._last) if task is not None]
         self._last = None
         for task in tasks:
@@ -97,9 +97,9 @@ class AutoCommit:
         try:
             await self._offsets.commit(offsets, deadline)
         except (CommitFailedError, RebalanceInProgressError) as error:
-            log.info("positions were not committed: %s", error)
+            log.info("auto-commit skipped; records may be read again: %s", error)
         except KafkaError as error:
-            log.warning("positions could not be committed: %s", error)
+            log.warning("auto-commit failed; records may be read again: %s", error)
             retriable = isinstance(error, KafkaTimeoutError) or (
                 isinstance(error, BrokerError) and error.code.retriable
             )

@@ -13,14 +13,14 @@ from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.assignors import RebalanceProtocol, make_assignors, rebalance_protocol
 from aioprod.consumer.group.assignors.calls import tell_assignor
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.heartbeats import Heartbeats
-from aioprod.consumer.group.identity import Generation, Identity, State
 from aioprod.consumer.group.joining import Joined, Joining
 from aioprod.consumer.group.leading import Leadership
 from aioprod.consumer.group.member import GroupMember
+from aioprod.consumer.group.member_state import Generation, JoinStage, MemberState
 from aioprod.consumer.group.offsets import Committer, Offsets
 from aioprod.consumer.group.partitions import GroupPartitions
-from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, KafkaError, RebalanceInProgressError
@@ -31,16 +31,16 @@ from aioprod.types import ConsumerGroupMetadata
 log = logging.getLogger(__name__)
 
 _SEVERAL_LEAVE_FROM = 3
-# Of the time for leaving, how much of it may be spent waiting for a rebalance that is under way.
+# The part of the close timeout that may be spent waiting for the end of a rebalance.
 _REBALANCE_SHARE = 0.5
 
 
 class ClassicMember(GroupMember):
     """See :class:`aioprod.consumer.membership.Membership`.
 
-    It joins in a task of its own. Before that, in the application's call, partitions are given up
-    (all of them in an eager group, those of topics that are not read any more in a cooperative
-    one); after it, again in a call, the new ones are taken over.
+    It joins in a separate task. Before that, inside a call of the application, it gives up
+    partitions: all in an eager group, those of topics that are not subscribed any more in a
+    cooperative one. After it, inside another call, it takes over the new ones.
     """
 
     def __init__(
@@ -55,54 +55,54 @@ class ClassicMember(GroupMember):
         super().__init__(config, subscription, runtime, partitions, on_attention, on_commit)
         assignors = make_assignors(config.partition_assignment_strategy)
         self._protocol = rebalance_protocol(assignors)
-        self._identity = Identity()
+        self._state = MemberState()
         self._joining = Joining(
             config,
             self._connections,
-            self._identity,
+            self._state,
             assignors,
             runtime.metadata,
             subscription,
             self._synced,
-            self._note,
+            self.note_problem,
         )
         self._heartbeats = Heartbeats(
-            config, self._connections, self._identity, self, self._keep_topics
+            config, self._connections, self._state, self, self._keep_topics
         )
         self._join_task: asyncio.Task[Joined | None] | None = None
-        self._joined: Joined | None = None  # an assignment that is not taken over yet
+        self._joined: Joined | None = None  # an assignment to take over
         self._leadership: Leadership | None = None
         self._rejoin_reason: str | None = None
-        self._prepared = False  # what had to be given up before joining has been
+        self._prepared = False  # partitions that had to be given up before joining are
         self._leaving: asyncio.Task[None] | None = None
-        self._present = Generation()  # the one that the assignment belongs to
+        self._present = Generation()  # of the present assignment
 
     @property
     def rebalancing(self) -> bool:
-        """Whether partitions are on their way."""
+        """Whether the group rebalances."""
         return self._in_group and (
             self._rejoin_reason is not None
             or self._joined is not None
-            or self._identity.state is not State.STABLE
+            or self._state.stage is not JoinStage.STABLE
         )
 
     @property
     def _is_lost(self) -> bool:
-        return self._identity.is_lost
+        return self._state.is_lost
 
-    # -- what the consumer tells -------------------------------------------------------------------
+    # -- news from the consumer --------------------------------------------------------------------
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """There is a new snapshot of the cluster: new topics for a pattern, and for the leader
-        other partitions of a topic.
+        """Take over a new snapshot: it may have new topics that match the pattern, and for the
+        leader new partitions.
         """
         super().metadata_changed(snapshot)
         if self._leadership is not None and self._leadership.is_outdated(snapshot):
             self._leadership = None
-            self._rejoin("the group's topics have other partitions now")
+            self._rejoin("the number of partitions of a topic has changed")
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this is, in the generation that the present assignment belongs to."""
+        """Return this member in the generation of its assignment."""
         return ConsumerGroupMetadata(
             self._connections.group_id,
             self._present.generation_id,
@@ -114,7 +114,7 @@ class ClassicMember(GroupMember):
         self._rejoin(reason)
 
     def _keep_topics(self) -> None:
-        """Metadata forgets topics that nobody asks for."""
+        """Keep the group's topics in the metadata, which forget unused ones."""
         for topic in (
             self._subscription.topics if self._leadership is None else self._leadership.topics
         ):
@@ -126,11 +126,11 @@ class ClassicMember(GroupMember):
             log.info("group %r: joining: %s", self._connections.group_id, reason)
         self._attend()
 
-    # -- in the application's own calls ------------------------------------------------------------
+    # -- inside calls of the application -----------------------------------------------------------
 
     async def _step(self, deadline: float) -> None:
         while True:
-            if self._joined is not None and not self._identity.is_lost:
+            if self._joined is not None and not self._state.is_lost:
                 if not await self._take_over(self._joined, deadline):
                     self.needs_attention = True
                     return
@@ -150,10 +150,10 @@ class ClassicMember(GroupMember):
                 return
 
     async def _prepare(self, deadline: float) -> bool:
-        """Give up what has to be given up before joining; returns whether that is done."""
+        """Give up partitions before joining; return whether that is done."""
         self._joined = None
         owned = self._partitions.owned
-        if self._identity.is_lost:
+        if self._state.is_lost:
             if owned:
                 await self._partitions.lose(owned)
             return True
@@ -165,21 +165,21 @@ class ClassicMember(GroupMember):
         self._heartbeats.stop()
         self._leadership = None
         self._rejoin_reason = None
-        self._identity.begin_joining()
+        self._state.begin_joining()
         self._join_task = asyncio.get_running_loop().create_task(
             self._joining.run(reason), name="aioprod-join-group"
         )
         self._join_task.add_done_callback(self._tried_to_join)
 
     def _end_joining(self, task: asyncio.Task[Joined | None]) -> None:
-        """Look at what came of it. Raises what keeps this member from joining."""
+        """Take over the result of joining; raise its error."""
         self._join_task = None
         self._prepared = False
         self.problem = None
         if task.cancelled() or task.exception() is not None or task.result() is None:
-            # Whatever it still has may be others' by now.
-            self._rejoin_reason = self._rejoin_reason or "the last try has failed"
-            self._identity.lose(keep_member_id=True)
+            # Other members may have its partitions by now.
+            self._rejoin_reason = self._rejoin_reason or "the last attempt has failed"
+            self._state.lose(keep_member_id=True)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, BrokerError) and error.code is ErrorCode.FENCED_INSTANCE_ID:
             self._fail(error)
@@ -188,23 +188,23 @@ class ClassicMember(GroupMember):
         self._joined = None if task.cancelled() else task.result()
 
     async def _take_over(self, joined: Joined, deadline: float) -> bool:
-        """Have the partitions of an assignment; returns whether that is done."""
+        """Take over an assignment; return whether that is done."""
         if stray := {tp.topic for tp in joined.partitions} - joined.topics:
             self._joined = None
             self._rejoin(
-                "the leader gave partitions of topics that are not subscribed: "
+                "the leader assigned partitions of topics that are not subscribed: "
                 f"{', '.join(sorted(stray))}"
             )
             return True
         owned = self._partitions.owned
         if revoked := owned - joined.partitions:
             self._rejoin(
-                "partitions were taken from this member, others get them in the next rebalance"
+                "the assignment takes partitions from this member; other members get them next"
             )
             if not await self._revoke(revoked, deadline):
                 return False
             if (
-                self._joined is not joined or self._identity.is_lost
+                self._joined is not joined or self._state.is_lost
             ):  # the listener has ended the membership, or the coordinator has
                 return True
         self._joined = None
@@ -217,7 +217,7 @@ class ClassicMember(GroupMember):
         elif joined.leadership is not None and joined.leadership.is_outdated(
             self._metadata.snapshot
         ):
-            self._rejoin("the group's topics have other partitions now")
+            self._rejoin("the number of partitions of a topic has changed")
         await self._partitions.assign(joined.partitions)
         return True
 
@@ -225,65 +225,65 @@ class ClassicMember(GroupMember):
 
     def _tried_to_join(self, task: asyncio.Task[Joined | None]) -> None:
         if not task.cancelled():
-            task.exception()  # raised in the application's call, if there is one
+            task.exception()  # raised in a call of the application
         if task is self._join_task:
             self._attend()
 
-    def _note(self, problem: KafkaError | None) -> None:
+    def note_problem(self, problem: KafkaError | None) -> None:
+        """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`."""
         self.problem = problem
 
     def _synced(self) -> None:
         self._heartbeats.start()
         self._poll_watch.begin()
 
-    def heartbeat_said(self, verdict: Verdict, code: ErrorCode, generation: Generation) -> None:
+    def heartbeat_said(self, action: ErrorAction, code: ErrorCode, generation: Generation) -> None:
         """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`."""
-        if verdict is Verdict.REJOIN:
-            if self._rejoin_reason is None and self._identity.state is State.STABLE:
+        if action is ErrorAction.REJOIN:
+            if self._rejoin_reason is None and self._state.stage is JoinStage.STABLE:
                 self._rejoin("the group rebalances")
-        elif generation == self._identity.generation:
-            self._act(verdict, code, "Heartbeat")
+        elif generation == self._state.generation:
+            self._act(action, code, "Heartbeat")
 
     def heartbeats_failed(self, error: KafkaError) -> None:
-        """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`. The application hears of
-        it once; then the member joins anew.
+        """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`. The next call of the
+        application raises the error; then the member joins again.
         """
         self._pending_error = error
         self._lose(keep_member_id=True, reason=str(error))
 
-    def _act(self, verdict: Verdict, code: ErrorCode, what: str) -> None:
+    def _act(self, action: ErrorAction, code: ErrorCode, what: str) -> None:
         error = BrokerError(code, f"{what} in group {self._connections.group_id!r}")
-        if verdict is Verdict.FENCED:
+        if action is ErrorAction.FENCED:
             self._heartbeats.stop()
-            self._identity.lose(keep_member_id=False)
+            self._state.lose(keep_member_id=False)
             self._fail(error)
-        elif verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
-            self._lose(keep_member_id=verdict is Verdict.LOST_GENERATION, reason=str(error))
+        elif action in (ErrorAction.LOST_GENERATION, ErrorAction.LOST_MEMBER):
+            self._lose(keep_member_id=action is ErrorAction.LOST_GENERATION, reason=str(error))
         else:
             self.heartbeats_failed(error)
 
     def _lose(self, *, keep_member_id: bool, reason: str) -> None:
         self._heartbeats.stop()
-        self._identity.lose(keep_member_id=keep_member_id)
+        self._state.lose(keep_member_id=keep_member_id)
         self._prepared = False
         self._leadership = None
         self._rejoin(reason)
 
     def _poll_overdue(self) -> None:
-        if self._identity.state is State.UNJOINED:
+        if self._state.stage is JoinStage.UNJOINED:
             return
         log.warning(
-            "group %r: the application has not asked for records for "
-            "max_poll_interval_ms=%s, so this consumer leaves the group. Ask more often, "
-            "with smaller batches (max_poll_records), or raise the setting",
+            "group %r: no poll for max_poll_interval_ms=%s; the consumer leaves the group. Process "
+            "fewer records between polls (max_poll_records), or increase max_poll_interval_ms",
             self._connections.group_id,
             self._config.max_poll_interval_ms,
         )
-        generation = self._identity.generation
+        generation = self._state.generation
         if self._join_task is not None:
             self._abandon_joining()
-        self._lose(keep_member_id=False, reason="records were not asked for in time")
-        # A static member's session runs out by itself.
+        self._lose(keep_member_id=False, reason="the application has not polled in time")
+        # A static member stays until its session times out.
         if self._config.group_instance_id is None:
             self._leaving = asyncio.get_running_loop().create_task(
                 self._tell_leaving(generation, "consumer poll timeout has expired"),
@@ -293,51 +293,48 @@ class ClassicMember(GroupMember):
     # -- commits -----------------------------------------------------------------------------------
 
     def committer(self, before: Committer | None = None) -> Committer:
-        """This member in its generation; somebody from outside where partitions were assigned by
-        hand.
-        """
+        """Return this member in its generation; no member if partitions were assigned."""
         if not self._in_group:
             return Committer()
-        generation = self._identity.generation
+        generation = self._state.generation
         now = Committer(
             generation.generation_id, generation.member_id, self._config.group_instance_id
         )
-        # In an eager group what was read belongs to the generation before, until the new assignment
+        # In an eager group the positions belong to the previous generation until the new assignment
         # is taken over.
         void = self._joined is not None and self._protocol is RebalanceProtocol.EAGER
-        if self._identity.state is State.STABLE and before in (None, now) and not void:
+        if self._state.stage is JoinStage.STABLE and before in (None, now) and not void:
             return now
         raise self._not_now(rebalancing=void)
 
     def commit_refused(
-        self, verdict: Verdict, code: ErrorCode, committer: Committer
+        self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
-        """What a refused commit means for the member, and the error for whoever commits."""
+        """Take over that a commit was refused, and return the error for the caller."""
         if committer.generation_id < 0:
             return CommitFailedError(
-                f"group {self._connections.group_id!r} has members, and this consumer, which "
-                f"uses assign(), is none of them ({code.name})"
+                f"group {self._connections.group_id!r} has members ({code.name}): a consumer with "
+                "assign() can't commit to it; use another group_id, or subscribe()"
             )
-        generation = self._identity.generation
+        generation = self._state.generation
         if (committer.generation_id, committer.member_id) != generation[:2]:
             return self._not_now()
-        if verdict is Verdict.REJOIN:
+        if action is ErrorAction.REJOIN:
             self._rejoin("the group rebalances")
             return self._not_now(rebalancing=True)
-        self._act(verdict, code, "OffsetCommit")
+        self._act(action, code, "OffsetCommit")
         return self.failure or self._not_now()
 
     def _not_now(self, *, rebalancing: bool = False) -> KafkaError:
-        if rebalancing or self._identity.joining:
+        if rebalancing or self._state.joining:
             return RebalanceInProgressError(
                 f"group {self._connections.group_id!r} rebalances: offsets can't be "
-                "committed now; ask for records, then commit again"
+                "committed now; poll for records, then commit again"
             )
         return CommitFailedError(
-            f"group {self._connections.group_id!r} has gone on without this member, and "
-            "others have its partitions: offsets were not committed. "
-            "Mostly records were not asked for within "
-            f"max_poll_interval_ms={self._config.max_poll_interval_ms}"
+            f"group {self._connections.group_id!r} has rebalanced without this member: offsets "
+            "were not committed, and other members have its partitions. The usual cause is no poll "
+            f"within max_poll_interval_ms={self._config.max_poll_interval_ms}"
         )
 
     # -- the end -----------------------------------------------------------------------------------
@@ -347,11 +344,11 @@ class ClassicMember(GroupMember):
         await super()._give_up_partitions(deadline)
 
     async def _end_rebalance(self, deadline: float) -> None:
-        """Have a place in the group from which partitions can be given up.
+        """Wait for the end of a rebalance, so that offsets can be committed.
 
-        A cooperative member reads on while the group rebalances. What it has read since can be
-        committed only when that is over: before, the coordinator may be a generation further at any
-        moment, and refuse it.
+        A cooperative member continues to read while the group rebalances. Its offsets can be
+        committed only afterwards: until then the coordinator may move to the next generation at any
+        moment, and refuse the commit.
         """
         task = self._join_task
         if task is None:
@@ -364,19 +361,19 @@ class ClassicMember(GroupMember):
             return
         self._join_task = None
         if task.cancelled() or task.exception() is not None or task.result() is None:
-            self._identity.lose(keep_member_id=True)
+            self._state.lose(keep_member_id=True)
 
     def _abandon_joining(self) -> None:
         assert self._join_task is not None
         task, self._join_task = self._join_task, None
         task.cancel()
         self._connections.hang_up()
-        self._identity.give_up_joining()
+        self._state.give_up_joining()
 
     async def _leave(self, *, tell: bool) -> None:
-        generation = self._identity.generation
+        generation = self._state.generation
         self._stop_tasks()
-        self._identity.lose(keep_member_id=not tell)
+        self._state.lose(keep_member_id=not tell)
         self._present = Generation()
         self._joined = self._leadership = self._rejoin_reason = None
         self._prepared = False
@@ -384,7 +381,7 @@ class ClassicMember(GroupMember):
             await self._tell_leaving(generation, "the consumer is being closed")
 
     async def _tell_leaving(self, generation: Generation, reason: str) -> None:
-        """LeaveGroup; where that can't be had the end of the session does the same, later."""
+        """Send LeaveGroup; if that fails, the session timeout has the same effect later."""
         if not generation.member_id:
             return
         member = MemberIdentity(generation.member_id, self._config.group_instance_id, reason)
@@ -397,11 +394,18 @@ class ClassicMember(GroupMember):
 
         try:
             reply = await self._connections.ask(prepare)
-            if judge(Api.HEARTBEAT, ErrorCode.of(reply.error_code)) is Verdict.NEW_COORDINATOR:
+            if (
+                action_for(GroupApi.HEARTBEAT, ErrorCode.of(reply.error_code))
+                is ErrorAction.NEW_COORDINATOR
+            ):
                 self._connections.forget_coordinator()
                 await self._connections.ask(prepare)
         except KafkaError as error:
-            log.info("group %r: leaving could not be told: %s", self._connections.group_id, error)
+            log.info(
+                "group %r: LeaveGroup failed; other members wait for the session timeout: %s",
+                self._connections.group_id,
+                error,
+            )
 
     def _stop_tasks(self) -> None:
         self._heartbeats.stop()

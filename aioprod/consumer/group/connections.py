@@ -1,5 +1,5 @@
-"""A group's own connections. JoinGroup blocks a connection on the broker until all members are
-there, and heartbeats must not wait behind a Fetch.
+"""Separate connections for a group: JoinGroup blocks a connection until all members have joined,
+and heartbeats must not wait behind a Fetch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 Prepare = Callable[[Connection], tuple[Request[ResponseT], int]]
-"""Makes a message and picks its version for a connection."""
+"""Makes a message, and picks its version for a connection."""
 
 
 class GroupConnections:
@@ -26,7 +26,7 @@ class GroupConnections:
 
     Attributes:
         group_id: the group.
-        backoff: the pauses between tries.
+        backoff: pauses between attempts.
     """
 
     def __init__(self, config: ConsumerConfig, runtime: ClientRuntime) -> None:
@@ -39,15 +39,15 @@ class GroupConnections:
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why the coordinator can't be reached now, as far as that is known."""
+        """Why the coordinator can't be reached now, if that is known."""
         return self._coordinators.trouble
 
     def forget_coordinator(self) -> None:
-        """Look for the coordinator before the next request."""
+        """Find the coordinator again before the next request."""
         self._coordinators.forget(CoordinatorType.GROUP, self.group_id)
 
     async def ask(self, prepare: Prepare[ResponseT], timeout_ms: float | None = None) -> ResponseT:
-        """The coordinator's answer to one request, whatever code is in it.
+        """Send one request to the coordinator, and return its response, with any error code.
 
         Raises:
             KafkaError: as :meth:`aioprod.cluster.coordinators.Coordinators.request` does.
@@ -62,10 +62,10 @@ class GroupConnections:
         )
 
     async def topic_names(self, topic_ids: Collection[uuid.UUID]) -> dict[str, uuid.UUID]:
-        """The names of those of the topics that a broker knows by their ids, with the ids.
+        """Return the names of topics by id; topics that the broker does not know are left out.
 
         Raises:
-            KafkaError: no broker answers, or none that can find topics by id (Kafka 3.1).
+            KafkaError: if no broker answers, or brokers are older than Kafka 3.1.
         """
         request = MetadataRequest(
             topics=[MetadataRequestTopic(topic_id=each, name=None) for each in topic_ids],
@@ -79,8 +79,8 @@ class GroupConnections:
         }
 
     def hang_up(self) -> None:
-        """Give up what is under way: behind a JoinGroup that nobody waits for any more LeaveGroup
-        would wait for minutes.
+        """Close the connection of the last request: LeaveGroup would wait for minutes behind a
+        JoinGroup that was given up.
         """
         if self._in_use is not None:
             self._in_use.abort(
@@ -91,5 +91,5 @@ class GroupConnections:
             self._in_use = None
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         await self._brokers.close()

@@ -1,4 +1,4 @@
-"""Keeps a classic member's session, and hears of rebalances."""
+"""Sends the heartbeats of a classic member, which keep its session and report rebalances."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Protocol
 
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
-from aioprod.consumer.group.identity import Generation, Identity
-from aioprod.consumer.group.verdicts import Api, Verdict, judge
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
+from aioprod.consumer.group.member_state import Generation, MemberState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
@@ -17,17 +17,18 @@ from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 
 
 class HeartbeatEvents(Protocol):
-    """Who hears what heartbeats find out."""
+    """What heartbeats report."""
 
-    problem: KafkaError | None
+    def note_problem(self, problem: KafkaError | None) -> None:
+        """Keep why the coordinator can't be reached; None if it can."""
 
-    def heartbeat_said(self, verdict: Verdict, code: ErrorCode, generation: Generation) -> None:
-        """An answer to a heartbeat of this generation needs something to be done. After anything
-        but REJOIN there are no more heartbeats.
+    def heartbeat_said(self, action: ErrorAction, code: ErrorCode, generation: Generation) -> None:
+        """The response to a heartbeat of this generation asks for an action. Heartbeats stop,
+        except after REJOIN.
         """
 
     def heartbeats_failed(self, error: KafkaError) -> None:
-        """There are no more heartbeats: trying again does not help."""
+        """Heartbeats have stopped because of an error that a retry does not solve."""
 
 
 class Heartbeats:
@@ -37,25 +38,25 @@ class Heartbeats:
         self,
         config: ConsumerConfig,
         connections: GroupConnections,
-        identity: Identity,
+        state: MemberState,
         events: HeartbeatEvents,
         touch: Callable[[], None],
     ) -> None:
         self._config = config
         self._connections = connections
-        self._identity = identity
+        self._state = state
         self._events = events
         self._touch = touch
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, with the first one after a whole interval."""
+        """Begin; the first heartbeat follows after one interval."""
         self.stop()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aioprod-heartbeats")
         self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        """End; what is under way stays without consequences."""
+        """End; the response to a heartbeat in flight is ignored."""
         if self._task is not None:
             self._task.remove_done_callback(self._ended)
             self._task.cancel()
@@ -81,7 +82,7 @@ class Heartbeats:
                 else interval_s
             )
             self._touch()
-            generation = self._identity.generation
+            generation = self._state.generation
             try:
                 reply = await self._connections.ask(self._prepare)
             except (AuthenticationError, UnsupportedVersionError) as error:
@@ -90,26 +91,28 @@ class Heartbeats:
             except KafkaError as error:
                 if (
                     isinstance(error, BrokerError)
-                    and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED
+                    and action_for(GroupApi.FIND_COORDINATOR, error.code) is ErrorAction.REFUSED
                 ):
                     self._events.heartbeats_failed(error)
                     return
-                self._events.problem = error
+                self._events.note_problem(error)
                 failures += 1
                 continue
             code = ErrorCode.of(reply.error_code)
-            verdict = judge(Api.HEARTBEAT, code)
-            failures = failures + 1 if verdict in (Verdict.RETRY, Verdict.NEW_COORDINATOR) else 0
-            self._events.problem = BrokerError(code, "Heartbeat") if failures else None
-            if verdict is Verdict.NEW_COORDINATOR:
+            action = action_for(GroupApi.HEARTBEAT, code)
+            failures = (
+                failures + 1 if action in (ErrorAction.RETRY, ErrorAction.NEW_COORDINATOR) else 0
+            )
+            self._events.note_problem(BrokerError(code, "Heartbeat") if failures else None)
+            if action is ErrorAction.NEW_COORDINATOR:
                 self._connections.forget_coordinator()
-            elif verdict not in (Verdict.DONE, Verdict.RETRY):
-                self._events.heartbeat_said(verdict, code, generation)
-                if verdict is not Verdict.REJOIN:
+            elif action not in (ErrorAction.DONE, ErrorAction.RETRY):
+                self._events.heartbeat_said(action, code, generation)
+                if action is not ErrorAction.REJOIN:
                     return
 
     def _prepare(self, connection: Connection) -> tuple[HeartbeatRequest, int]:
-        generation = self._identity.generation
+        generation = self._state.generation
         request = HeartbeatRequest(
             self._connections.group_id,
             generation.generation_id,

@@ -15,9 +15,9 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.assignors import Assignor
 from aioprod.consumer.group.assignors.calls import ask_assignor
 from aioprod.consumer.group.connections import GroupConnections
-from aioprod.consumer.group.identity import Generation, Identity
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.leading import Leadership, lead, read_members
-from aioprod.consumer.group.verdicts import Api, Verdict, judge
+from aioprod.consumer.group.member_state import Generation, MemberState
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -49,10 +49,10 @@ _STATIC_MEMBERS_FROM = 5
 # on top.
 _JOIN_GRACE_MS = 5_000
 _ENDS_ATTEMPT = (
-    Verdict.LOST_GENERATION,
-    Verdict.LOST_MEMBER,
-    Verdict.TAKE_MEMBER_ID,
-    Verdict.REJOIN,
+    ErrorAction.LOST_GENERATION,
+    ErrorAction.LOST_MEMBER,
+    ErrorAction.TAKE_MEMBER_ID,
+    ErrorAction.REJOIN,
 )
 
 
@@ -88,7 +88,7 @@ class Joining:
         self,
         config: ConsumerConfig,
         connections: GroupConnections,
-        identity: Identity,
+        state: MemberState,
         assignors: Sequence[Assignor],
         metadata: Metadata,
         subscription: SubscriptionState,
@@ -97,7 +97,7 @@ class Joining:
     ) -> None:
         self._config = config
         self._connections = connections
-        self._identity = identity
+        self._state = state
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._metadata = metadata
         self._subscription = subscription
@@ -122,36 +122,40 @@ class Joining:
             # The first of these tries follows at once, as in Java; a coordinator that answers so
             # again and again is not flooded.
             await asyncio.sleep(self._connections.backoff.seconds(self._hurried - 1))
-            verdict, joined = await retry(
+            action, joined = await retry(
                 self._attempt,
                 self._connections.backoff.seconds,
                 is_retriable=self._is_retriable,
                 on_failure=self._note,
             )
             self._hurried = 0 if joined is not None else self._hurried + 1
-            if verdict not in (Verdict.TAKE_MEMBER_ID, Verdict.REJOIN):
+            if action not in (ErrorAction.TAKE_MEMBER_ID, ErrorAction.REJOIN):
                 self._on_problem(None)
                 return joined
 
-    async def _attempt(self) -> tuple[Verdict, Joined | None]:
+    async def _attempt(self) -> tuple[ErrorAction, Joined | None]:
         """Join once; None if the coordinator's answer ends this attempt, or has another follow."""
         try:
-            verdict, code, joined = await self._join()
+            action, code, joined = await self._join()
         except BrokerError as error:
             # Only the search for the coordinator raises these.
-            verdict, code, joined = judge(Api.FIND_COORDINATOR, error.code), error.code, None
+            action, code, joined = (
+                action_for(GroupApi.FIND_COORDINATOR, error.code),
+                error.code,
+                None,
+            )
             problem = error
         else:
             problem = BrokerError(code, f"joining group {self._connections.group_id!r}")
-        if joined is not None or verdict in _ENDS_ATTEMPT:
-            return verdict, joined
-        if verdict in (Verdict.FENCED, Verdict.REFUSED):
+        if joined is not None or action in _ENDS_ATTEMPT:
+            return action, joined
+        if action in (ErrorAction.FENCED, ErrorAction.REFUSED):
             raise BrokerError(
                 code,
                 f"group {self._connections.group_id!r}: this consumer can't join"
                 + _ADVICE.get(code, ""),
             )
-        if verdict is Verdict.NEW_COORDINATOR:
+        if action is ErrorAction.NEW_COORDINATOR:
             self._connections.forget_coordinator()
         self._problem = problem
         raise problem
@@ -167,8 +171,8 @@ class Joining:
         if failures == 1:
             log.info("joining group %r failed, retrying: %s", self._connections.group_id, error)
 
-    async def _join(self) -> tuple[Verdict, ErrorCode, Joined | None]:
-        self._identity.begin_joining()
+    async def _join(self) -> tuple[ErrorAction, ErrorCode, Joined | None]:
+        self._state.begin_joining()
         topics = self._subscription.topics
         limit_ms = max(
             self._config.request_timeout_ms, self._config.max_poll_interval_ms + _JOIN_GRACE_MS
@@ -177,12 +181,12 @@ class Joining:
             lambda connection: self._join_request(connection, topics), limit_ms
         )
         code = ErrorCode.of(reply.error_code)
-        verdict = judge(Api.JOIN, code)
-        if verdict is Verdict.TAKE_MEMBER_ID:
-            self._identity.take_member_id(reply.member_id)
-        if verdict is not Verdict.DONE:
-            self._lose(verdict)
-            return verdict, code, None
+        action = action_for(GroupApi.JOIN, code)
+        if action is ErrorAction.TAKE_MEMBER_ID:
+            self._state.take_member_id(reply.member_id)
+        if action is not ErrorAction.DONE:
+            self._lose(action)
+            return action, code, None
         name = reply.protocol_name or ""
         if name not in self._assignors:
             raise ConsumerStateError(
@@ -190,7 +194,7 @@ class Joining:
                 "this member does not have"
             )
         generation = Generation(reply.generation_id, reply.member_id, name)
-        self._identity.joined(generation)
+        self._state.joined(generation)
         self._on_problem(None)
         leadership, shares = (
             await self._lead(reply) if reply.leader == reply.member_id else (None, [])
@@ -212,29 +216,29 @@ class Joining:
         topics: frozenset[str],
         leadership: Leadership | None,
         shares: list[SyncGroupRequestAssignment],
-    ) -> tuple[Verdict, ErrorCode, Joined | None]:
+    ) -> tuple[ErrorAction, ErrorCode, Joined | None]:
         reply = await self._connections.ask(
             lambda connection: self._sync_request(connection, generation, shares)
         )
         code = ErrorCode.of(reply.error_code)
-        verdict = judge(Api.SYNC, code)
-        if verdict is not Verdict.DONE:
-            self._lose(verdict)
-            return verdict, code, None
-        self._identity.synced()
+        action = action_for(GroupApi.SYNC, code)
+        if action is not ErrorAction.DONE:
+            self._lose(action)
+            return action, code, None
+        self._state.synced()
         self._on_synced()
         partitions = frozenset(decode_assignment(reply.assignment).partitions)
         return (
-            verdict,
+            action,
             code,
             Joined(
                 generation, topics, partitions, self._assignors[generation.assignor], leadership
             ),
         )
 
-    def _lose(self, verdict: Verdict) -> None:
-        if verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
-            self._identity.lose(keep_member_id=verdict is Verdict.LOST_GENERATION)
+    def _lose(self, action: ErrorAction) -> None:
+        if action in (ErrorAction.LOST_GENERATION, ErrorAction.LOST_MEMBER):
+            self._state.lose(keep_member_id=action is ErrorAction.LOST_GENERATION)
 
     def _join_request(
         self, connection: Connection, topics: frozenset[str]
@@ -244,7 +248,7 @@ class Joining:
             raise UnsupportedVersionError(
                 f"{connection.address} is too old for group_instance_id: Kafka 2.3 is needed"
             )
-        generation = self._identity.generation
+        generation = self._state.generation
         owned = tuple(self._subscription.partitions)
         protocols = [
             JoinGroupRequestProtocol(

@@ -1,4 +1,4 @@
-"""What members of both kinds, classic and KIP-848, have in common."""
+"""The common base of classic and KIP-848 members."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.auto_commit import AutoCommit
 from aioprod.consumer.group.connections import GroupConnections
+from aioprod.consumer.group.error_actions import ErrorAction
 from aioprod.consumer.group.offsets import Committer, GroupOffsets, Offsets
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.poll_watch import PollWatch
-from aioprod.consumer.group.verdicts import Verdict
 from aioprod.consumer.subscription import Mode, SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _CLOSE_LIMIT_S = 1.0
-# To send LeaveGroup, when there is no time left.
+# Time for LeaveGroup if the deadline has passed.
 _LEAVE_GRACE_S = 0.2
-# More than that nobody need wait for it: the end of the session does the same.
+# Longer waiting is of no use: the session times out anyway.
 _LEAVE_LIMIT_S = 5.0
 
 
 class GroupMember(ABC):
-    """Implements :class:`aioprod.consumer.membership.Membership`; see there for the calls.
+    """Implements :class:`aioprod.consumer.membership.Membership`, which documents the calls.
 
-    Every change of partitions happens in :meth:`ensure_active`, :meth:`unsubscribe` and
-    :meth:`close`; tasks only find out what is to be done.
+    Partitions change only in :meth:`ensure_active`, :meth:`unsubscribe` and :meth:`close`; tasks
+    only find out what has to be done.
     """
 
     def __init__(
@@ -62,35 +62,35 @@ class GroupMember(ABC):
         self._partitions = partitions
         self._poll_watch = PollWatch(config.max_poll_interval_ms / 1000, self._poll_overdue)
         self._started = False
-        self._inside = False  # a listener may call the consumer, which comes here again
+        self._inside = False  # a listener may call the consumer, and that this object again
         self._pending_error: BaseException | None = (
-            None  # for the next call of the application, once
+            None  # raised once, by the next call of the application
         )
-        self._pattern_version = -1  # metadata of all topics are those after this version
+        self._pattern_version = -1  # metadata after this version have all topics
 
     # -- what differs ------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def rebalancing(self) -> bool:
-        """Whether partitions are on their way."""
+        """Whether the group rebalances."""
 
     @property
     @abstractmethod
     def _is_lost(self) -> bool:
-        """Whether what this consumer still has is others' by now."""
+        """Whether other members may have this member's partitions."""
 
     @abstractmethod
     async def _step(self, deadline: float) -> None:
-        """Do what is to be done in the application's own call."""
+        """Do what is due, inside a call of the application."""
 
     @abstractmethod
     def _topics_changed(self, reason: str) -> None:
-        """The subscription's topics are others now."""
+        """Take over a change of the subscribed topics."""
 
     @abstractmethod
     async def _leave(self, *, tell: bool) -> None:
-        """End membership and its tasks; with ``tell`` the coordinator hears of it."""
+        """End the membership and its tasks; with ``tell`` send LeaveGroup."""
 
     @abstractmethod
     def _stop_tasks(self) -> None:
@@ -98,7 +98,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     def _poll_overdue(self) -> None:
-        """The application has not asked for records for ``max_poll_interval_ms``."""
+        """The application has not polled for ``max_poll_interval_ms``."""
 
     @abstractmethod
     def committer(self, before: Committer | None = None) -> Committer:
@@ -106,33 +106,33 @@ class GroupMember(ABC):
 
     @abstractmethod
     def commit_refused(
-        self, verdict: Verdict, code: ErrorCode, committer: Committer
+        self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
         """See :class:`aioprod.consumer.group.offsets.Standing`."""
 
     @abstractmethod
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this is."""
+        """Return this member."""
 
-    # -- what the consumer tells -------------------------------------------------------------------
+    # -- news from the consumer --------------------------------------------------------------------
 
     def start(self) -> None:
-        """The event loop runs."""
+        """Begin; called in the event loop."""
         self._started = True
         if self._subscription.mode is not Mode.NONE:
             self.subscription_changed()
 
     def polled(self, now: float) -> None:
-        """The application asks for records."""
+        """Note that the application polls."""
         self._poll_watch.polled(now)
 
     def maybe_auto_commit(self, now: float) -> None:
-        """Begin to commit where the interval has passed."""
+        """Begin to commit if the interval has passed."""
         if self._subscription.mode is not Mode.NONE:
             self._auto_commit.maybe_commit(now)
 
     def subscription_changed(self) -> None:
-        """Topics, pattern or listener are others now."""
+        """Take over a new subscription."""
         if not self._started:
             return
         by_pattern = self._subscription.mode is Mode.PATTERN
@@ -147,7 +147,7 @@ class GroupMember(ABC):
             self._topics_changed("the subscription has changed")
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """There is a new snapshot of the cluster."""
+        """Take over a new snapshot of the cluster."""
         if (
             self._subscription.mode is not Mode.PATTERN
             or self._pattern_at_broker
@@ -165,25 +165,25 @@ class GroupMember(ABC):
         )
         if first or matching != self._subscription.topics:
             self._subscription.set_matching_topics(matching)
-            self._topics_changed("topics that match the pattern came or went")
+            self._topics_changed("the topics that match the pattern have changed")
 
     @property
     def _pattern_at_broker(self) -> bool:
-        """Whether the broker finds the topics of a pattern (KIP-848)."""
+        """Whether the broker resolves the pattern (KIP-848)."""
         return False
 
     @property
     def _in_group(self) -> bool:
-        """Whether partitions come from the group, and not from ``assign``."""
+        """Whether partitions come from the group, not from ``assign``."""
         return self._subscription.mode in (Mode.TOPICS, Mode.PATTERN)
 
     @property
     def _topics_known(self) -> bool:
-        """Whether the topics of a pattern have been looked for."""
+        """Whether the topics that match the pattern are known."""
         return self._pattern_version < 0
 
     def _is_gone(self, tp: TopicPartition) -> bool:
-        """Whether metadata know that a partition does not exist."""
+        """Whether a partition does not exist according to the metadata."""
         info = self._metadata.snapshot.topics.get(tp.topic)
         if info is None:
             return self._metadata.want_all_topics
@@ -192,22 +192,20 @@ class GroupMember(ABC):
         )
 
     def _attend(self) -> None:
-        """Have the application's next call, or the one that waits, come to
-        :meth:`ensure_active`.
-        """
+        """Have the application's next or waiting call run :meth:`ensure_active`."""
         self.needs_attention = True
         self._on_attention()
 
     def _fail(self, error: KafkaError) -> None:
-        """This member can't go on."""
+        """End this member with an error."""
         self.failure = error
         self._poll_watch.stop()
         self._attend()
 
-    # -- in the application's own calls ------------------------------------------------------------
+    # -- inside calls of the application -----------------------------------------------------------
 
     async def ensure_active(self, deadline: float) -> None:
-        """Take over or give up partitions, begin to join. Never waits for other members."""
+        """Take over or give up partitions, or begin to join. Never wait for other members."""
         if self._inside:
             return
         self._inside = True
@@ -227,26 +225,26 @@ class GroupMember(ABC):
             self._inside = False
 
     async def _revoke(self, partitions: frozenset[TopicPartition], deadline: float) -> bool:
-        """Commit and give up partitions; returns whether that is done."""
+        """Commit and give up partitions; return whether that is done."""
         self._partitions.stop_reading(partitions)
         if not await self._auto_commit.commit_before_giving_up(
             partitions, deadline, self._config.max_poll_interval_ms / 1000
         ):
             return False
-        if self._is_lost:  # found out meanwhile
+        if self._is_lost:  # the coordinator has said so meanwhile
             await self._partitions.lose(partitions)
         else:
             await self._partitions.revoke(partitions)
         return True
 
     async def commit(self, offsets: Offsets, deadline: float) -> None:
-        """Commit, and return when the coordinator has it."""
+        """Commit, and return when the coordinator has acknowledged it."""
         await self._offsets.commit(offsets, deadline)
 
     async def committed(
         self, partitions: Collection[TopicPartition], deadline: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets."""
+        """Return the group's committed offsets."""
         return await self._offsets.committed(partitions, deadline)
 
     async def unsubscribe(self, deadline: float) -> None:
@@ -264,7 +262,7 @@ class GroupMember(ABC):
         finally:
             self._poll_watch.stop()
             self._stop_tasks()
-            # Whatever happens to the caller now: nothing is left open.
+            # Even if the caller is cancelled now, everything is closed.
             await asyncio.shield(
                 asyncio.get_running_loop().create_task(self._release(), name="aioprod-leave")
             )
@@ -289,18 +287,18 @@ class GroupMember(ABC):
         except TimeoutError:
             if not limit.expired():
                 raise
-            if leave:  # else no time was given
+            if leave:  # otherwise the deadline is meant to have passed
                 log.warning(
                     (
-                        "group %r: committing and giving up partitions took longer than the time "
-                        "given for it"
+                        "group %r: committing and giving up partitions took longer than the close "
+                        "timeout; records may be read again"
                     ),
                     self._connections.group_id,
                 )
         finally:
             self._poll_watch.stop()
             self._inside = False
-            # Without a word the others would have to wait until the session is over.
+            # Otherwise other members would get the partitions only after the session timeout.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(
                     min(max(deadline - loop.time(), _LEAVE_GRACE_S), _LEAVE_LIMIT_S)

@@ -1,5 +1,5 @@
-"""A group's committed offsets: OffsetCommit and OffsetFetch, tried again until a deadline. Commits
-that come while one is under way go together.
+"""Commits and fetches the offsets of a group, retrying until a deadline. Commits that come
+while one is in flight are sent together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from aioprod.cluster.retry import retry
 from aioprod.consumer.group.connections import GroupConnections
-from aioprod.consumer.group.verdicts import Api, Verdict, judge
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,
@@ -38,8 +38,8 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Committer(NamedTuple):
-    """Who commits: a member in a generation (or member epoch); -1 and no id for somebody
-    outside.
+    """The member that commits, in a generation or member epoch; -1 and no id for a consumer with
+    assigned partitions.
     """
 
     generation_id: int = -1
@@ -48,28 +48,31 @@ class Committer(NamedTuple):
 
 
 class Standing(Protocol):
-    """What a member's commits depend on."""
+    """What commits need to know of the member."""
 
     def committer(self, before: Committer | None = None) -> Committer:
-        """Who commits now. ``before``: who began to, so that a member which lost its partitions
-        meanwhile does not commit under a new generation.
+        """Return the member as it may commit now.
+
+        Args:
+            before: the same when the commit began; a member that has lost its partitions meanwhile
+                must not commit under a new generation.
 
         Raises:
-            CommitFailedError, RebalanceInProgressError: it may not now.
+            CommitFailedError, RebalanceInProgressError: if it may not commit now.
         """
 
     def commit_refused(
-        self, verdict: Verdict, code: ErrorCode, committer: Committer
+        self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
-        """The coordinator does not take this member's commit; returns the error for whoever
-        commits, None to have it tried again.
+        """Take over that the coordinator refuses a commit; return the error for the caller, None to
+        retry.
         """
 
 
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """One call's offsets on their way; ``left`` are those that the coordinator has not taken
-    yet.
+    """One call of :meth:`GroupOffsets.commit`; ``left`` are the offsets that the coordinator has
+    not acknowledged.
     """
 
     left: dict[TopicPartition, OffsetAndMetadata]
@@ -81,12 +84,13 @@ class _Commit:
 
 @dataclass(slots=True)
 class GroupOffsets:
-    """Commits and reads a group's offsets.
+    """Commits and fetches a group's offsets.
 
     Attributes:
-        is_gone: whether metadata know that a partition does not exist (any more): its offsets are
-            not tried again.
-        on_commit: called with offsets that are committed.
+        connections: to the coordinator.
+        standing: the member.
+        is_gone: whether a partition does not exist, so that its commit is not retried.
+        on_commit: called with committed offsets.
     """
 
     connections: GroupConnections
@@ -99,12 +103,13 @@ class GroupOffsets:
     # -- commit ------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets, deadline: float) -> None:
-        """Returns when the coordinator has them. Whoever stops waiting does not stop the commit.
+        """Commit, and return when the coordinator has acknowledged it. If the caller is cancelled,
+        the commit continues.
 
         Raises:
-            CommitFailedError, RebalanceInProgressError: this member may not commit now.
-            KafkaTimeoutError: not before ``deadline``; the message has the last reason.
-            BrokerError: the coordinator refuses them.
+            CommitFailedError, RebalanceInProgressError: if this member may not commit now.
+            KafkaTimeoutError: if ``deadline`` has passed; the message has the last error.
+            BrokerError: if the coordinator refuses.
         """
         if not offsets:
             return
@@ -113,7 +118,7 @@ class GroupOffsets:
         self._waiting.append(mine)
         if self._sending is None or self._sending.done():
             self._sending = loop.create_task(self._send_all(), name="aioprod-commit")
-        # Not cancelled with whoever waits: later commits go behind this one.
+        # The commit is not cancelled with the caller: later ones are sent after it.
         await asyncio.wait([mine.done], timeout=deadline - loop.time())
         if not mine.done.done():
             _fail(mine, self._too_late("OffsetCommit", mine.last_error))
@@ -121,13 +126,13 @@ class GroupOffsets:
         self.on_commit(offsets)
 
     async def close(self) -> None:
-        """Give up commits under way."""
+        """Give up commits in flight."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending], timeout=1)
 
     async def _send_all(self) -> None:
-        """Send what waits, together, until nothing is left."""
+        """Send waiting commits together, until none is left."""
         batch: list[_Commit] = []
         try:
             failures = 0
@@ -138,12 +143,12 @@ class GroupOffsets:
                 failures = failures + 1 if batch else 0
         finally:
             for commit in [*batch, *self._waiting]:
-                _fail(commit, KafkaError("the commit was given up: the consumer was closed"))
+                _fail(commit, KafkaError("offsets were not committed: the consumer is closed"))
             self._waiting.clear()
 
     def _next_batch(self, batch: list[_Commit], pause: float) -> list[_Commit]:
-        """What is left of a batch, after those that can't wait for another try, and what goes with
-        it: commits of the same generation, in order.
+        """Return the commits to send next: the rest of a batch, without those whose deadline is too
+        early for a retry, and waiting ones of the same generation, in order.
         """
         now = asyncio.get_running_loop().time()
         for commit in batch:
@@ -159,20 +164,20 @@ class GroupOffsets:
         try:
             async with asyncio.timeout_at(deadline):
                 await self._try(batch)
-        except KafkaError as error:  # also one that is a TimeoutError
+        except KafkaError as error:  # some are TimeoutErrors
             refused = (
                 isinstance(error, BrokerError)
-                and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED
+                and action_for(GroupApi.FIND_COORDINATOR, error.code) is ErrorAction.REFUSED
             )
             for commit in batch:
                 commit.last_error = error
                 if refused or isinstance(error, AuthenticationError | UnsupportedVersionError):
                     _fail(commit, error)
         except TimeoutError:
-            pass  # found out before the next try
+            pass  # found out before the next attempt
 
     async def _try(self, batch: list[_Commit]) -> None:
-        """One request, and what its answer means for each commit."""
+        """Send one request, and take over the response for each commit."""
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for commit in batch:
             offsets |= commit.left
@@ -186,7 +191,7 @@ class GroupOffsets:
         errors = {
             tp: error
             for tp, code in codes.items()
-            if (error := self._judge(tp, code, committer)) is not None
+            if (error := self._error_of(tp, code, committer)) is not None
         }
         again = {tp for tp, code in codes.items() if code != ErrorCode.NONE and tp not in errors}
         for commit in batch:
@@ -204,24 +209,25 @@ class GroupOffsets:
             elif not commit.done.done():
                 commit.done.set_result(None)
 
-    def _judge(
+    def _error_of(
         self, tp: TopicPartition, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
-        """The error for whoever commits; None where there is none, or where it is worth another
-        try.
-        """
-        verdict = judge(Api.COMMIT, code)
-        if verdict is Verdict.NEW_COORDINATOR:
+        """Return the error for the caller; None after success, and to retry."""
+        action = action_for(GroupApi.COMMIT, code)
+        if action is ErrorAction.NEW_COORDINATOR:
             self.connections.forget_coordinator()
         hopeless = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self.is_gone(tp)
-        if verdict in (Verdict.DONE, Verdict.RETRY, Verdict.NEW_COORDINATOR) and not hopeless:
+        if (
+            action in (ErrorAction.DONE, ErrorAction.RETRY, ErrorAction.NEW_COORDINATOR)
+            and not hopeless
+        ):
             return None
-        if verdict is Verdict.REFUSED or hopeless:
+        if action is ErrorAction.REFUSED or hopeless:
             return BrokerError(
                 code,
                 f"OffsetCommit of {tp.topic}-{tp.partition} in group {self.connections.group_id!r}",
             )
-        return self.standing.commit_refused(verdict, code, committer)
+        return self.standing.commit_refused(action, code, committer)
 
     async def _commit(
         self, offsets: Offsets, committer: Committer
@@ -243,8 +249,8 @@ class GroupOffsets:
     def _too_late(self, what: str, last_error: KafkaError | None) -> KafkaTimeoutError:
         why = last_error or self.connections.trouble
         error = KafkaTimeoutError(
-            f"{what} in group {self.connections.group_id!r}: not before the deadline"
-            + (f"; at last: {why}" if why else "")
+            f"{what} in group {self.connections.group_id!r} not completed before the deadline"
+            + (f"; the last error: {why}" if why else "")
         )
         error.__cause__ = why
         return error
@@ -254,12 +260,12 @@ class GroupOffsets:
     async def committed(
         self, partitions: Collection[TopicPartition], deadline: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offsets, None where there is none; waits for open transactions that have
-        offsets of these partitions.
+        """Return the committed offsets, None for partitions without one. Wait for open transactions
+        that have offsets of these partitions.
 
         Raises:
-            KafkaTimeoutError: not before ``deadline``; the message has the last reason.
-            BrokerError: the coordinator refuses.
+            KafkaTimeoutError: if ``deadline`` has passed; the message has the last error.
+            BrokerError: if the coordinator refuses.
         """
         if not partitions:
             return {}
@@ -296,8 +302,8 @@ class GroupOffsets:
     async def _fetch(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], KafkaError | None]:
-        """What one answer has, and why it does not have the rest. Raises BrokerError for what can't
-        be had.
+        """Return the offsets in one response, and why others are missing. Raise BrokerError if a
+        retry does not help.
         """
         reply = await self.connections.ask(
             lambda connection: self._fetch_request(connection, partitions)
@@ -313,7 +319,7 @@ class GroupOffsets:
             try:
                 self._check(code, f" of {tp.topic}-{tp.partition}")
             except BrokerError as error:
-                if judge(Api.FETCH_OFFSETS, code) is Verdict.REFUSED:
+                if action_for(GroupApi.FETCH_OFFSETS, code) is ErrorAction.REFUSED:
                     raise
                 last_error = error
                 continue
@@ -324,10 +330,10 @@ class GroupOffsets:
         return found, last_error
 
     def _check(self, code: ErrorCode, of: str) -> None:
-        verdict = judge(Api.FETCH_OFFSETS, code)
-        if verdict is Verdict.NEW_COORDINATOR:
+        action = action_for(GroupApi.FETCH_OFFSETS, code)
+        if action is ErrorAction.NEW_COORDINATOR:
             self.connections.forget_coordinator()
-        if verdict is not Verdict.DONE:
+        if action is not ErrorAction.DONE:
             raise BrokerError(code, f"OffsetFetch{of} in group {self.connections.group_id!r}")
 
     def _fetch_request(
@@ -341,7 +347,7 @@ class GroupOffsets:
 
 def _is_retriable(error: KafkaError) -> bool:
     if isinstance(error, BrokerError):
-        return judge(Api.FETCH_OFFSETS, error.code) is not Verdict.REFUSED
+        return action_for(GroupApi.FETCH_OFFSETS, error.code) is not ErrorAction.REFUSED
     return not isinstance(error, AuthenticationError | UnsupportedVersionError)
 
 
@@ -365,4 +371,4 @@ def _places(
 def _fail(commit: _Commit, error: KafkaError) -> None:
     if not commit.done.done():
         commit.done.set_exception(error)
-        commit.done.exception()  # whoever waited may be gone
+        commit.done.exception()  # the caller may be gone

@@ -1,5 +1,5 @@
-"""Taking over and giving up partitions: what the subscription and the listener are told, only ever
-inside the application's own calls.
+"""Takes over and gives up partitions: changes the subscription and calls the listener, only inside
+calls of the application.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from aioprod.user_code import is_cancelled
 
 
 class GroupPartitions:
-    """The partitions that a group has given to this consumer.
+    """The partitions that the group has assigned to this consumer.
 
-    Each step changes the subscription also where the listener raises or the caller is cancelled in
-    the middle of it: a listener is told once. What a listener raises is raised as it is, but for
+    Each step changes the subscription even if the listener raises or the caller is cancelled: the
+    listener is called once for each change. What it raises comes out as it is, except
     CancelledError if nothing was cancelled: that is the cause of a ConsumerStateError.
+
+    Args:
+        listener_call: entered around each call of the listener.
     """
 
     def __init__(
@@ -34,28 +37,28 @@ class GroupPartitions:
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """What this consumer has now."""
+        """The partitions that this consumer has now."""
         return frozenset(self._subscription.partitions)
 
     def stop_reading(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing more of these: they are about to be given up."""
+        """Return no more records of these: they are about to be given up."""
         self._subscription.begin_revoking(partitions)
 
     async def revoke(self, partitions: Collection[TopicPartition]) -> None:
-        """Give up partitions; the listener may still commit. Raises what the listener raises."""
+        """Give up partitions; the listener may still commit. Raise what the listener raises."""
         listener = self._subscription.listener
         await self._drop(
             partitions, listener.on_partitions_revoked if listener is not None else None
         )
 
     async def lose(self, partitions: Collection[TopicPartition]) -> None:
-        """Others have these partitions already. Raises what the listener raises."""
+        """Drop partitions that other members have already. Raise what the listener raises."""
         listener = self._subscription.listener
         await self._drop(partitions, listener.on_partitions_lost if listener is not None else None)
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Have these partitions and no others; nothing of new ones is fetched before the listener
-        knows. Raises what the listener raises.
+        """Read exactly these partitions; new ones are fetched after the listener was called. Raise
+        what the listener raises.
         """
         listener = self._subscription.listener
         added = set(partitions) - self.owned
@@ -94,7 +97,7 @@ class GroupPartitions:
             except asyncio.CancelledError as error:
                 if is_cancelled():
                     raise
-                # It would pass for a cancellation, and end the application's task silently.
+                # It would look like a cancellation, and end the application's task silently.
                 name = getattr(callback, "__name__", callback)
                 raise ConsumerStateError(
                     f"rebalance listener: {name} raised CancelledError, but nothing was cancelled"

@@ -1,4 +1,4 @@
-"""Notices that the application does not ask for records any more (``max.poll.interval.ms``)."""
+"""Notices that the application has stopped polling (``max.poll.interval.ms``)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 
 class PollWatch:
-    """Calls back once, when the application was silent for too long.
+    """Calls back once if the application does not poll for too long.
 
     Args:
-        limit_s: how long is too long.
-        on_overdue: what to call.
+        limit_s: the longest time between two polls.
+        on_overdue: called when it has passed.
     """
 
     def __init__(self, limit_s: float, on_overdue: Callable[[], None]) -> None:
@@ -21,18 +21,18 @@ class PollWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def polled(self, now: float) -> None:
-        """The application has asked."""
+        """Note a poll."""
         self._polled_at = now
 
     def begin(self) -> None:
-        """From now on it has to ask; does nothing where it had to already."""
+        """Begin to watch, unless that has begun."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._polled_at = loop.time()
             self._timer = loop.call_at(self._polled_at + self._limit_s, self._look)
 
     def stop(self) -> None:
-        """It need not ask any more."""
+        """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

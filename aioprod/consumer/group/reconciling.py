@@ -1,8 +1,8 @@
-"""A member of a group of the new protocol (KIP-848): the coordinator says what each member is to
-have, and members work towards that.
+"""A group member with ``group_protocol="consumer"`` (KIP-848): the coordinator assigns partitions,
+and members reconcile what they have with that.
 
-Heartbeats tell the coordinator what this member has, and bring what it is to have. What it has to
-give up goes first; when the coordinator has heard of that, somebody else gets it.
+A heartbeat sends the partitions of this member, and its response has the assignment. The member
+first gives up partitions; when a heartbeat has reported that, the coordinator gives them to others.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Callable
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.offsets import Committer, Offsets
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.session import JOIN_EPOCH, Session, TopicIds, Wishes
-from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -62,16 +62,16 @@ class ReconcilingMember(GroupMember):
         self._session = Session(config, member_id)
         self._topic_ids = TopicIds()
         self._heartbeats: asyncio.Task[None] | None = None
-        self._due = asyncio.Event()  # the next heartbeat does not wait
+        self._due = asyncio.Event()  # set if the next heartbeat is due now
         self._lookup: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
-        self._lost = False  # the member was put out: what it has is others'
-        self._interval_s = 5.0  # the broker says how long
-        self._put_outs = 0  # since the last heartbeat that was taken
+        self._lost = False  # the coordinator has removed the member: others may have its partitions
+        self._interval_s = 5.0  # the coordinator sets it
+        self._put_outs = 0  # since the last successful heartbeat
 
     @property
     def rebalancing(self) -> bool:
-        """Whether partitions are on their way."""
+        """Whether the group rebalances."""
         return self._in_group and (
             self._session.epoch <= JOIN_EPOCH
             or self._lost
@@ -87,7 +87,7 @@ class ReconcilingMember(GroupMember):
         return isinstance(self._subscription.pattern, SubscriptionPattern)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this is, in the present epoch."""
+        """Return this member in the present epoch."""
         return ConsumerGroupMetadata(
             self._connections.group_id,
             self._session.epoch or -1,
@@ -95,7 +95,7 @@ class ReconcilingMember(GroupMember):
             self._config.group_instance_id,
         )
 
-    # -- what the consumer tells -------------------------------------------------------------------
+    # -- news from the consumer --------------------------------------------------------------------
 
     def _topics_changed(self, reason: str) -> None:
         if self._heartbeats is not None:
@@ -104,15 +104,13 @@ class ReconcilingMember(GroupMember):
             self._attend()
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """There is a new snapshot of the cluster: names of topics whose ids the coordinator has
-        told may be in it.
-        """
+        """Take over a new snapshot, which may have the names of assigned topic ids."""
         self._topic_ids.learn({name: info.topic_id for name, info in snapshot.topics.items()})
         super().metadata_changed(snapshot)
         if self._heartbeats is not None and self._target() not in (None, self._partitions.owned):
             self._attend()
 
-    # -- in the application's own calls ------------------------------------------------------------
+    # -- inside calls of the application -----------------------------------------------------------
 
     async def _step(self, deadline: float) -> None:
         if self._lost:
@@ -141,10 +139,10 @@ class ReconcilingMember(GroupMember):
             if target != self._partitions.owned:
                 await self._partitions.assign(target)
         finally:
-            self._due.set()  # the coordinator waits to hear of it
+            self._due.set()  # the coordinator waits for the acknowledgment
 
     def _target(self) -> frozenset[TopicPartition] | None:
-        """What this member is to have, as far as the topics' names are known."""
+        """Return the assigned partitions whose topic names are known."""
         if self._session.target is None:
             return None
         named = (
@@ -179,19 +177,19 @@ class ReconcilingMember(GroupMember):
         self._put_out()
 
     def _put_out(self) -> None:
-        """The coordinator does not count this member in any more."""
+        """Take over that the coordinator has removed this member."""
         self._stop_heartbeats()
         self._session.begin()
         self._lost = True
         self._attend()
 
     async def _beat(self) -> None:
-        """One heartbeat after the other, until the member is put out. Raises what keeps it from
-        being a member.
+        """Send heartbeats until the coordinator removes the member. Raise errors that a retry does
+        not solve.
         """
         failures = 0
-        # After the first time the member joins again at once; a coordinator that puts it out again
-        # and again is not flooded.
+        # The member joins again at once, but with a backoff if the coordinator removes it
+        # repeatedly.
         await asyncio.sleep(self._connections.backoff.seconds(self._put_outs - 1))
         while True:
             self._due.clear()
@@ -202,20 +200,20 @@ class ReconcilingMember(GroupMember):
             except KafkaError as error:
                 if (
                     isinstance(error, BrokerError)
-                    and judge(Api.FIND_COORDINATOR, error.code) is Verdict.REFUSED
+                    and action_for(GroupApi.FIND_COORDINATOR, error.code) is ErrorAction.REFUSED
                 ):
                     raise
-                verdict, self.problem = Verdict.RETRY, error
+                action, self.problem = ErrorAction.RETRY, error
                 self._session.unanswered()
             else:
-                verdict = self._accept(reply)
-            if verdict in (Verdict.LOST_GENERATION, Verdict.LOST_MEMBER):
+                action = self._accept(reply)
+            if action in (ErrorAction.LOST_GENERATION, ErrorAction.LOST_MEMBER):
                 self._put_outs += 1
                 return
-            if verdict is Verdict.NEW_COORDINATOR:
+            if action is ErrorAction.NEW_COORDINATOR:
                 self._connections.forget_coordinator()
-            failures = 0 if verdict is Verdict.DONE else failures + 1
-            self._put_outs = 0 if verdict is Verdict.DONE else self._put_outs
+            failures = 0 if action is ErrorAction.DONE else failures + 1
+            self._put_outs = 0 if action is ErrorAction.DONE else self._put_outs
             if failures:
                 await asyncio.sleep(self._connections.backoff.seconds(failures))
                 continue
@@ -240,11 +238,11 @@ class ReconcilingMember(GroupMember):
         owned = self._topic_ids.with_ids(self._partitions.owned)
         return self._session.request(self._connections.group_id, wishes, owned), version
 
-    def _accept(self, reply: ConsumerGroupHeartbeatResponse) -> Verdict:
-        """Take over an answer. Raises what keeps this consumer from being a member."""
+    def _accept(self, reply: ConsumerGroupHeartbeatResponse) -> ErrorAction:
+        """Take over a response. Raise errors that a retry does not solve."""
         code = ErrorCode.of(reply.error_code)
-        verdict = judge(Api.CONSUMER_HEARTBEAT, code)
-        if verdict is Verdict.DONE:
+        action = action_for(GroupApi.CONSUMER_HEARTBEAT, code)
+        if action is ErrorAction.DONE:
             self.problem = None
             self._interval_s = bounded(
                 reply.heartbeat_interval_ms, MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS
@@ -252,23 +250,23 @@ class ReconcilingMember(GroupMember):
             if self._session.answered(reply):
                 self._look_up_names()
                 self._attend()
-            return verdict
+            return action
         text = f"group {self._connections.group_id!r}: ConsumerGroupHeartbeat" + (
             f" ({reply.error_message})" if reply.error_message else ""
         )
         error = BrokerError(code, text)
         self.problem = error
         self._session.unanswered()
-        if verdict is Verdict.FENCED:
+        if action is ErrorAction.FENCED:
             self._fail(error)
-        if verdict in (Verdict.FENCED, Verdict.REFUSED):
+        if action in (ErrorAction.FENCED, ErrorAction.REFUSED):
             raise error
-        return verdict
+        return action
 
     # -- names of topics ---------------------------------------------------------------------------
 
     def _look_up_names(self) -> None:
-        """Ask for the names of topics of which only the ids are known."""
+        """Look up the names of topics of which only the id is known."""
         assert self._session.target is not None
         unknown = {
             topic_id
@@ -303,9 +301,8 @@ class ReconcilingMember(GroupMember):
         if self._heartbeats is None:
             return
         log.warning(
-            "group %r: the application has not asked for records for "
-            "max_poll_interval_ms=%s, so this consumer leaves the group. Ask more often, "
-            "with smaller batches (max_poll_records), or raise the setting",
+            "group %r: no poll for max_poll_interval_ms=%s; the consumer leaves the group. Process "
+            "fewer records between polls (max_poll_records), or increase max_poll_interval_ms",
             self._connections.group_id,
             self._config.max_poll_interval_ms,
         )
@@ -317,8 +314,8 @@ class ReconcilingMember(GroupMember):
     async def _leave(self, *, tell: bool) -> None:
         joined = self._heartbeats is not None
         self._stop_tasks()
-        # Static members tell, too: the coordinator keeps their partitions for them, until their
-        # session is over.
+        # Static members send it, too: the coordinator keeps their partitions until the session
+        # times out.
         if joined and (tell or self._config.group_instance_id is not None):
             await self._tell_leaving()
         self._session.begin()
@@ -331,7 +328,11 @@ class ReconcilingMember(GroupMember):
                 lambda connection: (request, connection.pick_version(ConsumerGroupHeartbeatRequest))
             )
         except KafkaError as error:
-            log.info("group %r: leaving could not be told: %s", self._connections.group_id, error)
+            log.info(
+                "group %r: leaving failed; other members wait for the session timeout: %s",
+                self._connections.group_id,
+                error,
+            )
 
     def _stop_heartbeats(self) -> None:
         task, self._heartbeats = self._heartbeats, None
@@ -348,8 +349,8 @@ class ReconcilingMember(GroupMember):
     # -- commits -----------------------------------------------------------------------------------
 
     def committer(self, before: Committer | None = None) -> Committer:
-        """This member in its present epoch: as long as it is the same session, it has its
-        partitions in each of them.
+        """Return this member in its present epoch: it keeps its partitions through all epochs of
+        a session.
         """
         if not self._in_group:
             return Committer()
@@ -360,18 +361,17 @@ class ReconcilingMember(GroupMember):
         )
 
     def commit_refused(
-        self, verdict: Verdict, code: ErrorCode, committer: Committer
+        self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
-        """What a refused commit means for the member, and the error for whoever commits."""
-        if verdict is Verdict.STALE_EPOCH and committer.member_id:
-            self._due.set()  # brings the present one
+        """Take over that a commit was refused, and return the error for the caller."""
+        if action is ErrorAction.STALE_EPOCH and committer.member_id:
+            self._due.set()  # the response has the present epoch
             return None
         return self._not_a_member()
 
     def _not_a_member(self) -> CommitFailedError:
         return CommitFailedError(
-            f"group {self._connections.group_id!r}: this consumer is no member now, and "
-            "others may have its partitions: offsets were not committed. "
-            "Mostly records were not asked for within "
-            f"max_poll_interval_ms={self._config.max_poll_interval_ms}"
+            f"group {self._connections.group_id!r}: this consumer is not a member now: offsets "
+            "were not committed, and other members may have its partitions. The usual cause is no "
+            f"poll within max_poll_interval_ms={self._config.max_poll_interval_ms}"
         )

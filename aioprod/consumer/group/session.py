@@ -1,5 +1,5 @@
-"""What a KIP-848 member and its coordinator have told each other. Each heartbeat has only what is
-new since the last one that was answered.
+"""The session of a KIP-848 member with its coordinator. Each heartbeat has only what has changed
+since the last one that was answered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TopicIdPartition = tuple[uuid.UUID, int]
 
 
 class Wishes(NamedTuple):
-    """What a member wants to read: topics, or a regular expression that the broker resolves."""
+    """What a member subscribes to: topics, or a regular expression that the broker resolves."""
 
     topics: frozenset[str]
     regex: str | None
@@ -34,9 +34,9 @@ class Session:
     """One member's session.
 
     Attributes:
-        member_id: made by the member itself, for as long as the process lives.
+        member_id: made by the member, for the lifetime of the process.
         epoch: the member's epoch; 0 before it is in the group.
-        target: what the coordinator wants this member to have; None before it has said anything.
+        target: the partitions that the coordinator assigns to this member; None before the first.
     """
 
     def __init__(self, config: ConsumerConfig, member_id: str) -> None:
@@ -49,7 +49,7 @@ class Session:
         self._sent: tuple[Wishes, frozenset[TopicIdPartition]] | None = None
 
     def begin(self) -> None:
-        """Join, as a member that has nothing."""
+        """Join, as a member without partitions."""
         self.epoch = JOIN_EPOCH
         self.target = None
         self.unanswered()
@@ -57,7 +57,7 @@ class Session:
     def request(
         self, group_id: str, wishes: Wishes, owned: Collection[TopicIdPartition]
     ) -> ConsumerGroupHeartbeatRequest:
-        """The next heartbeat."""
+        """Return the next heartbeat."""
         config = self._config
         have = frozenset(owned)
         self._sent = wishes, have
@@ -70,7 +70,7 @@ class Session:
             request.rebalance_timeout_ms = int(config.max_poll_interval_ms)
             request.server_assignor = config.group_remote_assignor
         if everything or self._told != wishes:
-            # An expression that is given up has to be overwritten by an empty one.
+            # An empty expression removes the previous one.
             had_regex = self._told is not None and self._told.regex is not None
             request.subscribed_topic_regex = (
                 wishes.regex if wishes.regex is not None or not had_regex else ""
@@ -83,9 +83,7 @@ class Session:
         return request
 
     def answered(self, reply: ConsumerGroupHeartbeatResponse) -> bool:
-        """The coordinator has taken the last heartbeat; returns whether it has said anew what this
-        member is to have.
-        """
+        """Take over the response to the last heartbeat; return whether it has an assignment."""
         assert self._sent is not None
         self._told, self._told_owned = self._sent
         self.epoch = reply.member_epoch
@@ -100,11 +98,11 @@ class Session:
         return True
 
     def unanswered(self) -> None:
-        """Nobody knows what the coordinator has heard: the next heartbeat tells everything."""
+        """Have the next heartbeat send everything: the coordinator may have missed the last one."""
         self._told = self._told_owned = None
 
     def leave(self, group_id: str) -> ConsumerGroupHeartbeatRequest:
-        """The last heartbeat."""
+        """Return the heartbeat that leaves the group."""
         epoch = LEAVE_EPOCH if self._config.group_instance_id is None else LEAVE_FOR_A_WHILE_EPOCH
         return ConsumerGroupHeartbeatRequest(
             group_id, self.member_id, epoch, self._config.group_instance_id
@@ -112,25 +110,25 @@ class Session:
 
 
 class TopicIds:
-    """Names of topics by id and the other way round, as far as they are known."""
+    """Names of topics by id, and ids by name, as far as they are known."""
 
     def __init__(self) -> None:
         self._names: dict[uuid.UUID, str] = {}
         self._ids: dict[str, uuid.UUID] = {}
 
     def learn(self, ids: Mapping[str, uuid.UUID]) -> None:
-        """Take over what metadata have. A topic that was made anew has another id."""
+        """Add names and ids. A topic that is deleted and created again has another id."""
         for name, topic_id in ids.items():
             if topic_id.int:
                 self._names[topic_id] = name
                 self._ids[name] = topic_id
 
     def name(self, topic_id: uuid.UUID) -> str | None:
-        """A topic's name, None where it is not known."""
+        """Return a topic's name, None if it is unknown."""
         return self._names.get(topic_id)
 
     def with_ids(self, partitions: Iterable[tuple[str, int]]) -> frozenset[TopicIdPartition]:
-        """Partitions by their topic's id."""
+        """Return partitions with the ids of their topics; those of unknown topics are left out."""
         return frozenset(
             (self._ids[topic], number) for topic, number in partitions if topic in self._ids
         )

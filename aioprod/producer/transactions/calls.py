@@ -1,4 +1,4 @@
-"""One request to a coordinator, again and again until there is an answer that settles it."""
+"""Sends a request to a coordinator until a reply settles it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.backoff import Backoff
+from aioprod.producer.transactions.reply_actions import (
+    CoordinatorApi,
+    ReplyAction,
+    action_of_code,
+    action_of_reply,
+)
 from aioprod.producer.transactions.requests import Peer
-from aioprod.producer.transactions.verdicts import Api, Verdict, judge, judge_all
 from aioprod.protocol.message import Message, Request
 
 log = logging.getLogger(__name__)
 
-# The coordinator still ends the transaction before: that takes it milliseconds, so the first
-# partition need not wait a whole back-off (KAFKA-5482). Java waits 20 ms each time.
+# While the coordinator still ends the transaction before, which takes milliseconds, the first
+# partition does not wait for the whole backoff (KAFKA-5482). Java waits 20 ms each time.
 _BEHIND_LAST_TRANSACTION = (0.002, 0.004, 0.008, 0.016, 0.02)
 
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -41,7 +46,7 @@ class CoordinatorRequests(Protocol):
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why the last try to reach a coordinator failed; None once one is reached."""
+        """Why the last attempt to reach a coordinator failed; None if one is reached."""
 
     async def request(
         self,
@@ -50,7 +55,7 @@ class CoordinatorRequests(Protocol):
         prepare: Callable[[Any], tuple[Request[ResponseT], int]],
         /,
     ) -> ResponseT:
-        """Send one request and return its answer."""
+        """Send one request and return its reply."""
 
     def forget(self, kind: CoordinatorType, key: str, /) -> None:
         """Look for the coordinator again before the next request."""
@@ -58,18 +63,17 @@ class CoordinatorRequests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorCall(Generic[ResponseT]):
-    """A request and how its answer is read.
+    """A request and how its reply is read.
 
     Attributes:
-        prepare: makes the message for a connection; called anew for each attempt, right before it
-            is sent.
-        codes: the error codes in an answer.
-        hurry: whether to try again at once where only the end of the transaction before has to be
-            waited for.
-        before: what has to be done before each attempt, if anything.
+        prepare: makes the message for a connection; called for each attempt, right before it is
+            sent.
+        codes: returns the error codes in a reply.
+        hurry: whether to retry soon if the coordinator still ends the transaction before.
+        before: called before each attempt.
     """
 
-    api: Api
+    api: CoordinatorApi
     prepare: Callable[[Peer], tuple[Request[ResponseT], int]]
     codes: Callable[[ResponseT], Iterable[ErrorCode]]
     group_id: str | None = None
@@ -78,14 +82,14 @@ class CoordinatorCall(Generic[ResponseT]):
 
 
 class Attempts:
-    """Lets others end a repeated request without ever leaving one half done: an attempt that is on
-    its way is waited for.
+    """The attempts to send one request. Others can end them, but not while one is in flight: its
+    reply is waited for.
 
     Attributes:
-        task: what repeats it.
-        last_error: why the latest attempt was not the last.
-        coordinators: where it is sent to, once it is.
-        count: how often it was sent.
+        task: the task that makes the attempts.
+        last_error: why the latest attempt failed.
+        coordinators: what sends the request; None before the first attempt.
+        count: how many attempts were sent.
     """
 
     def __init__(self) -> None:
@@ -93,12 +97,12 @@ class Attempts:
         self.last_error: KafkaError | None = None
         self.coordinators: CoordinatorRequests | None = None
         self.count = 0
-        self._on_its_way = False
+        self._in_flight = False
         self._stopping = False
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why it is not done yet, as far as is known; perhaps it could not even be sent."""
+        """Why the request has not succeeded yet, if that is known; perhaps it was not sent."""
         return self.last_error or (
             self.coordinators.trouble if self.coordinators is not None else None
         )
@@ -108,41 +112,41 @@ class Attempts:
         self.task = task
 
     def sent_to(self, coordinators: CoordinatorRequests) -> None:
-        """Note what the attempts are sent by."""
+        """Note what sends the attempts."""
         self.coordinators = coordinators
 
     def failed(self, error: KafkaError) -> None:
-        """Note why the latest attempt was not the last."""
+        """Note why an attempt failed."""
         self.last_error = error
 
     def stop(self) -> None:
-        """End the task, at once or after the answer that it waits for."""
+        """End the task: at once, or after the reply for which it waits."""
         self._stopping = True
-        if self.task is not None and not self._on_its_way:
+        if self.task is not None and not self._in_flight:
             self.task.cancel()
 
     def sent(self) -> None:
-        """An attempt is about to leave."""
+        """Note that an attempt is about to be sent."""
         self.count += 1
-        self._on_its_way = True
+        self._in_flight = True
 
-    def landed(self) -> bool:
-        """The attempt has an answer, or won't get one. Returns whether it had left at all."""
-        had_left, self._on_its_way = self._on_its_way, False
-        return had_left
+    def ended(self) -> bool:
+        """Note that the attempt has an answer, or gets none. Return whether it was sent."""
+        was_sent, self._in_flight = self._in_flight, False
+        return was_sent
 
-    def check_go_on(self) -> None:
-        """Raises CancelledError where it was to stop."""
+    def check_not_stopped(self) -> None:
+        """Raise CancelledError if :meth:`stop` was called."""
         if self._stopping:
             raise asyncio.CancelledError
 
 
 class CoordinatorCalls:
-    """Makes calls in the name of one transactional id.
+    """Makes calls for one transactional id.
 
     Attributes:
-        unanswered: requests that got no answer since this was last cleared: copies of them may
-            still arrive.
+        unanswered: requests without a reply since this was last cleared. Copies of them may still
+            arrive.
     """
 
     def __init__(
@@ -153,16 +157,16 @@ class CoordinatorCalls:
         self._config = config
         self._coordinators = coordinators
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self.unanswered: set[Api] = set()
+        self.unanswered: set[CoordinatorApi] = set()
 
     async def perform(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:
-        """The answer of success. Has no limit of time: whoever waits for it has one, and
-        ``attempts`` ends it.
+        """Send a request until it succeeds, and return the reply. There is no timeout: callers
+        have their own, and ``attempts`` ends it.
 
         Raises:
-            AbortableTransactionError, FatalProducerError, ProducerFencedError: the coordinator
-            refuses.
-            AuthenticationError: client and broker don't trust each other.
+            AbortableTransactionError, FatalProducerError, ProducerFencedError: if the coordinator
+                refuses the request.
+            AuthenticationError: if client and broker don't trust each other.
         """
         attempts.sent_to(self._coordinators)
         failed, logged = 0, False
@@ -176,7 +180,7 @@ class CoordinatorCalls:
 
         def note(error: KafkaError, failures: int) -> None:
             nonlocal failed, logged
-            attempts.check_go_on()
+            attempts.check_not_stopped()
             failed = failures
             if not logged and not _ends_transaction_before(error):
                 logged = True
@@ -211,7 +215,7 @@ class CoordinatorCalls:
         try:
             reply = await self._coordinators.request(kind, key, prepare)
             answered = True
-            verdict, code = judge_all(call.api, call.codes(reply))
+            action, code = action_of_reply(call.api, call.codes(reply))
         except AuthenticationError:
             raise
         except UnsupportedVersionError as error:
@@ -220,19 +224,21 @@ class CoordinatorCalls:
             ) from error
         except BrokerError as error:
             # Only the search for the coordinator raises these.
-            self._refuse(call, judge(Api.FIND_COORDINATOR, error.code), error.code)
+            self._refuse(
+                call, action_of_code(CoordinatorApi.FIND_COORDINATOR, error.code), error.code
+            )
             attempts.failed(error)
             raise
         except KafkaError as error:
             attempts.failed(error)
             raise
         finally:
-            if attempts.landed() and not answered:
+            if attempts.ended() and not answered:
                 self.unanswered.add(call.api)
-        if verdict is Verdict.DONE:
+        if action is ReplyAction.DONE:
             return reply
-        self._refuse(call, verdict, code)
-        if verdict is Verdict.NEW_COORDINATOR:
+        self._refuse(call, action, code)
+        if action is ReplyAction.NEW_COORDINATOR:
             self._coordinators.forget(kind, key)
         failure = BrokerError(code, self._what(call))
         attempts.failed(failure)
@@ -242,23 +248,24 @@ class CoordinatorCalls:
         of_group = f" of group {call.group_id!r}" if call.group_id is not None else ""
         return f"transactional_id={self._id!r}: {call.api.value}{of_group}"
 
-    def _refuse(self, call: CoordinatorCall[Any], verdict: Verdict, code: ErrorCode) -> None:
-        """Raise the error of a verdict that ends the transaction or the producer."""
+    def _refuse(self, call: CoordinatorCall[Any], action: ReplyAction, code: ErrorCode) -> None:
+        """Raise an error if the transaction or the producer can't continue after a reply."""
         what = self._what(call)
-        if verdict is Verdict.FENCED:
+        if action is ReplyAction.FENCED:
             raise ProducerFencedError(
                 ErrorCode.PRODUCER_FENCED,
                 f"{what}: another producer took over the transactional id, or the "
                 "transaction was open longer than "
-                f"transaction_timeout_ms={self._config.transaction_timeout_ms}; close it",
+                f"transaction_timeout_ms={self._config.transaction_timeout_ms}; "
+                "close this producer",
             )
         advice = _ADVICE.get(code, "")
-        if verdict is Verdict.FATAL:
+        if action is ReplyAction.FATAL:
             raise FatalProducerError(code, f"{what}: close this producer{advice}")
-        if verdict is Verdict.ABORTABLE and call.api is Api.INIT_PRODUCER_ID:
-            # There is no transaction yet that could be aborted.
+        if action is ReplyAction.ABORTABLE and call.api is CoordinatorApi.INIT_PRODUCER_ID:
+            # No transaction is open that could be aborted.
             raise BrokerError(code, f"{what}{advice}")
-        if verdict is Verdict.ABORTABLE:
+        if action is ReplyAction.ABORTABLE:
             raise AbortableTransactionError(code, f"{what}: call abort_transaction(){advice}")
 
 
@@ -272,7 +279,7 @@ _ADVICE = {
         "; lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"
     ),
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "; it needs the rights Describe and Write on the transactional id"
+        "; grant DESCRIBE and WRITE on the transactional id to the client's principal"
     ),
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
         "; the broker forgets a transactional id that is not used for "

@@ -15,7 +15,7 @@ from typing import Any
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AbortableTransactionError, FatalProducerError, ProducerFencedError
-from aioprod.producer.batch import Identity
+from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
 from aioprod.producer.transactions.calls import (
@@ -24,8 +24,8 @@ from aioprod.producer.transactions.calls import (
     CoordinatorCalls,
     CoordinatorRequests,
 )
+from aioprod.producer.transactions.reply_actions import CoordinatorApi
 from aioprod.producer.transactions.requests import Peer
-from aioprod.producer.transactions.verdicts import Api
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.init_producer_id import InitProducerIdResponse
 from aioprod.types import (
@@ -38,7 +38,7 @@ from aioprod.types import (
 log = logging.getLogger(__name__)
 
 _Prepared = tuple[Request[Any], int]
-_OPENERS = (Api.ADD_PARTITIONS, Api.ADD_OFFSETS)
+_OPENERS = (CoordinatorApi.ADD_PARTITIONS, CoordinatorApi.ADD_OFFSETS)
 
 
 class CoordinatorSession:
@@ -91,7 +91,7 @@ class CoordinatorSession:
         self.begun = True
 
     @property
-    def _identity(self) -> Identity:
+    def _identity(self) -> ProducerIdAndEpoch:
         assert self._producer.identity is not None
         return self._producer.identity
 
@@ -123,9 +123,9 @@ class CoordinatorSession:
                 ) from error
             # By this producer's own doing, and the epoch behind its own was given to nobody.
             reply = await self._ask_for_identity(
-                attempts, Identity((old.producer_id, old.epoch + 1))
+                attempts, ProducerIdAndEpoch((old.producer_id, old.epoch + 1))
             )
-        self._producer.adopt(Identity((reply.producer_id, reply.producer_epoch)))
+        self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
         self._calls.unanswered.clear()
         self._late_opener = None
         self.perhaps_begun = self._reopened = self._asked = False
@@ -139,7 +139,7 @@ class CoordinatorSession:
     async def _ask_for_identity(
         self,
         attempts: Attempts,
-        present: Identity | None,
+        present: ProducerIdAndEpoch | None,
         before: Callable[[], Awaitable[None]] | None = None,
     ) -> InitProducerIdResponse:
         def prepare(peer: Peer) -> _Prepared:
@@ -148,7 +148,7 @@ class CoordinatorSession:
             return requests.init_producer_id(peer, self._id, self._timeout_ms, present)
 
         call = CoordinatorCall(
-            Api.INIT_PRODUCER_ID, prepare, _code, hurry=before is not None, before=before
+            CoordinatorApi.INIT_PRODUCER_ID, prepare, _code, hurry=before is not None, before=before
         )
         reply: InitProducerIdResponse = await self._calls.perform(call, attempts)
         return reply
@@ -181,7 +181,7 @@ class CoordinatorSession:
         while self.to_add:
             asked = sorted(self.to_add)
             self._opener = CoordinatorCall(
-                Api.ADD_PARTITIONS,
+                CoordinatorApi.ADD_PARTITIONS,
                 self._opening(_adding(self._id, asked)),
                 _codes_of(asked),
                 hurry=not self.added,
@@ -205,7 +205,9 @@ class CoordinatorSession:
                     peer, self._id, identity, group.group_id
                 )
             )
-            self._opener = CoordinatorCall(Api.ADD_OFFSETS, add, _code, hurry=not self.added)
+            self._opener = CoordinatorCall(
+                CoordinatorApi.ADD_OFFSETS, add, _code, hurry=not self.added
+            )
             await self._calls.perform(self._opener, attempts)
             self.begun = True
         commit = self._opening(
@@ -214,7 +216,7 @@ class CoordinatorSession:
             )
         )
         call = CoordinatorCall(
-            Api.COMMIT_OFFSETS,
+            CoordinatorApi.COMMIT_OFFSETS,
             commit,
             lambda reply: requests.codes_of_offsets(reply, offsets),
             group_id=group.group_id,
@@ -222,7 +224,9 @@ class CoordinatorSession:
         await self._calls.perform(call, attempts)
         self.begun = True
 
-    def _opening(self, make: Callable[[Peer, Identity], _Prepared]) -> Callable[[Peer], _Prepared]:
+    def _opening(
+        self, make: Callable[[Peer, ProducerIdAndEpoch], _Prepared]
+    ) -> Callable[[Peer], _Prepared]:
         """Mark that the request made may open the transaction at its coordinator, even where no
         answer comes.
         """
@@ -245,7 +249,9 @@ class CoordinatorSession:
         if not self.perhaps_begun:
             return
         try:
-            reply = await self._calls.perform(CoordinatorCall(Api.END, prepare, _code), attempts)
+            reply = await self._calls.perform(
+                CoordinatorCall(CoordinatorApi.END, prepare, _code), attempts
+            )
         except AbortableTransactionError as error:
             if commit:
                 raise
@@ -279,7 +285,7 @@ class CoordinatorSession:
             # The request that perhaps opened the transaction did not: there is nothing to abort.
         else:
             if reply.producer_id >= 0:
-                self._producer.adopt(Identity((reply.producer_id, reply.producer_epoch)))
+                self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
 
     def prepared(self) -> PreparedTransaction | None:
         """What the transaction that is written can be ended with by anybody; None where there is
@@ -301,7 +307,7 @@ class CoordinatorSession:
             self._late_opener = (
                 None if self._calls.unanswered.isdisjoint(_OPENERS) else self._opener
             )
-            self._late_end = Api.END in self._calls.unanswered
+            self._late_end = CoordinatorApi.END in self._calls.unanswered
         if self._v2_seen and not self.v2:
             # The cluster has gone over to the second protocol. That starts with an epoch which the
             # first has not used.
@@ -312,7 +318,7 @@ class CoordinatorSession:
 
 def _adding(
     transactional_id: str, asked: list[TopicPartition]
-) -> Callable[[Peer, Identity], _Prepared]:
+) -> Callable[[Peer, ProducerIdAndEpoch], _Prepared]:
     return lambda peer, identity: requests.add_partitions(peer, transactional_id, identity, asked)
 
 

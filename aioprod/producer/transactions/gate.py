@@ -189,7 +189,7 @@ class NoTransactions:
 
     def ensure_producer_id(self) -> None:
         """Ask any broker for a producer id, if the producer is idempotent."""
-        # Once it was refused for good, or the producer is closed, nobody asks again.
+        # After a final refusal, or after close, the accumulator is closed.
         if (
             self._producer.identity is None
             and self._config.enable_idempotence
@@ -224,7 +224,7 @@ class NoTransactions:
         if undelivered := self._accumulator.undelivered:
             self.lost += undelivered
             log.error(
-                "producer %r: %d records that it has accepted are not delivered: %s",
+                "producer %r has failed: %d accepted records are not delivered: %s",
                 self._config.client_id,
                 undelivered,
                 error,
@@ -244,9 +244,7 @@ class NoTransactions:
 
     def manager(self) -> TransactionManager:
         """Raise TransactionStateError: no ``transactional_id`` is set."""
-        raise TransactionStateError(
-            "transactional_id is not set: give the producer one, to use transactions"
-        )
+        raise TransactionStateError("transactional_id is not set: set it to use transactions")
 
 
 def make_transactions(

@@ -12,16 +12,15 @@ from typing import Final
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError, ProducerFencedError
 from aioprod.metrics import ProducerMetrics
-from aioprod.producer.batch import ProducerBatch
-from aioprod.producer.reporting import place_of
+from aioprod.producer.batch import ProducerBatch, place_of
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
 from aioprod.producer.transactions.calls import CoordinatorRequests
 from aioprod.producer.transactions.coordinator_session import CoordinatorSession
 from aioprod.producer.transactions.operations import Operation
+from aioprod.producer.transactions.reply_actions import batch_failure
 from aioprod.producer.transactions.states import Call, TransactionState, TransactionStatus
 from aioprod.producer.transactions.tasks import WRITING, TransactionBatches, TransactionTasks
-from aioprod.producer.transactions.verdicts import batch_failure
 from aioprod.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -179,7 +178,7 @@ class TransactionManager:
             try:
                 await self._join(operation, self._deadline(), Call.START)
             finally:
-                await operation.end()
+                await operation.cancel()
         finally:
             self._metrics.transaction_step("init", loop.time() - started)
 
@@ -246,7 +245,7 @@ class TransactionManager:
             if running.arguments == arguments:
                 await self._join(running, deadline, Call.SEND_OFFSETS)
                 return
-            await running.over(Call.SEND_OFFSETS, self._config.max_block_ms, deadline)
+            await running.wait(Call.SEND_OFFSETS, self._config.max_block_ms, deadline)
             self.status.check(Call.SEND_OFFSETS, _S.IN_TRANSACTION)
         operation = self._tasks.send_offsets(*arguments)
         await self._join(operation, deadline, Call.SEND_OFFSETS)
@@ -340,5 +339,5 @@ class TransactionManager:
 
     async def _join(self, operation: Operation, deadline: float, call: Call) -> None:
         """Wait until it is over and share its outcome."""
-        await operation.over(call, self._config.max_block_ms, deadline)
-        operation.outcome(call, self.status.closed or self.error)
+        await operation.wait(call, self._config.max_block_ms, deadline)
+        operation.raise_failure(call, self.status.closed or self.error)

@@ -1,5 +1,5 @@
-"""One call's work: it runs in a task of its own, and any number of callers wait for it, each with a
-limit of its own.
+"""The work of one call: it runs in its own task, and any number of callers wait for it, each with
+its own timeout.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from aioprod.producer.transactions.states import Call
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """A call's work under way, or done.
+    """The work of a call, running or done.
 
     Attributes:
-        arguments: what it was called with.
-        seen: whether a caller has had the outcome.
-        overtaken: whether it was a commit, and an abort came before it was sent.
+        arguments: the call's arguments.
+        seen: whether a caller has got the outcome.
+        overtaken: whether it was a commit, and an abort came before the commit was sent.
     """
 
     call: Call
@@ -33,12 +33,12 @@ class Operation:
 
     @property
     def under_way(self) -> bool:
-        """Whether it has no outcome yet."""
+        """Whether it is still running."""
         return not self.task.done()
 
     @property
     def succeeded_unseen(self) -> bool:
-        """Whether it succeeded while nobody waited for it."""
+        """Whether it succeeded while no caller waited for it."""
         return (
             self.task.done()
             and not self.seen
@@ -57,40 +57,38 @@ class Operation:
         self.seen = self.seen or unseen
         return unseen
 
-    async def over(self, call: Call, max_block_ms: float, deadline: float) -> None:
-        """Wait until it has an outcome, whichever. Cancelling the waiter leaves it alone.
+    async def wait(self, call: Call, max_block_ms: float, deadline: float) -> None:
+        """Wait until it has ended. Cancelling the waiter does not cancel it.
 
         Raises:
-            KafkaTimeoutError: the loop's time is past ``deadline``. It goes on.
+            KafkaTimeoutError: if it has not ended by loop time ``deadline``. It continues.
         """
         await asyncio.wait(
             [self.task], timeout=max(0.0, deadline - asyncio.get_running_loop().time())
         )
         if self.under_way:
             trouble = self.attempts.trouble
-            goes_on = "" if call is Call.START else f": {self.call.value}() goes on"
+            continues = "" if call is Call.START else f": {self.call.value}() continues"
             raise KafkaTimeoutError(
                 (
-                    f"{call.value}() not done within max_block_ms={max_block_ms}{goes_on}, call "
+                    f"{call.value}() not done within max_block_ms={max_block_ms}{continues}, call "
                     f"{call.value}() again to wait for it"
                 )
-                + (f" (last trouble: {trouble})" if trouble is not None else "")
+                + (f" (last error: {trouble})" if trouble is not None else "")
             )
 
-    async def end(self) -> None:
-        """Where it has no outcome yet: have it go on no more, whether its request is on its way or
-        not.
-        """
+    async def cancel(self) -> None:
+        """Cancel it if it is running, whether its request is in flight or not."""
         if self.under_way:
             self.task.cancel()
             await asyncio.wait([self.task])
 
-    def outcome(self, call: Call, killed_by: KafkaError | None) -> None:
-        """Raise what it ended with, unless that is success.
+    def raise_failure(self, call: Call, killed_by: KafkaError | None) -> None:
+        """Raise the error with which it ended, if it failed.
 
         Args:
-            call: whose caller it is for.
-            killed_by: why its task was cancelled, if it was, as far as is known.
+            call: the call whose caller gets the error.
+            killed_by: why its task was cancelled, if that is known.
         """
         self.seen = True
         if self.task.cancelled():
@@ -106,12 +104,12 @@ class Operation:
             )
         error = self.task.exception()
         if error is not None:
-            # It may be raised for many callers: without the tracebacks of the others.
+            # Many callers may get it: without the tracebacks of the others.
             raise error.with_traceback(None)
 
 
 class Flush:
-    """Waits until every batch has its outcome; may be given up from outside.
+    """Waits until every batch has its outcome.
 
     Args:
         wait_for_sent: flushes, and returns when every batch has its outcome.
@@ -128,7 +126,7 @@ class Flush:
         self._task: asyncio.Task[None] | None = None
 
     async def run(self, matters: Callable[[], bool]) -> None:
-        """Wait, as long as it matters."""
+        """Wait as long as ``matters()`` is true."""
         while matters():
             self._task = flushing = self._spawn(self._all_sent(), "flush-transaction")
             try:
@@ -142,7 +140,7 @@ class Flush:
                 return
 
     def give_up(self) -> None:
-        """Whoever waits for it looks again whether it still matters."""
+        """Have waiting tasks check again whether it still matters."""
         if self._task is not None:
             self._task.cancel()
 

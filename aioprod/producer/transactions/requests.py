@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError, SerializationError, UnsupportedVersionError
-from aioprod.producer.batch import Identity
+from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioprod.protocol.messages.add_partitions_to_txn import (
@@ -83,7 +83,7 @@ def _version(peer: Peer, kind: type[Request[Any]], *, v2: bool) -> int:
 
 
 def init_producer_id(
-    peer: Peer, transactional_id: str, timeout_ms: int, identity: Identity | None
+    peer: Peer, transactional_id: str, timeout_ms: int, identity: ProducerIdAndEpoch | None
 ) -> tuple[InitProducerIdRequest, int]:
     """Ask for a producer id; with the present identity, for its next epoch (KIP-360).
 
@@ -100,7 +100,10 @@ def init_producer_id(
 
 
 def add_partitions(
-    peer: Peer, transactional_id: str, identity: Identity, partitions: Iterable[TopicPartition]
+    peer: Peer,
+    transactional_id: str,
+    identity: ProducerIdAndEpoch,
+    partitions: Iterable[TopicPartition],
 ) -> tuple[AddPartitionsToTxnRequest, int]:
     """Make partitions part of the transaction (first protocol)."""
     topics: dict[str, list[int]] = {}
@@ -136,7 +139,7 @@ def codes_of_partitions(
 
 
 def add_offsets(
-    peer: Peer, transactional_id: str, identity: Identity, group_id: str
+    peer: Peer, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str
 ) -> tuple[AddOffsetsToTxnRequest, int]:
     """Make a group's offsets part of the transaction (first protocol)."""
     request = AddOffsetsToTxnRequest(
@@ -151,7 +154,7 @@ def add_offsets(
 def commit_offsets(
     peer: Peer,
     transactional_id: str,
-    identity: Identity,
+    identity: ProducerIdAndEpoch,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     group: ConsumerGroupMetadata,
     *,
@@ -211,7 +214,7 @@ def codes_of_offsets(
 
 
 def end(
-    peer: Peer, transactional_id: str, identity: Identity, *, commit: bool, v2: bool
+    peer: Peer, transactional_id: str, identity: ProducerIdAndEpoch, *, commit: bool, v2: bool
 ) -> tuple[EndTxnRequest, int]:
     """Commit or abort."""
     request = EndTxnRequest(

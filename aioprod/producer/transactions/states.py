@@ -1,4 +1,4 @@
-"""The states of a transactional producer, which of them follow which, and which call is right in
+"""The states of a transactional producer, which state follows which, and which calls are allowed in
 each. No I/O.
 """
 
@@ -13,28 +13,28 @@ log = logging.getLogger(__name__)
 
 
 class TransactionState(Enum):
-    """Where a transactional producer stands."""
+    """The state of a transactional producer."""
 
     UNINITIALIZED = "uninitialized"
-    """The coordinator has not given a producer id yet, or must give a new one."""
+    """The coordinator has not given a producer id yet, or has to give a new one."""
     INITIALIZING = "initializing"
     READY = "ready"
     IN_TRANSACTION = "in transaction"
     PREPARING = "preparing"
     PREPARED = "prepared"
-    """Everything is written: whoever knows the identity may end the transaction, this producer or
-    another process (KIP-939).
+    """Everything is written: this producer, or another process that knows the producer id and
+    epoch, may end the transaction (KIP-939).
     """
     COMMITTING = "committing"
     ABORTING = "aborting"
     ABORTABLE_ERROR = "abortable error"
-    """Something of the transaction failed: it can only be aborted."""
+    """Something in the transaction has failed: it can only be aborted."""
     FATAL_ERROR = "fatal error"
-    """Nothing can be done but to close the producer."""
+    """The producer has failed: it can only be closed."""
 
 
 class Call(Enum):
-    """The public method that a caller used."""
+    """A public method of the producer."""
 
     START = "start"
     INIT = "init_transactions"
@@ -48,7 +48,7 @@ class Call(Enum):
 
 _S = TransactionState
 
-# From each state to these. To the fatal error it goes from everywhere, and never back.
+# The states that follow each state. The fatal error follows every state, and is the last.
 _NEXT: dict[TransactionState, frozenset[TransactionState]] = {
     _S.UNINITIALIZED: frozenset({_S.INITIALIZING}),
     _S.INITIALIZING: frozenset({_S.READY, _S.UNINITIALIZED}),
@@ -56,10 +56,10 @@ _NEXT: dict[TransactionState, frozenset[TransactionState]] = {
     _S.IN_TRANSACTION: frozenset({_S.PREPARING, _S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR}),
     _S.PREPARING: frozenset({_S.PREPARED, _S.ABORTING, _S.ABORTABLE_ERROR}),
     _S.PREPARED: frozenset({_S.COMMITTING, _S.ABORTING}),
-    # Until the commit itself is sent, an abort may still overtake it.
+    # An abort may overtake a commit that is not sent yet.
     _S.COMMITTING: frozenset({_S.READY, _S.INITIALIZING, _S.ABORTABLE_ERROR, _S.ABORTING}),
-    # What fails while aborting is of no interest, unless it is the abort itself: that is fatal, for
-    # what else could be tried (KAFKA-19250).
+    # Failures while aborting don't matter, except that of the abort itself: that is fatal, as
+    # nothing else can be tried (KAFKA-19250).
     _S.ABORTING: frozenset({_S.READY, _S.INITIALIZING}),
     _S.ABORTABLE_ERROR: frozenset({_S.ABORTING}),
     _S.FATAL_ERROR: frozenset(),
@@ -84,19 +84,17 @@ _ADVICE: dict[TransactionState, str] = {
     _S.COMMITTING: "a commit is under way: call commit_transaction() again to wait for its end",
     _S.ABORTING: "an abort is under way: call abort_transaction() again to wait for its end",
     _S.ABORTABLE_ERROR: "the transaction has failed: call abort_transaction()",
-    _S.FATAL_ERROR: "the producer can't go on: close it and make a new one",
+    _S.FATAL_ERROR: "the producer can't continue: close it and create a new one",
 }
 
 
 def may_follow(source: TransactionState, target: TransactionState) -> bool:
-    """Whether a producer may go from ``source`` to ``target``."""
+    """Return whether a producer may go from ``source`` to ``target``."""
     return target in _NEXT[source] or (target is _S.FATAL_ERROR and source is not target)
 
 
 def refusal(call: Call, state: TransactionState) -> str:
-    """The text of the error for a call that does not fit the state: it names both, and the call
-    that would be right.
-    """
+    """Return the error text for a call that is not allowed in a state, with the call that is."""
     return f"{call.value}() in state {state.value!r}: {_ADVICE[state]}"
 
 

@@ -160,12 +160,12 @@ class TransactionTasks:
         task = asyncio.get_running_loop().create_task(work, name=f"aioprod-{name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Nobody may be waiting; the state tells of a failure.
+        # There may be no waiting caller; the state says that it failed.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     def running_init(self) -> Operation:
-        """The operation that gets a producer id or an epoch, started where it is not under way."""
+        """Return the operation that gets a producer id or epoch; start it if it is not running."""
         running = self._initializing
         if running is None or not running.under_way:
             if self._status.state is not _S.INITIALIZING:
@@ -177,15 +177,15 @@ class TransactionTasks:
         return running
 
     def towards(self, state: TransactionState) -> Operation:
-        """The operation that goes with a state, which is entered where that is not done yet."""
+        """Enter a state, and return the operation that belongs to it."""
         if self._status.state is not state:
             self._status.go(state)
             self._ending = None
         return self.running_end()
 
     def running_end(self) -> Operation:
-        """The operation that prepares or ends the transaction, as the state says; started where it
-        is not under way.
+        """Return the operation that prepares or ends the transaction, as the state says; start it
+        if it is not running.
         """
         running = self._ending
         if running is None or not running.under_way:
@@ -217,8 +217,7 @@ class TransactionTasks:
         self._session.to_add.add(tp)
         running = self._adding
         if running is None or running.task is None or running.task.done():
-            # The task has its turn after the caller's: what is sent in one go is added with one
-            # request.
+            # The task runs after its caller's turn, so one request adds what that turn sends to.
             self._adding = attempts = Attempts()
             task = self._spawn(self._add_partitions(attempts), "add-partitions")
             attempts.run_by(task)
@@ -240,7 +239,7 @@ class TransactionTasks:
 
     def _offsets_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() and self._status.closed is None and self._status.state in WRITING:
-            # Killed from outside, so they may be missing: a commit must not pass them by.
+            # The offsets may be missing: the transaction must not be committed.
             self.fail(
                 AbortableTransactionError(
                     ErrorCode.TRANSACTION_ABORTABLE,
@@ -281,8 +280,8 @@ class TransactionTasks:
             self._ended()
 
     async def _all_written(self, call: Call, state: TransactionState) -> None:
-        """Wait until all that belongs to the transaction is written; raises where something of it
-        is not, or the state is another by then.
+        """Wait until the transaction is written; raise if part of it is not, or if the state has
+        changed.
         """
         await self._outcomes()
         if self.offsets is not None:
@@ -290,19 +289,19 @@ class TransactionTasks:
         self._status.check(call, state)
 
     async def _outcomes(self) -> None:
-        """Wait until all batches have their outcome, or until that does not matter any more."""
+        """Wait until all batches have their outcome, or until the state changes."""
         state = self._status.state
         await self._flush.run(lambda: self._status.state is state)
 
     def _ended(self) -> None:
-        """The transaction is over: make ready for the next."""
+        """Get ready for the next transaction."""
         self._session.forget_transaction()
         self.offsets = None
         self._status.end()
         if not self._producer.epoch_needed:
             self._status.go(_S.READY)
         else:
-            # The end is not held up by it: the next begin() waits.
+            # The call that ends the transaction does not wait for this; the next begin() does.
             self._status.go(_S.INITIALIZING)
             if self._status.closed is None:
                 self.running_init()
@@ -322,7 +321,9 @@ class TransactionTasks:
             raise self._fault(error) from error
 
     def _fault(self, error: Exception) -> KafkaError:
-        log.error("transactional_id=%r: a fault of this library", self._id, exc_info=error)
+        log.error(
+            "transactional_id=%r: unexpected error; please report it", self._id, exc_info=error
+        )
         fatal = KafkaError(f"transactional_id={self._id!r}: {error!r}; close this producer")
         self.fail_for_good(fatal)
         return fatal

@@ -11,7 +11,7 @@ from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
-from aioprod.producer.batch import Identity
+from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.transactions import requests
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from aioprod.protocol.messages.end_txn import EndTxnRequest
@@ -69,7 +69,7 @@ async def end_transaction(
     """
 
     def prepare(peer: Connection) -> tuple[EndTxnRequest, int]:
-        identity = Identity((transaction.producer_id, transaction.epoch))
+        identity = ProducerIdAndEpoch((transaction.producer_id, transaction.epoch))
         return requests.end(
             peer, transaction.transactional_id, identity, commit=commit, v2=transaction.v2
         )

@@ -1,4 +1,4 @@
-"""Members of a group that nobody here wrote, with the same calls as
+"""Members of a group that other projects wrote, with the same calls as
 :class:`group_readers.Reader`.
 """
 

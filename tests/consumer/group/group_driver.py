@@ -227,7 +227,7 @@ async def _poll_all(drivers: Iterable[Driver]) -> None:
 
 
 async def shared_out(drivers: list[Driver], count: int, limit_s: float = LIMIT_S) -> None:
-    """Poll all until they have ``count`` partitions between them, nobody more than one above
+    """Poll all until they have ``count`` partitions between them, none with more than one above
     another, and no rebalance is on.
     """
 

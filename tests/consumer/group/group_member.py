@@ -23,7 +23,7 @@ COMMIT_INTERVAL_S = 0.15
 
 
 def say(line: str) -> None:
-    """Whoever reads this knows of a record before it can be committed."""
+    """The reader of this knows of a record before it can be committed."""
     print(line, flush=True)
 
 

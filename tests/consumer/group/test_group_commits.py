@@ -120,7 +120,7 @@ async def test_a_commit_that_gets_no_answer_ends_at_its_deadline_and_the_next_on
     async with Driver(cluster, enable_auto_commit=False, session_timeout_ms=30_000) as driver:
         await shared_out([driver.subscribe("t")], 2)
         rule = cluster.on(ApiKey.OFFSET_COMMIT, hold())
-        with pytest.raises(KafkaTimeoutError, match="not before the deadline"):
+        with pytest.raises(KafkaTimeoutError, match="not completed before the deadline"):
             await driver.commit({T0: OffsetAndMetadata(1)}, timeout_s=0.2)
         rule.release()
         await driver.commit({T0: OffsetAndMetadata(2)})

@@ -11,8 +11,9 @@ import pytest
 
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
 from aioprod.config.consumer import ConsumerConfig
-from aioprod.consumer.group.identity import Generation, Identity, State
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.leading import Leadership
+from aioprod.consumer.group.member_state import Generation, JoinStage, MemberState
 from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.consumer.group.session import (
     JOIN_EPOCH,
@@ -22,7 +23,6 @@ from aioprod.consumer.group.session import (
     TopicIds,
     Wishes,
 )
-from aioprod.consumer.group.verdicts import Api, Verdict, judge
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -35,51 +35,51 @@ E = ErrorCode
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
-@pytest.mark.parametrize("api", Api)
-def test_each_code_has_a_verdict_in_each_answer(api: Api) -> None:
+@pytest.mark.parametrize("api", GroupApi)
+def test_each_code_has_an_action_for_each_request(api: GroupApi) -> None:
     for code in ErrorCode:
-        verdict = judge(api, code)
-        assert (verdict is Verdict.DONE) == (code is E.NONE)
+        action = action_for(api, code)
+        assert (action is ErrorAction.DONE) == (code is E.NONE)
         if code.retriable:
-            assert verdict is not Verdict.REFUSED, code
+            assert action is not ErrorAction.REFUSED, code
 
 
 @pytest.mark.parametrize(
-    ("api", "code", "verdict"),
+    ("api", "code", "action"),
     [
-        (Api.JOIN, E.MEMBER_ID_REQUIRED, Verdict.TAKE_MEMBER_ID),
-        (Api.JOIN, E.UNKNOWN_MEMBER_ID, Verdict.LOST_MEMBER),
-        (Api.JOIN, E.INCONSISTENT_GROUP_PROTOCOL, Verdict.REFUSED),
-        (Api.SYNC, E.REBALANCE_IN_PROGRESS, Verdict.REJOIN),
-        (Api.HEARTBEAT, E.REBALANCE_IN_PROGRESS, Verdict.REJOIN),
-        (Api.HEARTBEAT, E.ILLEGAL_GENERATION, Verdict.LOST_GENERATION),
-        (Api.HEARTBEAT, E.FENCED_INSTANCE_ID, Verdict.FENCED),
-        (Api.COMMIT, E.OFFSET_METADATA_TOO_LARGE, Verdict.REFUSED),
-        (Api.COMMIT, E.REQUEST_TIMED_OUT, Verdict.NEW_COORDINATOR),
-        (Api.COMMIT, E.STALE_MEMBER_EPOCH, Verdict.STALE_EPOCH),
-        (Api.FETCH_OFFSETS, E.UNSTABLE_OFFSET_COMMIT, Verdict.RETRY),
-        (Api.FETCH_OFFSETS, E.GROUP_AUTHORIZATION_FAILED, Verdict.REFUSED),
-        (Api.CONSUMER_HEARTBEAT, E.FENCED_MEMBER_EPOCH, Verdict.LOST_GENERATION),
-        (Api.CONSUMER_HEARTBEAT, E.UNKNOWN_MEMBER_ID, Verdict.LOST_GENERATION),
-        (Api.CONSUMER_HEARTBEAT, E.UNRELEASED_INSTANCE_ID, Verdict.REFUSED),
+        (GroupApi.JOIN, E.MEMBER_ID_REQUIRED, ErrorAction.TAKE_MEMBER_ID),
+        (GroupApi.JOIN, E.UNKNOWN_MEMBER_ID, ErrorAction.LOST_MEMBER),
+        (GroupApi.JOIN, E.INCONSISTENT_GROUP_PROTOCOL, ErrorAction.REFUSED),
+        (GroupApi.SYNC, E.REBALANCE_IN_PROGRESS, ErrorAction.REJOIN),
+        (GroupApi.HEARTBEAT, E.REBALANCE_IN_PROGRESS, ErrorAction.REJOIN),
+        (GroupApi.HEARTBEAT, E.ILLEGAL_GENERATION, ErrorAction.LOST_GENERATION),
+        (GroupApi.HEARTBEAT, E.FENCED_INSTANCE_ID, ErrorAction.FENCED),
+        (GroupApi.COMMIT, E.OFFSET_METADATA_TOO_LARGE, ErrorAction.REFUSED),
+        (GroupApi.COMMIT, E.REQUEST_TIMED_OUT, ErrorAction.NEW_COORDINATOR),
+        (GroupApi.COMMIT, E.STALE_MEMBER_EPOCH, ErrorAction.STALE_EPOCH),
+        (GroupApi.FETCH_OFFSETS, E.UNSTABLE_OFFSET_COMMIT, ErrorAction.RETRY),
+        (GroupApi.FETCH_OFFSETS, E.GROUP_AUTHORIZATION_FAILED, ErrorAction.REFUSED),
+        (GroupApi.CONSUMER_HEARTBEAT, E.FENCED_MEMBER_EPOCH, ErrorAction.LOST_GENERATION),
+        (GroupApi.CONSUMER_HEARTBEAT, E.UNKNOWN_MEMBER_ID, ErrorAction.LOST_GENERATION),
+        (GroupApi.CONSUMER_HEARTBEAT, E.UNRELEASED_INSTANCE_ID, ErrorAction.REFUSED),
     ],
 )
-def test_what_java_does(api: Api, code: ErrorCode, verdict: Verdict) -> None:
-    assert judge(api, code) is verdict
+def test_what_java_does(api: GroupApi, code: ErrorCode, action: ErrorAction) -> None:
+    assert action_for(api, code) is action
 
 
 def test_a_member_that_stops_waiting_for_a_rebalance_still_has_its_generation() -> None:
-    identity = Identity()
-    identity.begin_joining()
-    identity.give_up_joining()
-    assert identity.state is State.UNJOINED
-    identity.joined(Generation(3, "m", "range"))
-    identity.synced()
-    identity.begin_joining()
-    identity.give_up_joining()
-    assert (identity.state, identity.generation.generation_id) == (State.STABLE, 3)
-    identity.lose(keep_member_id=True)
-    assert (identity.state, identity.generation) == (State.UNJOINED, Generation(-1, "m"))
+    state = MemberState()
+    state.begin_joining()
+    state.give_up_joining()
+    assert state.stage is JoinStage.UNJOINED
+    state.joined(Generation(3, "m", "range"))
+    state.synced()
+    state.begin_joining()
+    state.give_up_joining()
+    assert (state.stage, state.generation.generation_id) == (JoinStage.STABLE, 3)
+    state.lose(keep_member_id=True)
+    assert (state.stage, state.generation) == (JoinStage.UNJOINED, Generation(-1, "m"))
 
 
 def test_the_leader_notices_other_partitions() -> None:
@@ -206,5 +206,5 @@ def test_names_and_ids_of_topics() -> None:
     ids.learn({"t": A, "old": uuid.UUID(int=0)})
     assert (ids.name(A), ids.name(B), ids.name(uuid.UUID(int=0))) == ("t", None, None)
     assert ids.with_ids([("t", 1), ("u", 0)]) == {(A, 1)}
-    ids.learn({"t": B})  # made anew
+    ids.learn({"t": B})  # deleted and created again
     assert ids.with_ids([("t", 1)]) == {(B, 1)}

@@ -67,7 +67,7 @@ async def test_members_come_and_go_on_real_kafka(kafka: str, settings: dict[str,
 
 @pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["range", "cooperative"])
 async def test_members_come_and_go_while_their_coordinator_moves(settings: dict[str, Any]) -> None:
-    # Whoever leaves just when the coordinator moves is taken for a member until its session is
+    # A member that leaves while the coordinator moves still counts as one until its session is
     # over.
     async with EmbeddedCluster(nodes=3, groups=GroupSettings(min_session_timeout_ms=1)) as cluster:
         topic = f"t-{uuid.uuid4().hex[:8]}"

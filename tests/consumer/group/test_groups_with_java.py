@@ -148,7 +148,7 @@ class Group:
 
     async def committed(self, partitions: set[int]) -> dict[int, int]:
         """Offsets of the partitions that a killed member had: what it had sent may be on its way
-        still, and nobody else commits there yet.
+        still, and no other member commits there yet.
         """
         before: dict[int, int] | None = None
         places = [TopicPartition(self.topic, number) for number in partitions]
@@ -285,7 +285,7 @@ async def test_who_leads_gives_all_their_share_and_takes_no_more_than_it_must(
     before = await shared_out(group)
     third = group.start(following)
     after = await shared_out(group)
-    # Whoever reads the other's bytes knows what each had.
+    # The client that reads the other's bytes knows what each had.
     assert all(later <= earlier for later, earlier in zip(after, before, strict=False)), (
         before,
         after,

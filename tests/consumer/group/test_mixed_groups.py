@@ -1,4 +1,4 @@
-"""Groups of our consumers and of clients that nobody here wrote: whoever leads, each record is
+"""Groups of our consumers and of other projects' clients: whichever leads, each record is
 processed once.
 """
 

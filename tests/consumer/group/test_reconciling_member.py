@@ -140,7 +140,7 @@ async def test_a_member_that_the_coordinator_puts_out_joins_again_with_the_same_
     async with Driver(kafka, topic, listener=listener, **NEW) as driver:
         await shared_out([driver.subscribe(topic)], 4)
         member_id = driver.member.group_metadata().member_id
-        # Somebody says in its name that it leaves.
+        # Another client sends in its name that it leaves.
         async with ClusterClient(kafka) as client:
             reply = await client.request(ConsumerGroupHeartbeatRequest(topic, member_id, -1))
             assert reply.error_code == 0

@@ -10,7 +10,7 @@ import pytest
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError, SerializationError, UnsupportedVersionError
-from aioprod.producer.batch import Identity
+from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.transactions import requests
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -32,7 +32,7 @@ from aioprod.protocol.messages.txn_offset_commit import (
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from tests.producer.transactions.coordinator_script import FakePeer
 
-IDENTITY = Identity((4711, 3))
+IDENTITY = ProducerIdAndEpoch((4711, 3))
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 MEMBER = ConsumerGroupMetadata("g", 5, "member-1", "instance-1")
 OFFSETS = {A0: OffsetAndMetadata(10, "note", 2), B0: OffsetAndMetadata(20)}
@@ -64,7 +64,7 @@ def test_the_second_protocol_needs_the_feature_and_the_versions(
 
 @pytest.mark.parametrize("newest", range(6))
 @pytest.mark.parametrize("identity", [None, IDENTITY])
-def test_init_producer_id(newest: int, identity: Identity | None) -> None:
+def test_init_producer_id(newest: int, identity: ProducerIdAndEpoch | None) -> None:
     request, version = requests.init_producer_id(
         peer({InitProducerIdRequest: newest}), "x", 1234, identity
     )

@@ -97,12 +97,12 @@ class Balancing:
             self._give(partition, readers, self._least_of(readers))
 
     def even_out(self) -> None:
-        """Move partitions as long as somebody has two more than another one who could read them."""
+        """Move partitions while a member has two more than another one that subscribes to them."""
         moved = True
         while moved:
             moved = False
-            # Always from who has most at that moment: nobody gives so much away that it has to be
-            # given something else.
+            # Always from the member with the most at that moment: no member gives away so many that
+            # it has to get others.
             richest = [(-count, rank) for rank, count in enumerate(self._count)]
             heapify(richest)
             while richest:
@@ -112,9 +112,7 @@ class Balancing:
                     moved = True
 
     def _move_one(self, rank: int) -> bool:
-        """Have a member give one partition to whoever has least; returns whether there is
-        somebody.
-        """
+        """Move one partition to the member with the fewest; return whether that evens out."""
         movable = [readers for readers, held in self._held[rank].items() if held]
         poorest = min(
             ((self._count[self._least_of(readers)], readers) for readers in movable), default=None
@@ -158,8 +156,8 @@ class Balancing:
 def balance(
     partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription], claims: Claims
 ) -> dict[str, list[TopicPartition]]:
-    """Partitions by member id: nobody has two more than another one who could read one of them, and
-    whoever need not lose a partition keeps it.
+    """Return partitions by member id. No member has two more than another that subscribes to one of
+    them, and members keep their partitions where that allows it.
     """
     balancing = Balancing(members)
     owners = rightful_owners(claims)

@@ -36,7 +36,7 @@ class CooperativeStickyAssignor:
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Partitions by member id; those that have yet to be given up are nobody's."""
+        """Return partitions by member id, except those that another member has to give up."""
         claims: Claims = {
             member.member_id: (member.owned, _generation_of(member)) for member in members
         }
@@ -55,7 +55,7 @@ class CooperativeStickyAssignor:
 def moving_partitions(
     assignment: Mapping[str, Collection[TopicPartition]], members: Sequence[MemberSubscription]
 ) -> dict[TopicPartition, str]:
-    """Partitions that somebody has and somebody else would get, with whom that is."""
+    """Return the partitions that move between members, with the id of their new member."""
     given_up = {
         partition
         for member in members

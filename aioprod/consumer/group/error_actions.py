@@ -1,8 +1,5 @@
-"""What a coordinator's error code means for a member of a group. A pure table with the rules of
-Kafka 4.1's own consumer.
-
-A code that no rule names gets a verdict all the same, by API: a code that is new or out of place
-must not kill a task.
+"""What a group member does after each error code of its coordinator: a table, with the rules of
+Kafka 4.1's consumer. A code without a rule has an action too, so that a new code ends no task.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from enum import Enum
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 
 
-class Api(Enum):
+class GroupApi(Enum):
     """The requests of a group's members."""
 
     FIND_COORDINATOR = "FindCoordinator"
@@ -24,83 +21,81 @@ class Api(Enum):
     FETCH_OFFSETS = "OffsetFetch"
 
 
-class Verdict(Enum):
-    """What to do after an answer."""
+class ErrorAction(Enum):
+    """What to do after a response."""
 
     DONE = "done"
     RETRY = "retry"
-    """The same request again, after a pause."""
+    """Send the request again, after a backoff."""
     NEW_COORDINATOR = "new coordinator"
-    """The same, but look for the coordinator first."""
+    """Find the coordinator, then send the request again."""
     TAKE_MEMBER_ID = "take member id"
-    """Join again at once, with the id in the answer (KIP-394)."""
+    """Join again at once, with the member id in the response (KIP-394)."""
     REJOIN = "rejoin"
     """The group rebalances: join again; partitions are kept until then."""
     LOST_GENERATION = "lost generation"
-    """The group went on without this member: what it had is lost, its id still counts."""
+    """The group rebalanced without this member: its partitions are lost, its id is still valid."""
     LOST_MEMBER = "lost member"
-    """The coordinator does not know the member any more: what it had is lost, it joins as a new
-    one.
-    """
+    """The coordinator does not know the member: its partitions are lost, it joins as a new one."""
     STALE_EPOCH = "stale epoch"
-    """The member's epoch has changed meanwhile: again with the present one (KIP-848)."""
+    """The member's epoch has changed meanwhile: send the request with the present one (KIP-848)."""
     REFUSED = "refused"
-    """An error for whoever called. The member is sound."""
+    """Raise the error to the caller; the membership is not affected."""
     FENCED = "fenced"
-    """Another member has this one's ``group_instance_id``: it can't go on."""
+    """Another member has the same ``group_instance_id``: this one can't continue."""
 
 
 _E = ErrorCode
-_V = Verdict
+_V = ErrorAction
 _MOVED = dict.fromkeys(COORDINATOR_MOVED, _V.NEW_COORDINATOR)
 _FENCED = {_E.FENCED_INSTANCE_ID: _V.FENCED}
 _LOST = {_E.UNKNOWN_MEMBER_ID: _V.LOST_MEMBER, _E.ILLEGAL_GENERATION: _V.LOST_GENERATION}
-# The epoch belongs to a member that is gone (KIP-848): it begins anew with epoch 0.
+# The epoch is that of a former member (KIP-848): it joins again with epoch 0.
 _FENCED_EPOCH = {_E.FENCED_MEMBER_EPOCH: _V.LOST_GENERATION}
 
-_RULES: dict[Api, dict[ErrorCode, Verdict]] = {
-    Api.FIND_COORDINATOR: {},
-    Api.JOIN: {
+_RULES: dict[GroupApi, dict[ErrorCode, ErrorAction]] = {
+    GroupApi.FIND_COORDINATOR: {},
+    GroupApi.JOIN: {
         **_MOVED,
         **_FENCED,
         **_LOST,
         _E.MEMBER_ID_REQUIRED: _V.TAKE_MEMBER_ID,
-        # The member was given an id, and the group began to rebalance before it came back with it.
+        # The group has begun to rebalance since the member got its id.
         _E.REBALANCE_IN_PROGRESS: _V.RETRY,
     },
-    Api.SYNC: {**_MOVED, **_FENCED, **_LOST, _E.REBALANCE_IN_PROGRESS: _V.REJOIN},
-    Api.HEARTBEAT: {**_MOVED, **_FENCED, **_LOST, _E.REBALANCE_IN_PROGRESS: _V.REJOIN},
-    Api.CONSUMER_HEARTBEAT: {
+    GroupApi.SYNC: {**_MOVED, **_FENCED, **_LOST, _E.REBALANCE_IN_PROGRESS: _V.REJOIN},
+    GroupApi.HEARTBEAT: {**_MOVED, **_FENCED, **_LOST, _E.REBALANCE_IN_PROGRESS: _V.REJOIN},
+    GroupApi.CONSUMER_HEARTBEAT: {
         **_MOVED,
         **_FENCED,
         **_FENCED_EPOCH,
         _E.UNKNOWN_MEMBER_ID: _V.LOST_GENERATION,
-        # A new member of a name that another one still has: that one has to leave before.
+        # Another member with the same instance id has not left yet.
         _E.UNRELEASED_INSTANCE_ID: _V.REFUSED,
     },
-    Api.COMMIT: {
+    GroupApi.COMMIT: {
         **_MOVED,
         **_FENCED,
         **_LOST,
         _E.REQUEST_TIMED_OUT: _V.NEW_COORDINATOR,
         _E.REBALANCE_IN_PROGRESS: _V.REJOIN,
         _E.STALE_MEMBER_EPOCH: _V.STALE_EPOCH,
-        # The topic may be so new that the coordinator does not know it yet.
+        # The coordinator may not know a new topic yet.
         _E.UNKNOWN_TOPIC_OR_PARTITION: _V.RETRY,
     },
-    Api.FETCH_OFFSETS: {
+    GroupApi.FETCH_OFFSETS: {
         **_MOVED,
         _E.STALE_MEMBER_EPOCH: _V.STALE_EPOCH,
         _E.UNKNOWN_MEMBER_ID: _V.STALE_EPOCH,
-        # A transaction with offsets of the partition is open (KIP-447).
+        # An open transaction has offsets of the partition (KIP-447).
         _E.UNSTABLE_OFFSET_COMMIT: _V.RETRY,
         _E.UNKNOWN_TOPIC_OR_PARTITION: _V.RETRY,
     },
 }
 
 
-def judge(api: Api, code: ErrorCode) -> Verdict:
-    """The verdict on one code in an answer."""
+def action_for(api: GroupApi, code: ErrorCode) -> ErrorAction:
+    """Return what to do after this error code in a response."""
     if code == _E.NONE:
         return _V.DONE
     rule = _RULES[api].get(code)

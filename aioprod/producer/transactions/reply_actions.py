@@ -1,7 +1,7 @@
 """What a coordinator's error code means for the transaction, and what a batch's failure does. Pure
 tables, the rules of Kafka 4.1's own producer.
 
-A code that no rule names gets a verdict all the same, by API: a code that is new or out of place
+A code that no rule names gets a action all the same, by API: a code that is new or out of place
 must not kill a task.
 """
 
@@ -21,7 +21,7 @@ from aioprod.errors import (
 )
 
 
-class Api(Enum):
+class CoordinatorApi(Enum):
     """The requests to coordinators that belong to transactions."""
 
     FIND_COORDINATOR = "FindCoordinator"
@@ -32,7 +32,7 @@ class Api(Enum):
     END = "EndTxn"
 
 
-class Verdict(IntEnum):
+class ReplyAction(IntEnum):
     """What to do after an answer. Of several in one answer the greatest counts."""
 
     DONE = 0
@@ -50,28 +50,28 @@ class Verdict(IntEnum):
 
 
 _E = ErrorCode
-_MOVED = dict.fromkeys(COORDINATOR_MOVED, Verdict.NEW_COORDINATOR)
+_MOVED = dict.fromkeys(COORDINATOR_MOVED, ReplyAction.NEW_COORDINATOR)
 # Brokers before Kafka 2.7 say INVALID_PRODUCER_EPOCH where newer ones say PRODUCER_FENCED
 # (KIP-588).
-_FENCED = dict.fromkeys((_E.INVALID_PRODUCER_EPOCH, _E.PRODUCER_FENCED), Verdict.FENCED)
+_FENCED = dict.fromkeys((_E.INVALID_PRODUCER_EPOCH, _E.PRODUCER_FENCED), ReplyAction.FENCED)
 _LOST = dict.fromkeys(
     (
         _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         _E.INVALID_TXN_STATE,
         _E.INVALID_PRODUCER_ID_MAPPING,
     ),
-    Verdict.FATAL,
+    ReplyAction.FATAL,
 )
 _ABORTABLE = {
-    _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
-    _E.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+    _E.TRANSACTION_ABORTABLE: ReplyAction.ABORTABLE,
+    _E.GROUP_AUTHORIZATION_FAILED: ReplyAction.ABORTABLE,
 }
 # The coordinator has lost the producer: after the abort a new epoch makes it known again (KIP-360).
-_UNKNOWN_PRODUCER = {_E.UNKNOWN_PRODUCER_ID: Verdict.ABORTABLE}
+_UNKNOWN_PRODUCER = {_E.UNKNOWN_PRODUCER_ID: ReplyAction.ABORTABLE}
 
-_RULES: dict[Api, dict[ErrorCode, Verdict]] = {
-    Api.FIND_COORDINATOR: {**_ABORTABLE},
-    Api.INIT_PRODUCER_ID: {
+_RULES: dict[CoordinatorApi, dict[ErrorCode, ReplyAction]] = {
+    CoordinatorApi.FIND_COORDINATOR: {**_ABORTABLE},
+    CoordinatorApi.INIT_PRODUCER_ID: {
         **_MOVED,
         **_FENCED,
         # Abortable, for nothing is lost: once the right is given, the next try succeeds.
@@ -81,16 +81,16 @@ _RULES: dict[Api, dict[ErrorCode, Verdict]] = {
                 _E.CLUSTER_AUTHORIZATION_FAILED,
                 _E.TRANSACTION_ABORTABLE,
             ),
-            Verdict.ABORTABLE,
+            ReplyAction.ABORTABLE,
         ),
     },
-    Api.ADD_PARTITIONS: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER},
-    Api.ADD_OFFSETS: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER, **_ABORTABLE},
-    Api.COMMIT_OFFSETS: {
+    CoordinatorApi.ADD_PARTITIONS: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER},
+    CoordinatorApi.ADD_OFFSETS: {**_MOVED, **_FENCED, **_LOST, **_UNKNOWN_PRODUCER, **_ABORTABLE},
+    CoordinatorApi.COMMIT_OFFSETS: {
         **_MOVED,
         **_FENCED,
         **_ABORTABLE,
-        _E.REQUEST_TIMED_OUT: Verdict.NEW_COORDINATOR,
+        _E.REQUEST_TIMED_OUT: ReplyAction.NEW_COORDINATOR,
         # The member was replaced, or its assignment is out of date: its offsets must not count, the
         # producer is sound.
         **dict.fromkeys(
@@ -101,7 +101,7 @@ _RULES: dict[Api, dict[ErrorCode, Verdict]] = {
                 _E.STALE_MEMBER_EPOCH,
                 _E.REBALANCE_IN_PROGRESS,
             ),
-            Verdict.ABORTABLE,
+            ReplyAction.ABORTABLE,
         ),
         # The fault is in what was given to this one call. Java ends the producer here; an abort is
         # as safe.
@@ -112,20 +112,20 @@ _RULES: dict[Api, dict[ErrorCode, Verdict]] = {
                 _E.INVALID_COMMIT_OFFSET_SIZE,
                 _E.INVALID_GROUP_ID,
             ),
-            Verdict.ABORTABLE,
+            ReplyAction.ABORTABLE,
         ),
     },
-    Api.END: {
+    CoordinatorApi.END: {
         **_MOVED,
         **_FENCED,
         **_LOST,
         **_UNKNOWN_PRODUCER,
-        _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE,
+        _E.TRANSACTION_ABORTABLE: ReplyAction.ABORTABLE,
     },
 }
 # What a partition can't have: the transaction goes, the producer stays. For the others the
 # unexpected is the end.
-_OTHERWISE = {Api.ADD_PARTITIONS: Verdict.ABORTABLE}
+_OTHERWISE = {CoordinatorApi.ADD_PARTITIONS: ReplyAction.ABORTABLE}
 
 _FATAL_FOR_A_BATCH = frozenset(
     {
@@ -138,22 +138,26 @@ _FATAL_FOR_A_BATCH = frozenset(
 )
 
 
-def judge(api: Api, code: ErrorCode) -> Verdict:
-    """The verdict on one code in an answer."""
+def action_of_code(api: CoordinatorApi, code: ErrorCode) -> ReplyAction:
+    """The action on one code in an answer."""
     if code == _E.NONE:
-        return Verdict.DONE
+        return ReplyAction.DONE
     rule = _RULES[api].get(code)
     if rule is not None:
         return rule
-    return Verdict.RETRY if code.retriable else _OTHERWISE.get(api, Verdict.FATAL)
+    return ReplyAction.RETRY if code.retriable else _OTHERWISE.get(api, ReplyAction.FATAL)
 
 
-def judge_all(api: Api, codes: Iterable[ErrorCode]) -> tuple[Verdict, ErrorCode]:
-    """The verdict on an answer with a code for each partition, and the code that it rests on."""
+def action_of_reply(
+    api: CoordinatorApi, codes: Iterable[ErrorCode]
+) -> tuple[ReplyAction, ErrorCode]:
+    """The action on an answer with a code for each partition, and the code that it rests on."""
     wrong = [code for code in codes if code != _E.NONE]
     # "Not attempted" only says that another partition has a reason.
     reasons = [code for code in wrong if code != _E.OPERATION_NOT_ATTEMPTED] or wrong
-    return max(((judge(api, code), code) for code in reasons), default=(Verdict.DONE, _E.NONE))
+    return max(
+        ((action_of_code(api, code), code) for code in reasons), default=(ReplyAction.DONE, _E.NONE)
+    )
 
 
 def batch_failure(where: str, error: KafkaError) -> AbortableTransactionError | FatalProducerError:

@@ -1,4 +1,4 @@
-"""What each code means in each answer: every code has a verdict, and the ones that matter have
+"""What each code means in each answer: every code has a action, and the ones that matter have
 Kafka's.
 """
 
@@ -17,19 +17,25 @@ from aioprod.errors import (
     RecordTooLargeError,
     UnsupportedVersionError,
 )
-from aioprod.producer.transactions.verdicts import Api, Verdict, batch_failure, judge, judge_all
+from aioprod.producer.transactions.reply_actions import (
+    CoordinatorApi,
+    ReplyAction,
+    action_of_code,
+    action_of_reply,
+    batch_failure,
+)
 
 E = ErrorCode
-V = Verdict
+V = ReplyAction
 
 # By API the verdicts that differ from the rule "retriable: again; else: fatal". As Kafka 4.1's
 # producer has them.
-DIFFERENT: dict[Api, dict[ErrorCode, Verdict]] = {
-    Api.FIND_COORDINATOR: {
+DIFFERENT: dict[CoordinatorApi, dict[ErrorCode, ReplyAction]] = {
+    CoordinatorApi.FIND_COORDINATOR: {
         E.GROUP_AUTHORIZATION_FAILED: V.ABORTABLE,
         E.TRANSACTION_ABORTABLE: V.ABORTABLE,
     },
-    Api.INIT_PRODUCER_ID: {
+    CoordinatorApi.INIT_PRODUCER_ID: {
         E.NOT_COORDINATOR: V.NEW_COORDINATOR,
         E.COORDINATOR_NOT_AVAILABLE: V.NEW_COORDINATOR,
         E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: V.ABORTABLE,
@@ -38,7 +44,7 @@ DIFFERENT: dict[Api, dict[ErrorCode, Verdict]] = {
         E.INVALID_PRODUCER_EPOCH: V.FENCED,
         E.PRODUCER_FENCED: V.FENCED,
     },
-    Api.ADD_OFFSETS: {
+    CoordinatorApi.ADD_OFFSETS: {
         E.NOT_COORDINATOR: V.NEW_COORDINATOR,
         E.COORDINATOR_NOT_AVAILABLE: V.NEW_COORDINATOR,
         E.UNKNOWN_PRODUCER_ID: V.ABORTABLE,
@@ -47,7 +53,7 @@ DIFFERENT: dict[Api, dict[ErrorCode, Verdict]] = {
         E.INVALID_PRODUCER_EPOCH: V.FENCED,
         E.PRODUCER_FENCED: V.FENCED,
     },
-    Api.COMMIT_OFFSETS: {
+    CoordinatorApi.COMMIT_OFFSETS: {
         E.NOT_COORDINATOR: V.NEW_COORDINATOR,
         E.COORDINATOR_NOT_AVAILABLE: V.NEW_COORDINATOR,
         E.REQUEST_TIMED_OUT: V.NEW_COORDINATOR,
@@ -66,7 +72,7 @@ DIFFERENT: dict[Api, dict[ErrorCode, Verdict]] = {
         E.INVALID_COMMIT_OFFSET_SIZE: V.ABORTABLE,
         E.INVALID_GROUP_ID: V.ABORTABLE,
     },
-    Api.END: {
+    CoordinatorApi.END: {
         E.NOT_COORDINATOR: V.NEW_COORDINATOR,
         E.COORDINATOR_NOT_AVAILABLE: V.NEW_COORDINATOR,
         E.UNKNOWN_PRODUCER_ID: V.ABORTABLE,
@@ -86,34 +92,36 @@ ADD_PARTITIONS = {
 }
 
 
-def by_rule(other: Verdict) -> dict[ErrorCode, Verdict]:
+def by_rule(other: ReplyAction) -> dict[ErrorCode, ReplyAction]:
     return {code: V.DONE if code == E.NONE else V.RETRY if code.retriable else other for code in E}
 
 
 @pytest.mark.parametrize("api", DIFFERENT)
-def test_every_code_of_every_api(api: Api) -> None:
-    assert {code: judge(api, code) for code in E} == {**by_rule(V.FATAL), **DIFFERENT[api]}
+def test_every_code_of_every_api(api: CoordinatorApi) -> None:
+    assert {code: action_of_code(api, code) for code in E} == {**by_rule(V.FATAL), **DIFFERENT[api]}
 
 
 def test_what_a_partition_can_not_have_costs_the_transaction_only() -> None:
-    assert {code: judge(Api.ADD_PARTITIONS, code) for code in E} == {
+    assert {code: action_of_code(CoordinatorApi.ADD_PARTITIONS, code) for code in E} == {
         **by_rule(V.ABORTABLE),
         **ADD_PARTITIONS,
     }
 
 
 def test_no_api_is_left_out() -> None:
-    assert {*DIFFERENT, Api.ADD_PARTITIONS} == set(Api)
+    assert {*DIFFERENT, CoordinatorApi.ADD_PARTITIONS} == set(CoordinatorApi)
 
 
 @pytest.mark.parametrize("number", [-2, 134, 999])
-@pytest.mark.parametrize("api", Api)
-def test_a_code_that_nobody_knows_yet_kills_nothing_unsaid(api: Api, number: int) -> None:
-    assert judge(api, ErrorCode.of(number)) in (V.FATAL, V.ABORTABLE)
+@pytest.mark.parametrize("api", CoordinatorApi)
+def test_a_code_that_nobody_knows_yet_kills_nothing_unsaid(
+    api: CoordinatorApi, number: int
+) -> None:
+    assert action_of_code(api, ErrorCode.of(number)) in (V.FATAL, V.ABORTABLE)
 
 
 @pytest.mark.parametrize(
-    ("codes", "verdict", "code"),
+    ("codes", "action", "code"),
     [
         ([], V.DONE, E.NONE),
         ([E.NONE, E.NONE], V.DONE, E.NONE),
@@ -134,9 +142,9 @@ def test_a_code_that_nobody_knows_yet_kills_nothing_unsaid(api: Api, number: int
     ],
 )
 def test_of_several_codes_the_gravest_counts(
-    codes: list[ErrorCode], verdict: Verdict, code: ErrorCode
+    codes: list[ErrorCode], action: ReplyAction, code: ErrorCode
 ) -> None:
-    assert judge_all(Api.ADD_PARTITIONS, codes) == (verdict, code)
+    assert action_of_reply(CoordinatorApi.ADD_PARTITIONS, codes) == (action, code)
 
 
 FATAL_FOR_A_BATCH = {
