@@ -1,4 +1,4 @@
-"""Builds the accelerator ``aioprod._native`` if there is a C compiler; without one the wheel is pure
+"""Builds the accelerator ``aioprod._native``, if there is a C compiler; else the wheel is pure
 Python.
 
 ``AIOPROD_PURE=1`` leaves it out, ``AIOPROD_NATIVE=required`` fails if it can't be built.

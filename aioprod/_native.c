@@ -7,6 +7,8 @@
  * None for whatever is not a whole, valid batch, so errors have one source. The interpreter's lock
  * is held throughout, and no Python code runs between looking at an object and using it, but for
  * allocations, which may run the garbage collector; so every object used across one is owned.
+ *
+ * A list with items that are not set yet is seen by the garbage collector only, which knows of such.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -268,6 +270,10 @@ encode_records(PyObject *module, PyObject *args)
 
 typedef struct {
     PyObject *timestamps, *keys, *values, *headers, *gaps;
+    PyObject *none;          /* an empty tuple, for records without headers */
+    PyObject *timestamp;     /* of the last record, which most following ones share */
+    int64_t delta;           /* of that timestamp */
+    Py_ssize_t with_headers; /* how many records have some */
 } Columns;
 
 /* Put a new reference at an index; the list takes it over even on failure. */
@@ -278,10 +284,10 @@ store(PyObject *list, Py_ssize_t index, PyObject *item)
 }
 
 static int
-store_none(PyObject *list, Py_ssize_t index)
+store_shared(PyObject *list, Py_ssize_t index, PyObject *item)
 {
-    Py_INCREF(Py_None);
-    return PyList_SetItem(list, index, Py_None);
+    Py_INCREF(item);
+    return PyList_SetItem(list, index, item);
 }
 
 /* Bytes of a field, or None for a null. 1: the field is invalid; -1: an exception. */
@@ -295,7 +301,7 @@ store_field(PyObject *list, Py_ssize_t index, const unsigned char **at, const un
     if (*at == NULL || size < -1 || size > end - *at || (size == -1 && *at != start + 1))
         return 1;
     if (size == -1)
-        return store_none(list, index);
+        return store_shared(list, index, Py_None);
     const char *data = (const char *)*at;
     *at += size;
     return store(list, index, PyBytes_FromStringAndSize(data, (Py_ssize_t)size));
@@ -328,27 +334,34 @@ parse_record(Columns *columns, Py_ssize_t index, const unsigned char **position,
     if (delta != *expected && add_gap(columns->gaps, index, delta) < 0)
         return -1;
     *expected = delta + 1;
-    int failed = store(columns->timestamps, index, PyLong_FromLongLong(base_timestamp + stamp));
+    if (columns->timestamp == NULL || columns->delta != stamp) {
+        PyObject *timestamp = PyLong_FromLongLong(base_timestamp + stamp);
+        if (timestamp == NULL)
+            return -1;
+        Py_XDECREF(columns->timestamp);
+        columns->timestamp = timestamp;
+        columns->delta = stamp;
+    }
+    int failed = store_shared(columns->timestamps, index, columns->timestamp);
     if (failed || (failed = store_field(columns->keys, index, &at, stop))
         || (failed = store_field(columns->values, index, &at, stop)))
         return failed;
-    if (at == stop)
+    if (at == stop || (*at == 0 && at + 1 != stop))
         return 1;
-    if (*at == 0) {
-        if (at + 1 != stop || store_none(columns->headers, index) < 0)
-            return at + 1 != stop ? 1 : -1;
-    } else if (store(columns->headers, index,
-                     PyBytes_FromStringAndSize((const char *)at, stop - at)) < 0)
-        return -1;
     *position = stop;
-    return 0;
+    if (*at == 0)
+        return store_shared(columns->headers, index, columns->none);
+    columns->with_headers += 1;
+    return store(columns->headers, index,
+                 PyBytes_FromStringAndSize((const char *)at, stop - at));
 }
 
 PyDoc_STRVAR(parse_records_doc,
              "parse_records(body, count, base_timestamp, /)\n--\n\n"
-             "Parse the records of a batch: timestamps, keys, values, encoded headers (None if there\n"
-             "are none) and gaps, which are (index, offset delta) of each record whose delta is not\n"
-             "that of the record before plus 1. None if the records are not valid to their end.");
+             "Parse the records of a batch: timestamps, keys, values, encoded headers (an empty tuple\n"
+             "if there are none), the number of records with headers, and gaps, which are\n"
+             "(index, offset delta) of each record whose delta is not that of the record before plus\n"
+             "1. None if the records are not valid to their end.");
 
 static PyObject *
 parse_records(PyObject *module, PyObject *args)
@@ -365,11 +378,18 @@ parse_records(PyObject *module, PyObject *args)
     if (count < 0 || count > size / 7 || base_timestamp > INT64_MAX / 4
         || base_timestamp < -(INT64_MAX / 4))
         Py_RETURN_NONE;
-    Columns columns = {PyList_New(count), PyList_New(count), PyList_New(count), PyList_New(count),
-                       PyList_New(0)};
+    Columns columns = {
+        .timestamps = PyList_New(count),
+        .keys = PyList_New(count),
+        .values = PyList_New(count),
+        .headers = PyList_New(count),
+        .gaps = PyList_New(0),
+        .none = PyTuple_New(0),
+    };
     PyObject *result = NULL;
     int failed = -1;
-    if (columns.timestamps && columns.keys && columns.values && columns.headers && columns.gaps) {
+    if (columns.timestamps && columns.keys && columns.values && columns.headers && columns.gaps
+        && columns.none) {
         const unsigned char *at = (unsigned char *)data, *end = at + size;
         int64_t expected = 0;
         failed = 0;
@@ -379,8 +399,8 @@ parse_records(PyObject *module, PyObject *args)
             failed = 1;
     }
     if (!failed)
-        result = PyTuple_Pack(5, columns.timestamps, columns.keys, columns.values, columns.headers,
-                              columns.gaps);
+        result = Py_BuildValue("OOOOnO", columns.timestamps, columns.keys, columns.values,
+                               columns.headers, columns.with_headers, columns.gaps);
     else if (failed > 0) {
         Py_INCREF(Py_None);
         result = Py_None;
@@ -390,6 +410,8 @@ parse_records(PyObject *module, PyObject *args)
     Py_XDECREF(columns.values);
     Py_XDECREF(columns.headers);
     Py_XDECREF(columns.gaps);
+    Py_XDECREF(columns.none);
+    Py_XDECREF(columns.timestamp);
     return result;
 }
 

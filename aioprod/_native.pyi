@@ -15,7 +15,8 @@ def parse_records(
         list[int],
         list[bytes | None],
         list[bytes | None],
-        list[bytes | None],
+        list[bytes | tuple[()]],
+        int,
         list[tuple[int, int]],
     ]
     | None

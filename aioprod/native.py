@@ -1,7 +1,7 @@
 """The accelerator, a small part in C for the loops that run once per record.
 
 It is optional: wheels have it, an installation from source builds it if there is a C compiler, and
-every function has its source in Python beside it. ``AIOPROD_PURE=1`` in the environment turns it
+each function has its source in Python beside it. ``AIOPROD_PURE=1`` in the environment turns it
 off.
 
     >>> from aioprod import native
@@ -13,30 +13,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final, TypeVar
+from types import ModuleType
+from typing import TypeVar
 
-F = TypeVar("F", bound=Callable[..., object])
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
-in_use: Final[bool]
-"""Whether the accelerator is used in this process."""
-reason: Final[str]
-"""Why it is not used; empty if it is."""
 
-if os.environ.get("AIOPROD_PURE"):
-    _native = None
-    reason = "AIOPROD_PURE is set"
-else:
+def _load() -> tuple[ModuleType | None, str]:
+    if os.environ.get("AIOPROD_PURE"):
+        return None, "AIOPROD_PURE is set"
     try:
         from aioprod import _native
     except ImportError as error:
-        _native = None
-        reason = f"it is not installed ({error})"
-    else:
-        reason = ""
-in_use = _native is not None
+        return None, f"it is not installed ({error})"
+    return _native, ""
 
 
-def accelerated(function: F) -> F:
-    """Return the accelerator's function of the same name and meaning, or ``function`` itself."""
-    found: F = getattr(_native, function.__name__, function)
+_module, reason_not_in_use = _load()
+in_use = _module is not None
+python_sources: dict[str, Callable[..., object]] = {}
+"""The functions in Python that the accelerator replaces, by name."""
+
+
+def accelerated(function: _Function) -> _Function:
+    """Replace a function by the accelerator's of the same name, which does the same."""
+    python_sources[function.__name__] = function
+    found: _Function = getattr(_module, function.__name__, function)
     return found

@@ -29,6 +29,7 @@ BASE_MODULES = {
     "metrics",
     "headers",
     "lazy_names",
+    "native",
     "public_module",
     "arguments",
     "user_code",

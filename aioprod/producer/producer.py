@@ -19,7 +19,7 @@ from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.partition_queue import Topic
-from aioprod.producer.partitioner import key_hashes
+from aioprod.producer.partitioner import key_hash
 from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.protocol.record_encoder import encode_headers
 from aioprod.protocol.record_writer import (
@@ -204,7 +204,7 @@ class Producer(TransactionInterface):
                     batch = known.queues[known.sticky.current].open
                     kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
                 elif type(key) is bytes and partition_key is None:
-                    batch = known.queues[key_hashes[key] % known.count].open
+                    batch = known.queues[key_hash(key) % known.count].open
                     kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
                 else:
                     raise TypeError
