@@ -304,7 +304,7 @@ def test_deliveries_that_others_await_fail(broker: ThreadedCluster, new_loop: Lo
         deliveries[0].add_done_callback(called.append)
         waiting = [asyncio.ensure_future(delivery) for delivery in deliveries]
         await asyncio.sleep(0)
-        with pytest.warns(ResourceWarning, match="3 records"):
+        with pytest.warns(ResourceWarning, match="3 accepted records"):
             del producer
         async with asyncio.timeout(LIMIT_S):
             outcomes = await asyncio.gather(*waiting, return_exceptions=True)
@@ -326,7 +326,7 @@ def test_deliveries_can_be_looked_at_when_the_loop_is_closed(broker: ThreadedClu
 
     producer, delivery = asyncio.run(main())
     assert isinstance(delivery.exception(), KafkaError)
-    with pytest.warns(ResourceWarning, match="1 records"):
+    with pytest.warns(ResourceWarning, match="1 accepted records"):
         del producer
 
 

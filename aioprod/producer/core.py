@@ -170,7 +170,7 @@ class ProducerCore(ClientLifecycle):
         self.observers.close()
 
     def loss(self) -> str:
-        """Return what is lost if the producer is dropped now, for the warning."""
+        """Return what is lost by dropping the Producer without close, for the warning."""
         undelivered = self.transactions.lost + self.accumulator.undelivered
         lost = [f"{undelivered} accepted records are not delivered"] if undelivered else []
         if self.transactions.holds_up_readers:

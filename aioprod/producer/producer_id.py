@@ -96,8 +96,8 @@ class ProducerIdRequest:
         else:
             raise FatalProducerError(
                 code,
-                "no producer id was granted; grant IDEMPOTENT_WRITE on the cluster to the "
-                "client's principal, or set enable_idempotence=False",
+                "no producer id was granted; grant IDEMPOTENT_WRITE on the cluster to the client's "
+                "principal, or set enable_idempotence=False",
             )
 
     def _note(self, error: KafkaError, failures: int) -> None:

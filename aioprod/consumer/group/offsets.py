@@ -296,7 +296,8 @@ class GroupOffsets:
                 raise
             raise self._too_late("OffsetFetch", error) from error
         except TimeoutError:
-            raise self._too_late("OffsetFetch", last_error) from last_error
+            too_late = self._too_late("OffsetFetch", last_error)
+            raise too_late from too_late.__cause__
         return found
 
     async def _fetch(

@@ -169,21 +169,20 @@ class CoordinatorCalls:
             AuthenticationError: if client and broker don't trust each other.
         """
         attempts.sent_to(self._coordinators)
-        failed, logged = 0, False
+        failed, warned = 0, False
 
         def pause_s(failures: int) -> float:
             pause = self._backoff.seconds(failures)
-            if call.hurry and _ends_transaction_before(attempts.last_error):
-                hurried = min(failures, len(_BEHIND_LAST_TRANSACTION)) - 1
-                pause = min(pause, _BEHIND_LAST_TRANSACTION[hurried])
+            if call.hurry and _is_behind_last(attempts.last_error):
+                pause = min(pause, _BEHIND_LAST_TRANSACTION[:failures][-1])
             return pause
 
         def note(error: KafkaError, failures: int) -> None:
-            nonlocal failed, logged
+            nonlocal failed, warned
             attempts.check_not_stopped()
             failed = failures
-            if not logged and not _ends_transaction_before(error):
-                logged = True
+            if not warned and not _is_behind_last(error):
+                warned = True
                 log.warning("%s failed, retrying: %s", self._what(call), error)
 
         reply = await retry(
@@ -192,17 +191,15 @@ class CoordinatorCalls:
             is_retriable=lambda error: error is attempts.last_error,
             on_failure=note,
         )
-        if logged:
+        if warned:
             log.info("%s succeeded after %d failed attempts", self._what(call), failed)
         return reply
 
     async def _attempt(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:
-        """Make one attempt. An error that another attempt may resolve is noted in ``attempts``."""
-        kind, key = (
-            (CoordinatorType.TRANSACTION, self._id)
-            if call.group_id is None
-            else (CoordinatorType.GROUP, call.group_id)
-        )
+        """Send a request once. An error that allows another attempt is noted in ``attempts``."""
+        group = call.group_id
+        kind = CoordinatorType.TRANSACTION if group is None else CoordinatorType.GROUP
+        key = self._id if group is None else group
 
         def prepare(peer: Peer) -> tuple[Request[ResponseT], int]:
             prepared = call.prepare(peer)
@@ -269,8 +266,8 @@ class CoordinatorCalls:
             raise AbortableTransactionError(code, f"{what}: call abort_transaction(){advice}")
 
 
-def _ends_transaction_before(error: KafkaError | None) -> bool:
-    """Whether the coordinator is still ending the transaction before, for a moment."""
+def _is_behind_last(error: KafkaError | None) -> bool:
+    """Whether the coordinator still ends the transaction before."""
     return isinstance(error, BrokerError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
