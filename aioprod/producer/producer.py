@@ -267,8 +267,8 @@ class Producer(TransactionInterface):
             for the metadata of all records.
 
         Raises:
-            ProducerClosedError, TransactionStateError: as :meth:`send`; earlier records are sent.
-            AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier records are sent.
+            ProducerClosedError, TransactionStateError: as :meth:`send`; earlier records go out.
+            AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier records go out.
         """
         return await self._bulk.take(topic, records)
 
