@@ -267,8 +267,8 @@ class Producer(TransactionInterface):
             for the metadata of all records.
 
         Raises:
-            ProducerClosedError, TransactionStateError, AbortableTransactionError,
-            FatalProducerError: as :meth:`send`; earlier records are sent.
+            ProducerClosedError, TransactionStateError: as :meth:`send`; earlier records go out.
+            AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier records go out.
         """
         return await self._bulk.take(topic, records)
 
@@ -296,8 +296,8 @@ class Producer(TransactionInterface):
                 column and row. No row is sent.
             ConfigError: if the producer has serializers.
             ImportError: if pyarrow is missing.
-            ProducerClosedError, TransactionStateError, AbortableTransactionError,
-            FatalProducerError: as :meth:`send`; earlier rows are sent.
+            ProducerClosedError, TransactionStateError: as :meth:`send`; earlier rows are sent.
+            AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier rows are sent.
         """
         from aioprod.producer.arrow import ArrowIntake  # which needs pyarrow
 

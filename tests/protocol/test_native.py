@@ -1,4 +1,4 @@
-"""The accelerator does what its sources in Python do, byte for byte, for valid records and for any others."""
+"""The accelerator does what its Python sources do, byte for byte, for any records."""
 
 from __future__ import annotations
 
