@@ -1,4 +1,7 @@
-"""aioprod: the asyncio-native Apache Kafka client."""
+"""aioprod: the asyncio-native Apache Kafka client.
+
+Errors are in ``aioprod.errors``; each can be imported from here, too.
+"""
 
 import typing as _typing
 
@@ -6,229 +9,43 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 
 if _typing.TYPE_CHECKING:
     from aioprod._version import __version__ as __version__
-    from aioprod.admin.admin import Admin
-    from aioprod.config.security import OAuthToken
-    from aioprod.consumer.consumer import Consumer
-    from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
-    from aioprod.consumer.state import ConsumerState, ConsumerStatus
-    from aioprod.consumer.subscription import RebalanceListener
-    from aioprod.error_codes import ErrorCode
-    from aioprod.errors import (
-        AbortableTransactionError,
-        AdminClosedError,
-        AuthenticationError,
-        BrokerConnectionError,
-        BrokerError,
-        BufferExhaustedError,
-        CommitFailedError,
-        ConcurrentUseError,
-        ConfigError,
-        ConsumerClosedError,
-        ConsumerStateError,
-        CorruptRecordError,
-        DeliveryTimeoutError,
-        DeserializationError,
-        FatalProducerError,
-        InvalidOffsetError,
-        InvalidPartitionError,
-        InvalidTopicError,
-        KafkaError,
-        KafkaTimeoutError,
-        LogTruncationError,
-        MetadataTimeoutError,
-        NoOffsetError,
-        OffsetOutOfRangeError,
-        ProducerClosedError,
-        ProducerFencedError,
-        ProtocolError,
-        RebalanceInProgressError,
-        RecordTooLargeError,
-        RequestTimedOutError,
-        SerializationError,
-        TransactionAbortedError,
-        TransactionStateError,
-        UnsupportedVersionError,
-        WakeupError,
-        WrongEventLoopError,
+    from aioprod.admin import Admin as Admin
+    from aioprod.config import *  # noqa: F403
+    from aioprod.consumer import *  # noqa: F403
+    from aioprod.error_codes import ErrorCode as ErrorCode
+    from aioprod.errors import *  # noqa: F403
+    from aioprod.interceptors import ConsumerInterceptor as ConsumerInterceptor
+    from aioprod.interceptors import ProducerInterceptor as ProducerInterceptor
+    from aioprod.metrics import ProducerObserver as ProducerObserver
+    from aioprod.producer import *  # noqa: F403
+    from aioprod.serialization import BytesDeserializer as BytesDeserializer
+    from aioprod.serialization import BytesSerializer as BytesSerializer
+    from aioprod.serialization import Deserializer as Deserializer
+    from aioprod.serialization import JsonDeserializer as JsonDeserializer
+    from aioprod.serialization import JsonSerializer as JsonSerializer
+    from aioprod.serialization import Serializer as Serializer
+    from aioprod.serialization import StringDeserializer as StringDeserializer
+    from aioprod.serialization import StringSerializer as StringSerializer
+    from aioprod.types import *  # noqa: F403
+else:
+    __getattr__, __dir__ = _lazy_names(
+        globals(),
+        {
+            "Admin": "aioprod.admin",
+            "BytesDeserializer": "aioprod.serialization",
+            "BytesSerializer": "aioprod.serialization",
+            "ConsumerInterceptor": "aioprod.interceptors",
+            "Deserializer": "aioprod.serialization",
+            "ErrorCode": "aioprod.error_codes",
+            "JsonDeserializer": "aioprod.serialization",
+            "JsonSerializer": "aioprod.serialization",
+            "ProducerInterceptor": "aioprod.interceptors",
+            "ProducerObserver": "aioprod.metrics",
+            "Serializer": "aioprod.serialization",
+            "StringDeserializer": "aioprod.serialization",
+            "StringSerializer": "aioprod.serialization",
+            "__version__": "aioprod._version",
+        },
+        modules=("aioprod.producer", "aioprod.consumer", "aioprod.config", "aioprod.types"),
+        unlisted=("aioprod.errors",),
     )
-    from aioprod.interceptors import ConsumerInterceptor, ProducerInterceptor
-    from aioprod.metrics import ProducerObserver
-    from aioprod.producer.deliveries import Deliveries
-    from aioprod.producer.delivery import Delivery
-    from aioprod.producer.partitioner import Partitioner, Partitions, RoundRobinPartitioner
-    from aioprod.producer.producer import Producer
-    from aioprod.serialization import (
-        BytesDeserializer,
-        BytesSerializer,
-        Deserializer,
-        JsonDeserializer,
-        JsonSerializer,
-        Serializer,
-        StringDeserializer,
-        StringSerializer,
-    )
-    from aioprod.types import (
-        ConsumerGroupMetadata,
-        ConsumerRecord,
-        OffsetAndMetadata,
-        OffsetAndTimestamp,
-        PreparedTransaction,
-        ProducerRecord,
-        RecordMetadata,
-        SubscriptionPattern,
-        TopicPartition,
-    )
-
-__all__ = [
-    "AbortableTransactionError",
-    "Admin",
-    "AdminClosedError",
-    "Assignor",
-    "AuthenticationError",
-    "BrokerConnectionError",
-    "BrokerError",
-    "BufferExhaustedError",
-    "BytesDeserializer",
-    "BytesSerializer",
-    "CommitFailedError",
-    "ConcurrentUseError",
-    "ConfigError",
-    "Consumer",
-    "ConsumerClosedError",
-    "ConsumerGroupMetadata",
-    "ConsumerInterceptor",
-    "ConsumerRecord",
-    "ConsumerState",
-    "ConsumerStateError",
-    "ConsumerStatus",
-    "CorruptRecordError",
-    "Deliveries",
-    "Delivery",
-    "DeliveryTimeoutError",
-    "DeserializationError",
-    "Deserializer",
-    "ErrorCode",
-    "FatalProducerError",
-    "InvalidOffsetError",
-    "InvalidPartitionError",
-    "InvalidTopicError",
-    "JsonDeserializer",
-    "JsonSerializer",
-    "KafkaError",
-    "KafkaTimeoutError",
-    "LogTruncationError",
-    "MemberSubscription",
-    "MetadataTimeoutError",
-    "NoOffsetError",
-    "OAuthToken",
-    "OffsetAndMetadata",
-    "OffsetAndTimestamp",
-    "OffsetOutOfRangeError",
-    "Partitioner",
-    "Partitions",
-    "PreparedTransaction",
-    "Producer",
-    "ProducerClosedError",
-    "ProducerFencedError",
-    "ProducerInterceptor",
-    "ProducerObserver",
-    "ProducerRecord",
-    "ProtocolError",
-    "RebalanceInProgressError",
-    "RebalanceListener",
-    "RebalanceProtocol",
-    "RecordMetadata",
-    "RecordTooLargeError",
-    "RequestTimedOutError",
-    "RoundRobinPartitioner",
-    "SerializationError",
-    "Serializer",
-    "StringDeserializer",
-    "StringSerializer",
-    "SubscriptionPattern",
-    "TopicPartition",
-    "TransactionAbortedError",
-    "TransactionStateError",
-    "UnsupportedVersionError",
-    "WakeupError",
-    "WrongEventLoopError",
-]
-
-_HOMES = {
-    "AbortableTransactionError": "aioprod.errors",
-    "Admin": "aioprod.admin.admin",
-    "AdminClosedError": "aioprod.errors",
-    "Assignor": "aioprod.consumer.group.assignors",
-    "AuthenticationError": "aioprod.errors",
-    "BrokerConnectionError": "aioprod.errors",
-    "BrokerError": "aioprod.errors",
-    "BufferExhaustedError": "aioprod.errors",
-    "BytesDeserializer": "aioprod.serialization",
-    "BytesSerializer": "aioprod.serialization",
-    "CommitFailedError": "aioprod.errors",
-    "ConcurrentUseError": "aioprod.errors",
-    "ConfigError": "aioprod.errors",
-    "Consumer": "aioprod.consumer.consumer",
-    "ConsumerClosedError": "aioprod.errors",
-    "ConsumerGroupMetadata": "aioprod.types",
-    "ConsumerInterceptor": "aioprod.interceptors",
-    "ConsumerRecord": "aioprod.types",
-    "ConsumerState": "aioprod.consumer.state",
-    "ConsumerStateError": "aioprod.errors",
-    "ConsumerStatus": "aioprod.consumer.state",
-    "CorruptRecordError": "aioprod.errors",
-    "Deliveries": "aioprod.producer.deliveries",
-    "Delivery": "aioprod.producer.delivery",
-    "DeliveryTimeoutError": "aioprod.errors",
-    "DeserializationError": "aioprod.errors",
-    "Deserializer": "aioprod.serialization",
-    "ErrorCode": "aioprod.error_codes",
-    "FatalProducerError": "aioprod.errors",
-    "InvalidOffsetError": "aioprod.errors",
-    "InvalidPartitionError": "aioprod.errors",
-    "InvalidTopicError": "aioprod.errors",
-    "JsonDeserializer": "aioprod.serialization",
-    "JsonSerializer": "aioprod.serialization",
-    "KafkaError": "aioprod.errors",
-    "KafkaTimeoutError": "aioprod.errors",
-    "LogTruncationError": "aioprod.errors",
-    "MemberSubscription": "aioprod.consumer.group.assignors",
-    "MetadataTimeoutError": "aioprod.errors",
-    "NoOffsetError": "aioprod.errors",
-    "OAuthToken": "aioprod.config.security",
-    "OffsetAndMetadata": "aioprod.types",
-    "OffsetAndTimestamp": "aioprod.types",
-    "OffsetOutOfRangeError": "aioprod.errors",
-    "Partitioner": "aioprod.producer.partitioner",
-    "Partitions": "aioprod.producer.partitioner",
-    "PreparedTransaction": "aioprod.types",
-    "Producer": "aioprod.producer.producer",
-    "ProducerClosedError": "aioprod.errors",
-    "ProducerFencedError": "aioprod.errors",
-    "ProducerInterceptor": "aioprod.interceptors",
-    "ProducerObserver": "aioprod.metrics",
-    "ProducerRecord": "aioprod.types",
-    "ProtocolError": "aioprod.errors",
-    "RebalanceInProgressError": "aioprod.errors",
-    "RebalanceListener": "aioprod.consumer.subscription",
-    "RebalanceProtocol": "aioprod.consumer.group.assignors",
-    "RecordMetadata": "aioprod.types",
-    "RecordTooLargeError": "aioprod.errors",
-    "RequestTimedOutError": "aioprod.errors",
-    "RoundRobinPartitioner": "aioprod.producer.partitioner",
-    "SerializationError": "aioprod.errors",
-    "Serializer": "aioprod.serialization",
-    "StringDeserializer": "aioprod.serialization",
-    "StringSerializer": "aioprod.serialization",
-    "SubscriptionPattern": "aioprod.types",
-    "TopicPartition": "aioprod.types",
-    "TransactionAbortedError": "aioprod.errors",
-    "TransactionStateError": "aioprod.errors",
-    "UnsupportedVersionError": "aioprod.errors",
-    "WakeupError": "aioprod.errors",
-    "WrongEventLoopError": "aioprod.errors",
-    "__version__": "aioprod._version",
-}
-
-if not _typing.TYPE_CHECKING:
-    __getattr__, __dir__ = _lazy_names(globals(), _HOMES)

@@ -1,6 +1,4 @@
-"""Checks of what calls of the clients are given: what is wrong is refused at once, by its name and
-value, and changes nothing.
-"""
+"""Checks of the arguments of the clients' calls, which raise before anything changes."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ V = TypeVar("V")
 
 
 def check_topics(given: object) -> list[str]:
-    """Names of topics; one name stands for a list of it. ConfigError: it is none."""
+    """Check the names of topics; one name is a list of it. ConfigError: if invalid."""
     names = (
         [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else None
     )
@@ -35,7 +33,7 @@ def check_topics(given: object) -> list[str]:
 
 
 def check_pattern(given: object) -> re.Pattern[str] | SubscriptionPattern:
-    """What topics' names have to match. ConfigError: it is no pattern."""
+    """Check a pattern of topic names. ConfigError: if invalid."""
     if isinstance(given, SubscriptionPattern) or (
         isinstance(given, re.Pattern) and isinstance(given.pattern, str)
     ):
@@ -49,26 +47,26 @@ def check_pattern(given: object) -> re.Pattern[str] | SubscriptionPattern:
 
 
 def check_partition(given: object) -> TopicPartition:
-    """A partition, also as a plain pair. ConfigError: it is none."""
+    """Check a partition, which may be a plain pair. ConfigError: if invalid."""
     if isinstance(given, tuple) and len(given) == 2:
         topic, number = given
         if isinstance(topic, str) and topic and _is_whole(number) and 0 <= number <= MAX_INT:
             return TopicPartition(topic, number)
     raise ConfigError(
-        f"partition {given!r}: must be a TopicPartition, of a topic's name and a whole "
-        "number from 0 on"
+        f"partition {given!r}: must be a TopicPartition: the name of a topic, and a whole number "
+        "of at least 0"
     )
 
 
 def check_partitions(given: object) -> list[TopicPartition]:
-    """Partitions, also as plain pairs. ConfigError: these are none."""
+    """Check partitions, which may be plain pairs. ConfigError: if invalid."""
     if not isinstance(given, Iterable):
         raise ConfigError(f"partitions={given!r}: must be a list of TopicPartition")
     return [check_partition(each) for each in given]
 
 
 def check_by_partition(what: str, given: Mapping[TopicPartition, V]) -> dict[TopicPartition, V]:
-    """A mapping from partitions. ConfigError: it is none."""
+    """Check a mapping from partitions. ConfigError: if invalid."""
     return {
         check_partition(tp): value
         for tp, value in check_mapping(what, given, "TopicPartition").items()
@@ -76,27 +74,29 @@ def check_by_partition(what: str, given: Mapping[TopicPartition, V]) -> dict[Top
 
 
 def check_mapping(what: str, given: Mapping[K, V], keys: str) -> Mapping[K, V]:
-    """A mapping; ``keys`` says from what, in the message. ConfigError: it is none."""
+    """Check a mapping from ``keys``, which are named in the error. ConfigError: if invalid."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"{what}={given!r}: must be a mapping from {keys}")
     return given
 
 
 def check_position(given: object) -> OffsetAndMetadata:
-    """An offset to read on from. ConfigError: it is none."""
+    """Check an offset to read from. ConfigError: if invalid."""
     position = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)  # type: ignore[arg-type]
     if not _is_offset(position.offset):
-        raise ConfigError(f"seek to offset {position.offset!r}: must be a whole number from 0 on")
+        raise ConfigError(
+            f"seek to offset {position.offset!r}: must be a whole number of at least 0"
+        )
     return position
 
 
 def check_offsets(
     given: Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets to commit, each as number, number and note, or OffsetAndMetadata.
+    """Check offsets to commit, each an offset, (offset, metadata), or OffsetAndMetadata.
 
     Raises:
-        ConfigError: one is none of these, or below 0.
+        ConfigError: if one is invalid.
     """
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for tp, value in check_by_partition("offsets", given).items():
@@ -108,56 +108,63 @@ def check_offsets(
             offset = OffsetAndMetadata(-1)
         if not _is_offset(offset.offset) or not isinstance(offset.metadata, str):
             raise ConfigError(
-                f"offset {value!r} of {tp}: must be a whole number from 0 on, such a number "
-                "and a note, or OffsetAndMetadata"
+                f"offset {value!r} of {tp}: must be a whole number of at least 0, a pair of such a "
+                "number and a string, or OffsetAndMetadata"
             )
         checked[tp] = offset
     return checked
 
 
 def check_timestamps(given: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Times by partition, in milliseconds since 1970. ConfigError: one is none."""
+    """Check timestamps, in milliseconds since 1970. ConfigError: if one is invalid."""
     checked = check_by_partition("timestamps", given)
     for tp, timestamp in checked.items():
         if not _is_offset(timestamp):
             raise ConfigError(
-                f"timestamp {timestamp!r} of {tp}: must be a whole number of milliseconds from 0 on"
+                f"timestamp {timestamp!r} of {tp}: must be a whole number of at least 0, in "
+                "milliseconds"
             )
     return checked
 
 
 def check_max_records(given: object) -> None:
-    """How many records a call may return. ConfigError: that is no number above 0."""
+    """Check how many records a call may return. ConfigError: if invalid."""
     if not _is_whole(given) or given < 1:
         raise ConfigError(f"getmany: max_records={given!r}: must be a whole number of at least 1")
 
 
 def check_timeout_ms(given: float | None) -> None:
-    """The limit of a call; None for none of its own. ConfigError: it is no number from 0 on."""
+    """Check the timeout of a call, which may be None. ConfigError: if invalid."""
     if given is not None and not _is_time(given):
-        raise ConfigError(f"timeout_ms={_shown(given)}: must be a number from 0 on, or None")
+        raise ConfigError(f"timeout_ms={_shown(given)}: must be a number of at least 0, or None")
 
 
 def check_positive_timeout_ms(given: float | None) -> None:
-    """The limit of a call that has to ask a broker; None for the one by default. ConfigError: it is
-    no number above 0.
+    """Check the timeout of a call that needs a request; None for the default.
+
+    Raises:
+        ConfigError: if it is not a number above 0.
     """
     if given is not None and not (_is_time(given) and given):
         raise ConfigError(f"timeout_ms={_shown(given)}: must be a number above 0, or None")
 
 
 def check_limit_ms(given: float | None) -> None:
-    """The limit of a call that must end; None for the one by default. ConfigError: it is no finite
-    number from 0 on.
+    """Check the timeout of a call that must end; None for the default.
+
+    Raises:
+        ConfigError: if it is not a finite number of at least 0.
     """
     check_timeout_ms(given)
     if given is not None and math.isinf(given):
-        raise ConfigError(f"timeout_ms={given!r}: must be a finite number from 0 on, or None")
+        raise ConfigError(f"timeout_ms={given!r}: must be a finite number of at least 0, or None")
 
 
 def check_sources(clock: object, rng: object) -> None:
-    """Where a client has its time and its random numbers from; None for the usual. ConfigError:
-    these are none.
+    """Check the clock and random number generator of a client; None for the defaults.
+
+    Raises:
+        ConfigError: if one is invalid.
     """
     if clock is not None and not callable(clock):
         raise ConfigError(
@@ -170,12 +177,12 @@ def check_sources(clock: object, rng: object) -> None:
 def _is_time(given: object) -> bool:
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
         return False
-    # A larger whole number can't be added to a time of the event loop.
+    # A larger integer can't be added to the time of the event loop.
     return given <= sys.float_info.max or given == math.inf
 
 
 def _shown(given: object) -> str:
-    # Python refuses to write whole numbers of thousands of digits.
+    # Python does not convert integers of thousands of digits to text.
     return (
         f"a number of {given.bit_length()} bits"
         if isinstance(given, int) and given.bit_length() > 1024

@@ -1,6 +1,4 @@
-"""The error codes of the Kafka protocol, as of Kafka 4.1, with what a client should do about
-each.
-"""
+"""The error codes of the Kafka protocol, as of Kafka 4.1, and which of them a client retries."""
 
 from __future__ import annotations
 
@@ -8,17 +6,16 @@ from enum import IntEnum
 from typing import Self
 
 _RETRY = 1
-_STALE = 3  # worth a retry, and metadata should be fetched again before it
+_STALE = 3  # retry after a refresh of the metadata
 
 
 class ErrorCode(IntEnum):
-    """A number that a broker answers with; ``NONE`` (0) is success.
+    """An error code in a response; ``NONE`` (0) is success.
 
     Attributes:
-        description: a short sentence for people.
-        retriable: the same request may succeed later without any change by the user.
-        refresh_metadata: the client's picture of the cluster is out of date; all of these are
-            retriable too.
+        description: what happened, and what to do if the client can't handle it.
+        retriable: whether the same request may succeed later.
+        refresh_metadata: whether the metadata of the client is old; such codes are retriable.
     """
 
     description: str
@@ -35,247 +32,317 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The member for ``code``; a number that this version does not know gives
-        ``UNKNOWN_SERVER_ERROR``.
-        """
+        """Return the member for a number, or ``UNKNOWN_SERVER_ERROR`` if the number is unknown."""
         return _BY_CODE.get(code, cls.UNKNOWN_SERVER_ERROR)
 
-    UNKNOWN_SERVER_ERROR = -1, "the broker failed in a way it has no code for"
+    UNKNOWN_SERVER_ERROR = -1, "the broker failed unexpectedly; see its log"
     NONE = 0, "success"
-    OFFSET_OUT_OF_RANGE = 1, "the offset lies outside what the partition holds"
+    OFFSET_OUT_OF_RANGE = 1, "the offset is outside the range of the partition"
     CORRUPT_MESSAGE = (
         2,
-        "a record failed its checksum, its size limit or the rule that compacted topics need keys",
+        "a record has a wrong checksum or size, or no key in a compacted topic",
         _RETRY,
     )
-    UNKNOWN_TOPIC_OR_PARTITION = 3, "the broker does not know this topic or partition", _STALE
-    INVALID_FETCH_SIZE = 4, "the fetch size is not valid"
-    LEADER_NOT_AVAILABLE = 5, "the partition has no leader at the moment", _STALE
-    NOT_LEADER_OR_FOLLOWER = (
-        6,
-        "the broker is not, or no longer, the leader or a replica of this partition",
+    UNKNOWN_TOPIC_OR_PARTITION = (
+        3,
+        "the topic or partition does not exist; create it, or check its name",
         _STALE,
     )
-    REQUEST_TIMED_OUT = 7, "the broker could not finish the request within its time limit", _RETRY
+    INVALID_FETCH_SIZE = 4, "the requested fetch size is invalid"
+    LEADER_NOT_AVAILABLE = 5, "the partition has no leader; wait for an election", _STALE
+    NOT_LEADER_OR_FOLLOWER = (
+        6,
+        "the broker is not a leader or replica of the partition",
+        _STALE,
+    )
+    REQUEST_TIMED_OUT = 7, "the broker did not complete the request within its timeout", _RETRY
     BROKER_NOT_AVAILABLE = 8, "the broker is not available"
-    REPLICA_NOT_AVAILABLE = 9, "the replica of this partition is not available", _STALE
+    REPLICA_NOT_AVAILABLE = 9, "the replica of the partition is not available", _STALE
     MESSAGE_TOO_LARGE = (
         10,
-        "the record batch is larger than the broker or topic accepts (max.message.bytes)",
+        "the record batch is too large; raise max.message.bytes of the topic, or send less",
     )
-    STALE_CONTROLLER_EPOCH = 11, "the controller has moved to another node"
-    OFFSET_METADATA_TOO_LARGE = 12, "the metadata string of an offset commit is too long"
-    NETWORK_EXCEPTION = 13, "the connection broke before a reply arrived", _STALE
-    COORDINATOR_LOAD_IN_PROGRESS = 14, "the coordinator is still loading its state", _RETRY
-    COORDINATOR_NOT_AVAILABLE = 15, "there is no coordinator at the moment", _RETRY
-    NOT_COORDINATOR = 16, "the broker is not the coordinator for this group or transaction", _RETRY
+    STALE_CONTROLLER_EPOCH = 11, "the request is from an earlier controller"
+    OFFSET_METADATA_TOO_LARGE = (
+        12,
+        "the metadata of a committed offset is too long; limit: offset.metadata.max.bytes",
+    )
+    NETWORK_EXCEPTION = 13, "the connection was lost before the response", _STALE
+    COORDINATOR_LOAD_IN_PROGRESS = 14, "the coordinator is loading its state", _RETRY
+    COORDINATOR_NOT_AVAILABLE = 15, "no coordinator is available", _RETRY
+    NOT_COORDINATOR = 16, "the broker is not the coordinator of this group or transaction", _RETRY
     INVALID_TOPIC_EXCEPTION = (
         17,
-        "the topic name is illegal, or the topic is not open to this operation",
+        "the topic name is invalid, or the topic is internal to Kafka",
     )
-    RECORD_LIST_TOO_LARGE = 18, "the record batch is larger than a log segment of the broker"
+    RECORD_LIST_TOO_LARGE = (
+        18,
+        "the record batch is larger than a log segment; reduce batch_size, or raise segment.bytes",
+    )
     NOT_ENOUGH_REPLICAS = (
         19,
-        "fewer replicas are in sync than min.insync.replicas asks for; nothing was written",
+        "fewer replicas are in sync than min.insync.replicas; the records were not written",
         _RETRY,
     )
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = (
         20,
-        "the records were written, but to fewer in-sync replicas than min.insync.replicas",
+        "the records were written to fewer in-sync replicas than min.insync.replicas",
         _RETRY,
     )
     INVALID_REQUIRED_ACKS = 21, "acks must be 0, 1 or -1 (all)"
-    ILLEGAL_GENERATION = 22, "the group's generation id is out of date"
-    INCONSISTENT_GROUP_PROTOCOL = 23, "the member shares no assignment protocol with the group"
-    INVALID_GROUP_ID = 24, "the group id is not valid"
-    UNKNOWN_MEMBER_ID = 25, "the coordinator does not know this group member"
+    ILLEGAL_GENERATION = 22, "the generation id is not the current one; join the group again"
+    INCONSISTENT_GROUP_PROTOCOL = (
+        23,
+        "the member and the group have no assignment strategy in common",
+    )
+    INVALID_GROUP_ID = 24, "the group id is invalid"
+    UNKNOWN_MEMBER_ID = 25, "the member is not in the group; join again"
     INVALID_SESSION_TIMEOUT = (
         26,
-        "the session timeout is outside the broker's limits (group.min/max.session.timeout.ms)",
+        "session_timeout_ms is outside the broker's group.min/max.session.timeout.ms",
     )
-    REBALANCE_IN_PROGRESS = 27, "the group is rebalancing; the member has to join again"
+    REBALANCE_IN_PROGRESS = 27, "the group is rebalancing; join again"
     INVALID_COMMIT_OFFSET_SIZE = 28, "the offset commit is too large"
-    TOPIC_AUTHORIZATION_FAILED = 29, "the principal may not do this with the topic"
-    GROUP_AUTHORIZATION_FAILED = 30, "the principal may not do this with the group"
-    CLUSTER_AUTHORIZATION_FAILED = 31, "the principal may not do this with the cluster"
-    INVALID_TIMESTAMP = 32, "the record's timestamp is outside the range that the topic accepts"
-    UNSUPPORTED_SASL_MECHANISM = 33, "the broker does not offer this SASL mechanism"
-    ILLEGAL_SASL_STATE = 34, "the request does not fit the state of the SASL exchange"
+    TOPIC_AUTHORIZATION_FAILED = (
+        29,
+        "not authorized for this operation on the topic; grant it to the client's principal",
+    )
+    GROUP_AUTHORIZATION_FAILED = (
+        30,
+        "not authorized for this operation on the group; grant it to the client's principal",
+    )
+    CLUSTER_AUTHORIZATION_FAILED = (
+        31,
+        "not authorized for this operation on the cluster; grant it to the client's principal",
+    )
+    INVALID_TIMESTAMP = (
+        32,
+        "the timestamp is outside the range that the topic accepts; see message.timestamp.*.max.ms",
+    )
+    UNSUPPORTED_SASL_MECHANISM = (
+        33,
+        "the broker does not support this SASL mechanism; set another sasl_mechanism",
+    )
+    ILLEGAL_SASL_STATE = 34, "the request is not valid in the current SASL state"
     UNSUPPORTED_VERSION = 35, "the broker does not support this version of the request"
-    TOPIC_ALREADY_EXISTS = 36, "a topic of this name exists already"
-    INVALID_PARTITIONS = 37, "the number of partitions is not valid"
+    TOPIC_ALREADY_EXISTS = 36, "a topic with this name already exists"
+    INVALID_PARTITIONS = 37, "the number of partitions is invalid"
     INVALID_REPLICATION_FACTOR = (
         38,
-        "the replication factor is below 1 or above the number of brokers",
+        "the replication factor is below 1, or larger than the number of brokers",
     )
-    INVALID_REPLICA_ASSIGNMENT = 39, "the assignment of replicas is not valid"
-    INVALID_CONFIG = 40, "a setting is unknown to the broker or has a bad value"
+    INVALID_REPLICA_ASSIGNMENT = 39, "the replica assignment is invalid"
+    INVALID_CONFIG = 40, "a setting is unknown, or its value is invalid"
     NOT_CONTROLLER = 41, "the node is not the active controller", _RETRY
     INVALID_REQUEST = (
         42,
-        "the broker finds the request malformed or contradictory; its log says more",
+        "the request is malformed or inconsistent; see the broker's log",
     )
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, "the broker's record format is too old for this request"
-    POLICY_VIOLATION = 44, "a policy set up on the broker forbids the request"
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = (
+        43,
+        "the message format of the broker does not support this request",
+    )
+    POLICY_VIOLATION = 44, "the request violates a policy of the broker"
     OUT_OF_ORDER_SEQUENCE_NUMBER = (
         45,
-        "the batch's sequence number does not follow the last one the broker has seen",
+        "the sequence number of the batch does not follow the last one of the partition",
     )
-    DUPLICATE_SEQUENCE_NUMBER = 46, "the broker has this sequence number already"
-    INVALID_PRODUCER_EPOCH = 47, "the producer epoch is out of date"
-    INVALID_TXN_STATE = 48, "the transaction is not in a state that allows this"
-    INVALID_PRODUCER_ID_MAPPING = 49, "the producer id does not belong to this transactional id"
+    DUPLICATE_SEQUENCE_NUMBER = 46, "the broker already has a batch with this sequence number"
+    INVALID_PRODUCER_EPOCH = (
+        47,
+        "the producer epoch is old; a newer producer may have fenced this one",
+    )
+    INVALID_TXN_STATE = 48, "the operation is not valid in the current state of the transaction"
+    INVALID_PRODUCER_ID_MAPPING = 49, "the producer id does not match the transactional id"
     INVALID_TRANSACTION_TIMEOUT = (
         50,
-        "the transaction timeout is above the broker's transaction.max.timeout.ms",
+        "transaction_timeout_ms is larger than the broker's transaction.max.timeout.ms",
     )
     CONCURRENT_TRANSACTIONS = (
         51,
-        "another operation on the same transaction is still under way",
+        "another operation on the same transaction is in progress",
         _RETRY,
     )
     TRANSACTION_COORDINATOR_FENCED = (
         52,
-        "the transaction coordinator that sent the marker has been replaced",
+        "the transaction coordinator was replaced by another one",
     )
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, "the principal may not use this transactional id"
-    SECURITY_DISABLED = 54, "the broker has no authorizer set up"
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = (
+        53,
+        "not authorized to use this transactional id; grant WRITE on it to the client's principal",
+    )
+    SECURITY_DISABLED = 54, "the broker has no authorizer configured"
     OPERATION_NOT_ATTEMPTED = (
         55,
-        "the broker skipped this part of the request because another part failed",
+        "the broker did not attempt this operation, because another part of the request failed",
     )
-    KAFKA_STORAGE_ERROR = 56, "the broker's disk failed", _STALE
-    LOG_DIR_NOT_FOUND = 57, "the broker has no such log directory"
-    SASL_AUTHENTICATION_FAILED = 58, "the broker refused the credentials"
+    KAFKA_STORAGE_ERROR = 56, "a disk of the broker failed", _STALE
+    LOG_DIR_NOT_FOUND = 57, "the log directory does not exist on the broker"
+    SASL_AUTHENTICATION_FAILED = 58, "the broker rejected the credentials"
     UNKNOWN_PRODUCER_ID = (
         59,
-        "the broker holds no state for this producer id, perhaps because its records have expired",
+        "the broker has no state of this producer id, maybe because its records were deleted",
     )
-    REASSIGNMENT_IN_PROGRESS = 60, "replicas of the partition are being moved"
-    DELEGATION_TOKEN_AUTH_DISABLED = 61, "the broker has delegation tokens turned off"
-    DELEGATION_TOKEN_NOT_FOUND = 62, "the broker has no such delegation token"
+    REASSIGNMENT_IN_PROGRESS = 60, "a reassignment of the partition is in progress"
+    DELEGATION_TOKEN_AUTH_DISABLED = 61, "delegation tokens are disabled on the broker"
+    DELEGATION_TOKEN_NOT_FOUND = 62, "the delegation token does not exist"
     DELEGATION_TOKEN_OWNER_MISMATCH = (
         63,
-        "the principal neither owns the delegation token nor may renew it",
+        "the principal is neither the owner nor a renewer of the delegation token",
     )
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
         64,
-        "delegation tokens can't be asked for on this kind of connection",
+        "delegation tokens can't be requested over this connection; use SASL or mutual TLS",
     )
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = (
         65,
-        "the principal may not do this with the delegation token",
+        "not authorized for this operation on the delegation token",
     )
     DELEGATION_TOKEN_EXPIRED = 66, "the delegation token has expired"
-    INVALID_PRINCIPAL_TYPE = 67, "the broker does not support this type of principal"
+    INVALID_PRINCIPAL_TYPE = 67, "the type of the principal is not supported"
     NON_EMPTY_GROUP = 68, "the group still has members"
-    GROUP_ID_NOT_FOUND = 69, "there is no such group"
-    FETCH_SESSION_ID_NOT_FOUND = 70, "the broker no longer has this fetch session", _RETRY
-    INVALID_FETCH_SESSION_EPOCH = 71, "the fetch session's epoch is not the one expected", _RETRY
-    LISTENER_NOT_FOUND = (
-        72,
-        "the leader has no listener of the name that the request came in by",
-        _STALE,
-    )
-    TOPIC_DELETION_DISABLED = 73, "the broker has deletion of topics turned off"
-    FENCED_LEADER_EPOCH = 74, "the request's leader epoch is older than the broker's", _STALE
-    UNKNOWN_LEADER_EPOCH = 75, "the request's leader epoch is newer than the broker's", _RETRY
-    UNSUPPORTED_COMPRESSION_TYPE = (
-        76,
-        "this version of the request can't carry the partition's compression",
-    )
-    STALE_BROKER_EPOCH = 77, "the broker's epoch has changed"
-    OFFSET_NOT_AVAILABLE = 78, "a new leader has not yet caught up with the high watermark", _RETRY
-    MEMBER_ID_REQUIRED = 79, "the member must join again with the id that the coordinator gave it"
-    PREFERRED_LEADER_NOT_AVAILABLE = 80, "the preferred leader is not available", _STALE
-    GROUP_MAX_SIZE_REACHED = 81, "the group is full (group.max.size)"
-    FENCED_INSTANCE_ID = 82, "another consumer has taken over this group.instance.id"
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = (
-        83,
-        "no replica that could lead the partition is available",
-        _STALE,
-    )
-    ELECTION_NOT_NEEDED = 84, "the partition has the wanted leader already", _STALE
-    NO_REASSIGNMENT_IN_PROGRESS = 85, "no replicas of the partition are being moved"
-    GROUP_SUBSCRIBED_TO_TOPIC = (
-        86,
-        "offsets can't be deleted while the group is subscribed to the topic",
-    )
-    INVALID_RECORD = 87, "the broker's checks refused a record"
-    UNSTABLE_OFFSET_COMMIT = 88, "offsets of an open transaction are not decided yet", _RETRY
-    THROTTLING_QUOTA_EXCEEDED = 89, "a quota is used up for now", _RETRY
-    PRODUCER_FENCED = 90, "a newer producer with the same transactional id has taken over"
-    RESOURCE_NOT_FOUND = 91, "a resource named in the request does not exist"
-    DUPLICATE_RESOURCE = 92, "the request names a resource twice"
-    UNACCEPTABLE_CREDENTIAL = 93, "the credential does not meet the broker's rules"
-    INCONSISTENT_VOTER_SET = 94, "sender or receiver is not among the expected voters"
-    INVALID_UPDATE_VERSION = 95, "the version to update to is not valid"
-    FEATURE_UPDATE_FAILED = 96, "the cluster could not update its finalized features"
-    PRINCIPAL_DESERIALIZATION_FAILURE = (
-        97,
-        "the controller could not read the forwarded principal; broker security is misconfigured",
-    )
-    SNAPSHOT_NOT_FOUND = 98, "there is no such metadata snapshot"
-    POSITION_OUT_OF_RANGE = 99, "the position lies outside the snapshot"
-    UNKNOWN_TOPIC_ID = 100, "the broker does not know this topic id", _STALE
-    DUPLICATE_BROKER_REGISTRATION = 101, "this broker id is taken"
-    BROKER_ID_NOT_REGISTERED = 102, "this broker id is not registered"
-    INCONSISTENT_TOPIC_ID = 103, "the topic id is not the one the log was made with", _STALE
-    INCONSISTENT_CLUSTER_ID = 104, "the broker belongs to another cluster"
-    TRANSACTIONAL_ID_NOT_FOUND = 105, "there is no such transactional id"
-    FETCH_SESSION_TOPIC_ID_ERROR = (
-        106,
-        "topic ids were used in only a part of the fetch session",
+    GROUP_ID_NOT_FOUND = 69, "the group does not exist"
+    FETCH_SESSION_ID_NOT_FOUND = 70, "the fetch session does not exist any more", _RETRY
+    INVALID_FETCH_SESSION_EPOCH = (
+        71,
+        "the epoch of the fetch session is not the expected one",
         _RETRY,
     )
-    INELIGIBLE_REPLICA = 107, "a replica can't join the in-sync set"
-    NEW_LEADER_ELECTED = 108, "the partition was altered, and its leader changed with it"
-    OFFSET_MOVED_TO_TIERED_STORAGE = 109, "the offset has moved to tiered storage"
+    LISTENER_NOT_FOUND = (
+        72,
+        "the leader has no listener with the name of the one that received the request",
+        _STALE,
+    )
+    TOPIC_DELETION_DISABLED = (
+        73,
+        "deletion of topics is disabled; set delete.topic.enable on the brokers",
+    )
+    FENCED_LEADER_EPOCH = 74, "the leader epoch of the request is older than the broker's", _STALE
+    UNKNOWN_LEADER_EPOCH = 75, "the leader epoch of the request is newer than the broker's", _RETRY
+    UNSUPPORTED_COMPRESSION_TYPE = (
+        76,
+        "the version of the request does not support the compression of the partition",
+    )
+    STALE_BROKER_EPOCH = 77, "the broker epoch has changed"
+    OFFSET_NOT_AVAILABLE = (
+        78,
+        "the offset is not available until the new leader knows the high watermark",
+        _RETRY,
+    )
+    MEMBER_ID_REQUIRED = 79, "join again with the member id of this response"
+    PREFERRED_LEADER_NOT_AVAILABLE = 80, "the preferred leader is not available", _STALE
+    GROUP_MAX_SIZE_REACHED = 81, "the group has group.max.size members"
+    FENCED_INSTANCE_ID = (
+        82,
+        "another consumer with the same group_instance_id has joined; use a different id",
+    )
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = (
+        83,
+        "no eligible leader of the partition is available",
+        _STALE,
+    )
+    ELECTION_NOT_NEEDED = 84, "the partition already has the requested leader", _STALE
+    NO_REASSIGNMENT_IN_PROGRESS = 85, "no reassignment of the partition is in progress"
+    GROUP_SUBSCRIBED_TO_TOPIC = (
+        86,
+        "offsets of a topic can't be deleted while the group is subscribed to it",
+    )
+    INVALID_RECORD = 87, "the broker rejected a record as invalid"
+    UNSTABLE_OFFSET_COMMIT = (
+        88,
+        "a transaction with these offsets is open; wait until it ends",
+        _RETRY,
+    )
+    THROTTLING_QUOTA_EXCEEDED = 89, "a quota is exceeded; retry later", _RETRY
+    PRODUCER_FENCED = (
+        90,
+        "a newer producer with the same transactional_id has started; close this one",
+    )
+    RESOURCE_NOT_FOUND = 91, "a resource in the request does not exist"
+    DUPLICATE_RESOURCE = 92, "the request contains a resource twice"
+    UNACCEPTABLE_CREDENTIAL = 93, "the credential does not meet the requirements of the broker"
+    INCONSISTENT_VOTER_SET = 94, "the sender or receiver is not one of the expected voters"
+    INVALID_UPDATE_VERSION = 95, "the version of the update is invalid"
+    FEATURE_UPDATE_FAILED = 96, "the finalized features could not be updated"
+    PRINCIPAL_DESERIALIZATION_FAILURE = (
+        97,
+        "the controller can't decode a forwarded principal; check the brokers' principal builder",
+    )
+    SNAPSHOT_NOT_FOUND = 98, "the metadata snapshot does not exist"
+    POSITION_OUT_OF_RANGE = 99, "the position is outside the snapshot"
+    UNKNOWN_TOPIC_ID = 100, "the topic id does not exist on the broker", _STALE
+    DUPLICATE_BROKER_REGISTRATION = 101, "another broker is registered with this id"
+    BROKER_ID_NOT_REGISTERED = 102, "the broker id is not registered"
+    INCONSISTENT_TOPIC_ID = (
+        103,
+        "the topic id does not match that of the log; the topic may have been created again",
+        _STALE,
+    )
+    INCONSISTENT_CLUSTER_ID = 104, "the broker belongs to another cluster"
+    TRANSACTIONAL_ID_NOT_FOUND = 105, "the transactional id does not exist"
+    FETCH_SESSION_TOPIC_ID_ERROR = (
+        106,
+        "the fetch session uses topic ids in some requests only",
+        _RETRY,
+    )
+    INELIGIBLE_REPLICA = 107, "the replica can't join the in-sync replicas"
+    NEW_LEADER_ELECTED = 108, "the change of the partition elected a new leader"
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109, "the offset is in tiered storage"
     FENCED_MEMBER_EPOCH = (
         110,
-        "the member's epoch is fenced; it must give up its partitions and join again",
+        "the member epoch is fenced; give up all partitions and join again",
     )
-    UNRELEASED_INSTANCE_ID = 111, "another member still holds this instance id"
-    UNSUPPORTED_ASSIGNOR = 112, "the group does not support this assignor"
+    UNRELEASED_INSTANCE_ID = (
+        111,
+        "another member has this group_instance_id; wait until it has left",
+    )
+    UNSUPPORTED_ASSIGNOR = (
+        112,
+        "the group does not support this assignor; see group_remote_assignor",
+    )
     STALE_MEMBER_EPOCH = (
         113,
-        "the member's epoch is out of date; the next heartbeat brings the new one",
+        "the member epoch is old; the next heartbeat returns the new one",
     )
     MISMATCHED_ENDPOINT_TYPE = (
         114,
-        "the request was meant for another type of endpoint (broker or controller)",
+        "the request is for the other type of endpoint (broker or controller)",
     )
-    UNSUPPORTED_ENDPOINT_TYPE = 115, "this type of endpoint is not supported"
-    UNKNOWN_CONTROLLER_ID = 116, "there is no controller of this id"
-    UNKNOWN_SUBSCRIPTION_ID = 117, "the telemetry subscription is out of date"
-    TELEMETRY_TOO_LARGE = 118, "the telemetry is larger than the broker accepts"
-    INVALID_REGISTRATION = 119, "the controller refuses the broker's registration"
+    UNSUPPORTED_ENDPOINT_TYPE = 115, "the type of endpoint is not supported"
+    UNKNOWN_CONTROLLER_ID = 116, "the controller id does not exist"
+    UNKNOWN_SUBSCRIPTION_ID = 117, "the id of the telemetry subscription is unknown"
+    TELEMETRY_TOO_LARGE = 118, "the telemetry is too large for the broker"
+    INVALID_REGISTRATION = 119, "the controller rejected the registration of the broker"
     TRANSACTION_ABORTABLE = (
         120,
-        "the transaction failed; after an abort the transactional id can be used again",
+        "the transaction failed; abort it, then begin another one",
     )
-    INVALID_RECORD_STATE = 121, "the record is not in a state in which it can be acknowledged"
-    SHARE_SESSION_NOT_FOUND = 122, "the broker no longer has this share session", _RETRY
-    INVALID_SHARE_SESSION_EPOCH = 123, "the share session's epoch is not the one expected", _RETRY
-    FENCED_STATE_EPOCH = 124, "the share group's state epoch does not match"
-    INVALID_VOTER_KEY = 125, "the voter's key does not match the receiver's"
-    DUPLICATE_VOTER = 126, "the voter is in the set already"
+    INVALID_RECORD_STATE = 121, "the state of the record does not allow this acknowledgment"
+    SHARE_SESSION_NOT_FOUND = 122, "the share session does not exist any more", _RETRY
+    INVALID_SHARE_SESSION_EPOCH = (
+        123,
+        "the epoch of the share session is not the expected one",
+        _RETRY,
+    )
+    FENCED_STATE_EPOCH = 124, "the state epoch of the share group is old"
+    INVALID_VOTER_KEY = 125, "the key of the voter does not match that of the receiver"
+    DUPLICATE_VOTER = 126, "the voter is already in the set"
     VOTER_NOT_FOUND = 127, "the voter is not in the set"
-    INVALID_REGULAR_EXPRESSION = 128, "the regular expression is not valid"
+    INVALID_REGULAR_EXPRESSION = (
+        128,
+        "the regular expression is invalid; the broker uses RE2's syntax",
+    )
     REBOOTSTRAP_REQUIRED = (
         129,
-        (
-            "the client's metadata is of no use any more; it must start again from its bootstrap "
-            "servers"
-        ),
+        "the client's metadata is obsolete; it must connect to its bootstrap servers again",
     )
-    STREAMS_INVALID_TOPOLOGY = 130, "the streams topology is not valid"
-    STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "the streams topology's epoch is not valid"
-    STREAMS_TOPOLOGY_FENCED = 132, "the streams topology's epoch is out of date"
-    SHARE_SESSION_LIMIT_REACHED = 133, "the broker has as many share sessions as it allows", _RETRY
+    STREAMS_INVALID_TOPOLOGY = 130, "the streams topology is invalid"
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "the epoch of the streams topology is invalid"
+    STREAMS_TOPOLOGY_FENCED = 132, "the epoch of the streams topology is old"
+    SHARE_SESSION_LIMIT_REACHED = 133, "the broker has reached its limit of share sessions", _RETRY
 
 
 _BY_CODE = {int(code): code for code in ErrorCode}
 
-#: A coordinator's codes for: look for another one.
+#: The codes after which a client looks for another coordinator.
 COORDINATOR_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)

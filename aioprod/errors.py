@@ -1,13 +1,13 @@
-"""Everything that aioprod raises.
+"""The errors of aioprod.
 
 KafkaError
-├── ConfigError (also a ValueError)    a setting is unknown or out of range
-├── ProtocolError                      bytes that don't follow the protocol
-│   └── CorruptRecordError             a record batch that fails its checks
-├── UnsupportedVersionError            client and broker share no version of a request
-├── BrokerConnectionError              no connection to a broker, or it broke
+├── ConfigError (also a ValueError)    a setting or argument is invalid
+├── ProtocolError                      bytes do not follow the protocol
+│   └── CorruptRecordError             a record batch is corrupt
+├── UnsupportedVersionError            client and broker support no common version of a request
+├── BrokerConnectionError              connecting to a broker failed, or the connection was lost
 ├── KafkaTimeoutError (also a TimeoutError)
-│   ├── RequestTimedOutError           no reply within request_timeout_ms
+│   ├── RequestTimedOutError           no response within request_timeout_ms
 │   ├── MetadataTimeoutError           topic or partition unknown within max_block_ms
 │   ├── DeliveryTimeoutError           not acknowledged within delivery_timeout_ms
 │   └── BufferExhaustedError           no buffer memory within max_block_ms
@@ -16,26 +16,26 @@ KafkaError
 ├── InvalidTopicError (also a ValueError)
 ├── InvalidPartitionError (also a ValueError)
 ├── ProducerClosedError
-├── AuthenticationError                credentials or a certificate were refused
-├── TransactionStateError (also a RuntimeError)  a call that the transaction's state does not allow
-├── TransactionAbortedError            the transaction was aborted before it was sent
+├── AuthenticationError                credentials or a certificate were rejected
+├── TransactionStateError (also a RuntimeError)  the state of the transaction forbids the call
+├── TransactionAbortedError            the transaction was aborted before the record was sent
 ├── ConsumerClosedError
 ├── AdminClosedError
-├── ConsumerStateError (also a RuntimeError)  a call that the consumer's state does not allow
-│   └── ConcurrentUseError             two tasks use one consumer at the same time
-├── WakeupError                        ``wakeup`` was called: the waiting call ends
-├── WrongEventLoopError (a RuntimeError)  used outside the event loop or process it started in
-├── DeserializationError (also a ValueError)  a deserializer can't read a record; names its place
-├── InvalidOffsetError                 no such position, and auto_offset_reset="none"
+├── ConsumerStateError (also a RuntimeError)  the state of the consumer forbids the call
+│   └── ConcurrentUseError             two tasks use a consumer at the same time
+├── WakeupError                        ``wakeup`` interrupted the call
+├── WrongEventLoopError (also a RuntimeError)  used outside the event loop or process of its start
+├── DeserializationError (also a ValueError)  a deserializer failed
+├── InvalidOffsetError                 no valid position, and auto_offset_reset="none"
 │   ├── NoOffsetError                  neither a position nor a committed offset
-│   ├── OffsetOutOfRangeError          the offset is outside what the partition holds
-│   └── LogTruncationError             the log was cut off before the position (KIP-320)
-├── CommitFailedError                  another member reads the partitions now
+│   ├── OffsetOutOfRangeError          the position is outside the range of the partition
+│   └── LogTruncationError             the log was truncated before the position (KIP-320)
+├── CommitFailedError                  the consumer is not in its group any more
 ├── RebalanceInProgressError           the group rebalances: poll, then commit again
-└── BrokerError                        a broker answered with an error code
-    ├── AbortableTransactionError      abort the transaction, then go on with the next
-    └── FatalProducerError             the producer can't go on and must be made anew
-        └── ProducerFencedError        another producer has taken over the transactional id
+└── BrokerError                        a broker responded with an error code
+    ├── AbortableTransactionError      abort the transaction, then begin another one
+    └── FatalProducerError             close the producer and create another one
+        └── ProducerFencedError        a newer producer has the same transactional id
 """
 
 from __future__ import annotations
@@ -43,41 +43,80 @@ from __future__ import annotations
 from aioprod.error_codes import ErrorCode
 from aioprod.types import Headers, TopicPartition
 
+__all__ = [
+    "AbortableTransactionError",
+    "AdminClosedError",
+    "AuthenticationError",
+    "BrokerConnectionError",
+    "BrokerError",
+    "BufferExhaustedError",
+    "CommitFailedError",
+    "ConcurrentUseError",
+    "ConfigError",
+    "ConsumerClosedError",
+    "ConsumerStateError",
+    "CorruptRecordError",
+    "DeliveryTimeoutError",
+    "DeserializationError",
+    "FatalProducerError",
+    "InvalidOffsetError",
+    "InvalidPartitionError",
+    "InvalidTopicError",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "LogTruncationError",
+    "MetadataTimeoutError",
+    "NoOffsetError",
+    "OffsetOutOfRangeError",
+    "ProducerClosedError",
+    "ProducerFencedError",
+    "ProtocolError",
+    "RebalanceInProgressError",
+    "RecordTooLargeError",
+    "RequestTimedOutError",
+    "SerializationError",
+    "TransactionAbortedError",
+    "TransactionStateError",
+    "UnsupportedVersionError",
+    "WakeupError",
+    "WrongEventLoopError",
+]
+
 
 class KafkaError(Exception):
-    """Root of all errors of this library."""
+    """Base class of all errors of aioprod."""
 
 
 class ConfigError(KafkaError, ValueError):
-    """A setting is unknown, of the wrong type or outside its limits."""
+    """A setting or argument is unknown, has the wrong type, or is out of range."""
 
 
 class ProtocolError(KafkaError):
-    """Received or given bytes do not follow the Kafka protocol."""
+    """Received or given bytes do not follow the protocol of Kafka."""
 
 
 class CorruptRecordError(ProtocolError):
-    """A record batch fails its length, format or checksum test."""
+    """A record batch has an invalid length, format or checksum."""
 
 
 class UnsupportedVersionError(KafkaError):
-    """Client and broker have no version of a request in common."""
+    """Client and broker support no common version of a request."""
 
 
 class BrokerConnectionError(KafkaError):
-    """No connection to a broker could be made, or it broke."""
+    """Connecting to a broker failed, or the connection was lost."""
 
 
 class KafkaTimeoutError(KafkaError, TimeoutError):
-    """A limit on waiting was reached."""
+    """A timeout expired."""
 
 
 class RequestTimedOutError(KafkaTimeoutError):
-    """A broker did not reply within ``request_timeout_ms``."""
+    """A broker did not respond within ``request_timeout_ms``."""
 
 
 class MetadataTimeoutError(KafkaTimeoutError):
-    """A topic or partition stayed unknown for ``max_block_ms``."""
+    """The metadata of a topic or partition was not available within ``max_block_ms``."""
 
 
 class DeliveryTimeoutError(KafkaTimeoutError):
@@ -85,23 +124,23 @@ class DeliveryTimeoutError(KafkaTimeoutError):
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """No buffer memory came free within ``max_block_ms``."""
+    """No buffer memory was available within ``max_block_ms``."""
 
 
 class SerializationError(KafkaError, TypeError):
-    """A key or value can't be turned into bytes."""
+    """A key, value or header can't be serialized."""
 
 
 class RecordTooLargeError(KafkaError, ValueError):
-    """A record is larger than a limit of the producer or of the broker."""
+    """A record is larger than a limit of the producer or the broker."""
 
 
 class InvalidTopicError(KafkaError, ValueError):
-    """A topic's name is not legal."""
+    """The name of a topic is invalid."""
 
 
 class InvalidPartitionError(KafkaError, ValueError):
-    """A partition is outside a topic's range."""
+    """The topic has no such partition."""
 
 
 class ProducerClosedError(KafkaError):
@@ -109,59 +148,53 @@ class ProducerClosedError(KafkaError):
 
 
 class AuthenticationError(KafkaError):
-    """Client and broker don't trust each other: wrong credentials, or a certificate that fails its
-    check. Trying again does not help.
-    """
+    """The broker rejected the credentials, or a certificate is invalid. Retries do not help."""
 
 
 class TransactionStateError(KafkaError, RuntimeError):
-    """The transaction's state does not allow this call, such as a commit without a begin."""
+    """The state of the transaction does not allow the call, such as a commit without a begin."""
 
 
 class TransactionAbortedError(KafkaError):
-    """The record was dropped: its transaction was aborted before it was sent."""
+    """The transaction was aborted before the record was sent."""
 
 
 class ConsumerClosedError(KafkaError):
-    """The consumer was closed before the call, or while it waited."""
+    """The consumer was closed before or during the call."""
 
 
 class AdminClosedError(KafkaError):
-    """The admin client was closed before the call, or while it waited, or is not started."""
+    """The admin client is not started, or was closed before or during the call."""
 
 
 class ConsumerStateError(KafkaError, RuntimeError):
-    """The consumer's state does not allow this call, such as a seek in a partition that is not
+    """The state of the consumer does not allow the call, such as a seek in a partition that is not
     assigned.
     """
 
 
 class ConcurrentUseError(ConsumerStateError):
-    """A second task called the consumer while one waits in it. It belongs to one task at a time;
-    only ``wakeup`` and ``close`` are for all.
+    """A task called the consumer during a call of another task. Use a consumer in one task at a
+    time; any task may call ``wakeup`` and ``close``.
     """
 
 
 class WakeupError(KafkaError):
-    """``wakeup`` was called: the call that waited, or the next one that would, ends with this,
-    once.
-    """
+    """``wakeup`` interrupted the call, or the next one that waits."""
 
 
 class WrongEventLoopError(KafkaError, RuntimeError):
-    """A client is used outside the event loop, or the process, in which it was started: from
-    another loop or thread, or in a forked child.
-    """
+    """A client was called from another event loop, thread or process than it was started in."""
 
 
 class DeserializationError(KafkaError, ValueError):
-    """A deserializer can't read a record. The position stays in front of it: ``seek`` to ``offset +
-    1`` leaves it out (KIP-334, KIP-1036).
+    """A deserializer failed. The position stays at the record; ``seek`` to ``offset + 1`` skips it
+    (KIP-334, KIP-1036).
 
     Attributes:
-        topic_partition, offset, timestamp: where the record is, and when it was written.
-        key, value: its bytes, as they are stored.
-        headers: its headers.
+        topic_partition, offset, timestamp: of the record.
+        key, value: the bytes that are stored.
+        headers: of the record.
     """
 
     def __init__(
@@ -185,8 +218,8 @@ class DeserializationError(KafkaError, ValueError):
 
 
 class InvalidOffsetError(KafkaError):
-    """A partition can't be read on from where it stands, and ``auto_offset_reset`` is "none":
-    ``seek`` to where to go on.
+    """A partition has no valid position, and ``auto_offset_reset`` is "none". ``seek`` to a valid
+    offset.
 
     Attributes:
         topic_partition: the partition.
@@ -202,8 +235,8 @@ class NoOffsetError(InvalidOffsetError):
 
 
 class OffsetOutOfRangeError(InvalidOffsetError):
-    """The position is outside what the partition holds, such as that of records that retention has
-    removed.
+    """The position is outside the range of the partition, for example because retention deleted the
+    records.
 
     Attributes:
         offset: the position.
@@ -215,12 +248,12 @@ class OffsetOutOfRangeError(InvalidOffsetError):
 
 
 class LogTruncationError(InvalidOffsetError):
-    """The log was cut off before the position: records that were read are gone, others have their
-    offsets (KIP-320).
+    """The log was truncated before the position: records that were read are lost, and others may
+    have their offsets (KIP-320).
 
     Attributes:
         offset: the position.
-        divergent_offset: the first offset that differs, -1 where the broker does not know it.
+        divergent_offset: the first offset that differs, or -1 if it is unknown.
     """
 
     def __init__(
@@ -232,22 +265,22 @@ class LogTruncationError(InvalidOffsetError):
 
 
 class CommitFailedError(KafkaError):
-    """The offsets were not committed: the member is no longer in its group, and another one may
-    read its partitions.
+    """The offsets were not committed: the consumer is not in its group any more, and another one
+    may read its partitions.
     """
 
 
 class RebalanceInProgressError(KafkaError):
-    """The offsets were not committed: the group is being put together at this moment. Ask for
-    records, which finishes that, then commit again.
+    """The offsets were not committed: the group rebalances. Get records, which completes the
+    rebalance, then commit again.
     """
 
 
 class BrokerError(KafkaError):
-    """A broker answered with an error code.
+    """A broker responded with an error code.
 
     Attributes:
-        code: the code, with ``retriable`` and ``description``.
+        code: the error code; see :class:`aioprod.ErrorCode`.
     """
 
     def __init__(self, code: ErrorCode, context: str = "") -> None:
@@ -257,16 +290,14 @@ class BrokerError(KafkaError):
 
 
 class AbortableTransactionError(BrokerError):
-    """The transaction can't be committed: abort it, then the next one may succeed (KIP-1050)."""
+    """The transaction can't be committed. Abort it; the next one may succeed (KIP-1050)."""
 
 
 class FatalProducerError(BrokerError):
-    """The producer's identity is lost for good (fenced, not authorised): close it and make a new
+    """The producer can't continue, for example because it is fenced. Close it and create another
     one.
     """
 
 
 class ProducerFencedError(FatalProducerError):
-    """Another producer has started with the same ``transactional_id``: this one must not write any
-    more. Close it.
-    """
+    """A newer producer has started with the same ``transactional_id``. Close this one."""

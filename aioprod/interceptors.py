@@ -1,6 +1,4 @@
-"""Code of the user's that sees every record on its way out or in, and what becomes of it
-(``interceptor.classes``, KIP-42).
-"""
+"""Interceptors of producers and consumers (``interceptor.classes``, KIP-42)."""
 
 from __future__ import annotations
 
@@ -22,75 +20,81 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerInterceptor:
-    """Base class: override what you need. All methods run in the event loop and must be quick.
+    """Base class of producer interceptors; override the methods that you need.
 
-    An error in one, of any kind, is logged, once until it succeeds again, and breaks neither the
-    send nor the other interceptors. KeyboardInterrupt and SystemExit are then raised by the event
-    loop, after the producer has finished what it is doing.
+    All methods run in the event loop and must not block. An error in a method is logged, once until
+    the method succeeds again; it affects neither the record nor other interceptors.
+    KeyboardInterrupt and SystemExit are also raised by the event loop, after the producer has
+    finished its current operation.
     """
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Called once where the producer made this object from a class or an import path, with its
-        settings but not its passwords.
+        """Configure this object, if the producer created it from a class or an import path.
+
+        Args:
+            settings: the settings of the producer, without secrets.
         """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Called in ``send``, before key and value are serialized; the record returned goes on in
-        its place.
+        """Return the record to send instead. Called by ``send``, before key and value are
+        serialized.
         """
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        """The broker has the record, or it was given up: then ``error`` says why, and offset and
-        timestamp are -1.
+        """Called when the broker has acknowledged a record, or its delivery has failed. If it has
+        failed, ``error`` is set, and offset and timestamp are -1.
         """
 
     def on_send_error(
         self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
     ) -> None:
-        """``send`` failed, so the record was never queued; the partition is None where it was not
-        chosen yet.
+        """Called when ``send`` has failed and the record is not queued. ``topic_partition`` is None
+        if the partition was not chosen yet.
         """
 
     def on_delivery(
         self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None
     ) -> None:
-        """Called after ``on_acknowledgement``, with the record that ``on_send`` returned.
-        Overriding it keeps each record until its outcome.
+        """Called after ``on_acknowledgement``, with the record that ``on_send`` returned. If this
+        method is overridden, records stay in memory until their outcome.
         """
 
     def close(self) -> None:
-        """Called when the producer has closed."""
+        """Called when the producer is closed."""
 
 
 class ConsumerInterceptor:
-    """Base class: override what you need. All methods run in the event loop and must be quick.
+    """Base class of consumer interceptors; override the methods that you need.
 
-    An error in one, of any kind, is logged, once until it succeeds again, and breaks neither the
-    reading nor the other interceptors. KeyboardInterrupt and SystemExit are then raised by the
-    event loop, after the consumer has finished what it is doing.
+    All methods run in the event loop and must not block. An error in a method is logged, once until
+    the method succeeds again; it affects neither the records nor other interceptors.
+    KeyboardInterrupt and SystemExit are also raised by the event loop, after the consumer has
+    finished its current operation.
     """
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Called once where the consumer made this object from a class or an import path, with its
-        settings but not its passwords.
+        """Configure this object, if the consumer created it from a class or an import path.
+
+        Args:
+            settings: the settings of the consumer, without secrets.
         """
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Called with records of one partition right before the application gets them; those
-        returned go on in their place.
+        """Return the records for the application. Called with records of one partition, just before
+        the application gets them.
         """
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """These offsets are committed."""
+        """Called when offsets have been committed."""
 
     def close(self) -> None:
-        """Called when the consumer has closed."""
+        """Called when the consumer is closed."""
 
 
 class _Chain:
-    """Several interceptors as one, in their order; false where there is none."""
+    """Calls interceptors in their order; false if there are none."""
 
     def __init__(self, interceptors: Iterable[Any]) -> None:
         self._interceptors = tuple(interceptors)
@@ -100,7 +104,7 @@ class _Chain:
         return bool(self._interceptors)
 
     def close(self) -> None:
-        """Close all, whatever one of them raises."""
+        """Close all interceptors, even if one raises."""
         for index, interceptor in enumerate(self._interceptors):
             try:
                 interceptor.close()
@@ -125,17 +129,16 @@ class _Chain:
 
 
 class ConsumerInterceptorChain(_Chain):
-    """A consumer's interceptors as one."""
+    """The interceptors of a consumer."""
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """The records as the last interceptor returned them; each sees the last good ones."""
+        """Return the records of the last interceptor. If one fails, the next gets its records."""
         for index, interceptor in enumerate(self._interceptors):
             try:
                 changed = interceptor.on_consume(records)
                 if not isinstance(changed, list):
                     raise TypeError(
-                        f"it returned {type(changed).__name__}, a list of ConsumerRecord is "
-                        "expected"
+                        f"must return a list of ConsumerRecord, not {type(changed).__name__}"
                     )
             except BaseException as error:
                 self._failed(index, "on_consume", error)
@@ -145,7 +148,7 @@ class ConsumerInterceptorChain(_Chain):
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Tell all that offsets are committed."""
+        """Call ``on_commit`` of all interceptors."""
         for index, interceptor in enumerate(self._interceptors):
             try:
                 interceptor.on_commit(offsets)
@@ -156,16 +159,16 @@ class ConsumerInterceptorChain(_Chain):
 
 
 class InterceptorChain(_Chain):
-    """A producer's interceptors as one.
+    """The interceptors of a producer.
 
     Attributes:
-        wants_records: whether one overrides ``on_delivery``, so that records have to be kept until
-            their outcome.
+        wants_records: whether an interceptor overrides ``on_delivery``, so that the producer must
+            keep records until their outcome.
     """
 
     def __init__(self, interceptors: Iterable[ProducerInterceptor] = ()) -> None:
         super().__init__(interceptors)
-        # Only what is overridden is called: this runs for every record.
+        # Calls only overridden methods, as this runs for each record.
         self._on_send = self._overriding("on_send")
         self._on_acknowledgement = self._overriding("on_acknowledgement")
         self._on_send_error = self._overriding("on_send_error")
@@ -173,14 +176,12 @@ class InterceptorChain(_Chain):
         self.wants_records = bool(self._on_delivery)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record as the last interceptor returned it; each sees the last good one."""
+        """Return the record of the last interceptor. If one fails, the next gets its record."""
         for index, interceptor in self._on_send:
             try:
                 changed = interceptor.on_send(record)
                 if not isinstance(changed, ProducerRecord):
-                    raise TypeError(
-                        f"it returned {type(changed).__name__}, ProducerRecord is expected"
-                    )
+                    raise TypeError(f"must return a ProducerRecord, not {type(changed).__name__}")
             except BaseException as error:
                 self._failed(index, "on_send", error)
             else:
@@ -189,7 +190,7 @@ class InterceptorChain(_Chain):
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        """Tell all of an outcome."""
+        """Call ``on_acknowledgement`` of all interceptors."""
         for index, interceptor in self._on_acknowledgement:
             try:
                 interceptor.on_acknowledgement(metadata, error)
@@ -201,7 +202,7 @@ class InterceptorChain(_Chain):
     def on_send_error(
         self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
     ) -> None:
-        """Tell all that a send failed."""
+        """Call ``on_send_error`` of all interceptors."""
         for index, interceptor in self._on_send_error:
             try:
                 interceptor.on_send_error(record, topic_partition, error)
@@ -213,7 +214,7 @@ class InterceptorChain(_Chain):
     def on_delivery(
         self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None
     ) -> None:
-        """Tell those that asked for it of a record's outcome."""
+        """Call ``on_delivery`` of the interceptors that override it."""
         for index, interceptor in self._on_delivery:
             try:
                 interceptor.on_delivery(record, metadata, error)

@@ -1,6 +1,4 @@
-"""How keys, values and headers become bytes, and bytes keys and values again (``key.serializer``,
-``value.deserializer``).
-"""
+"""Serializers and deserializers of keys and values."""
 
 from __future__ import annotations
 
@@ -12,85 +10,83 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
 from aioprod.errors import ConfigError, SerializationError
-from aioprod.types import Header, Headers
+from aioprod.types import Headers
 from aioprod.user_code import ENDS_PROGRAM
 
 
 class Serializer(Protocol):
-    """``(topic, headers, data) -> bytes or None``: a function, or an object that can be called so.
+    """A function, or an object that can be called: ``(topic, headers, data) -> bytes or None``.
 
-    An object may also have ``configure(settings, is_key)``, called once where the producer made it
-    from a class or an import path, and ``close()``, called when the producer closes. It runs in the
-    event loop: it must not block, and can't be async.
+    An object may have two more methods. ``configure(settings, is_key)`` is called if the producer
+    creates the object from a class or an import path. ``close()`` is called when the producer
+    closes. All run in the event loop: they must not block, and can't be async.
     """
 
     def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | None:
-        """The bytes to store for ``data``; None stores a null.
+        """Return the bytes to store for ``data``; None stores a null.
 
-        Any error is the cause of a SerializationError for that record, but for KeyboardInterrupt
-        and SystemExit, which come out of ``send`` as they are.
+        An error becomes the cause of a SerializationError for the record. ``send`` raises
+        KeyboardInterrupt and SystemExit as they are.
         """
         ...
 
 
 class Deserializer(Protocol):
-    """``(topic, headers, data) -> object``: a function, or an object that can be called so;
+    """A function, or an object that can be called: ``(topic, headers, data) -> object``, where
     ``data`` is bytes, or None for a null.
 
-    An object may also have ``configure(settings, is_key)``, called once where the consumer made it
-    from a class or an import path, and ``close()``, called when the consumer closes. It runs in the
-    event loop: it must not block, and can't be async.
+    An object may have two more methods. ``configure(settings, is_key)`` is called if the consumer
+    creates the object from a class or an import path. ``close()`` is called when the consumer
+    closes. All run in the event loop: they must not block, and can't be async.
     """
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
-        """What the application gets.
+        """Return the object for the application.
 
-        Any error is the cause of a DeserializationError that names the record, but for
-        KeyboardInterrupt and SystemExit, which come out as they are. Records before it are handed
-        out first, and the next call finds the record again.
+        An error becomes the cause of a DeserializationError for the record; KeyboardInterrupt and
+        SystemExit are raised as they are. The application gets earlier records first, and the next
+        call reads the record again.
         """
         ...
 
 
 class TypedSerializer:
-    """Base of the serializers here: takes data of certain types only, and stores None as a null."""
+    """Base class of serializers that accept certain types; None is stored as a null."""
 
     takes: ClassVar[tuple[type, ...]] = ()
 
     def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | None:
-        """The bytes of ``data``.
+        """Serialize ``data``.
 
         Raises:
-            TypeError: data of another type, such as a bool where a number is taken.
-            ValueError: data that has no such form, such as a number that is too large.
+            TypeError: if ``data`` has another type, such as bool for a number.
+            ValueError: if ``data`` can't be represented, such as a number that is too large.
         """
         if data is None:
             return None
         if not isinstance(data, self.takes) or (isinstance(data, bool) and bool not in self.takes):
             raise TypeError(
-                f"{' or '.join(kind.__name__ for kind in self.takes) or 'None'} is expected"
+                f"expected {' or '.join(kind.__name__ for kind in self.takes) or 'None'}"
             )
         return self.encode(data)
 
     def encode(self, data: Any) -> bytes:
-        """The bytes of data that has the right type and is not None."""
+        """Serialize data of an accepted type."""
         raise NotImplementedError
 
 
 class BytesSerializer(TypedSerializer):
-    """Bytes as they are; bytearray and memoryview are copied. What a producer without serializers
-    does.
-    """
+    """Accepts bytes, bytearray and memoryview, as a producer without serializers does."""
 
     takes = (bytes, bytearray, memoryview)
 
     def encode(self, data: bytes | bytearray | memoryview) -> bytes:
-        """A copy, unless it can't change."""
+        """Copy the data, unless it is bytes."""
         return bytes(data)
 
 
 class StringSerializer(TypedSerializer):
-    """Text in UTF-8 or another encoding."""
+    """Encodes text, as UTF-8 by default."""
 
     takes = (str,)
 
@@ -98,22 +94,20 @@ class StringSerializer(TypedSerializer):
         try:
             "".encode(encoding)
         except LookupError:
-            raise ConfigError(f"encoding={encoding!r}: Python knows no such encoding") from None
+            raise ConfigError(f"encoding={encoding!r}: Python has no such encoding") from None
         self._encoding = encoding
 
     def encode(self, data: str) -> bytes:
-        """The text's bytes."""
+        """Encode text."""
         return data.encode(self._encoding)
 
 
 class JsonSerializer:
-    """Anything that ``json.dumps`` takes, as compact UTF-8; None is a null and not the JSON word
-    ``null``.
+    """Encodes objects as compact JSON in UTF-8; None is stored as a null, not as JSON's ``null``.
 
     Args:
-        default: for objects that JSON doesn't know, as in ``json.dumps``.
-        sort_keys: write objects' names in order, so that equal data has equal bytes: needed for
-            keys.
+        default: converts objects that JSON does not support, as in ``json.dumps``.
+        sort_keys: sort the names in objects, so that equal keys of records have equal bytes.
     """
 
     def __init__(
@@ -128,8 +122,10 @@ class JsonSerializer:
         ).encode
 
     def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | None:
-        """The JSON text of ``data``. TypeError or ValueError for what has no JSON form, NaN and
-        infinities too.
+        """Encode ``data``.
+
+        Raises:
+            TypeError, ValueError: if JSON can't represent it, such as NaN or an infinity.
         """
         return None if data is None else self._encode(data).encode()
 
@@ -200,37 +196,37 @@ class UUIDSerializer(TypedSerializer):
 
 
 class VoidSerializer(TypedSerializer):
-    """Takes None only, as Java's."""
+    """Accepts None only, as Java's."""
 
 
 class BytesDeserializer:
-    """Bytes as they are. What a consumer without deserializers does."""
+    """Returns bytes, as a consumer without deserializers does."""
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> bytes | None:
-        """The same bytes."""
+        """Return the bytes."""
         return data
 
 
 class StringDeserializer:
-    """Text from UTF-8 or another encoding; a null is None."""
+    """Decodes text, from UTF-8 by default; a null is None."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         try:
             "".encode(encoding)
         except LookupError:
-            raise ConfigError(f"encoding={encoding!r}: Python knows no such encoding") from None
+            raise ConfigError(f"encoding={encoding!r}: Python has no such encoding") from None
         self._encoding = encoding
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> str | None:
-        """The text."""
+        """Decode text."""
         return None if data is None else data.decode(self._encoding)
 
 
 class JsonDeserializer:
-    """What ``json.loads`` makes of the bytes; a null is None."""
+    """Decodes JSON by ``json.loads``; a null is None."""
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
-        """Objects, lists, text, numbers."""
+        """Decode JSON."""
         return None if data is None else json.loads(data)
 
 
@@ -238,11 +234,11 @@ class _NumberDeserializer:
     form: ClassVar[struct.Struct]
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
-        """The number; a null is None."""
+        """Decode a number; a null is None."""
         if data is None:
             return None
         if len(data) != self.form.size:
-            raise ValueError(f"{len(data)} bytes where {self.form.size} are expected")
+            raise ValueError(f"expected {self.form.size} bytes, got {len(data)}")
         return self.form.unpack(data)[0]
 
 
@@ -280,9 +276,9 @@ class BooleanDeserializer:
     """One byte, 1 or 0, as Java's."""
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> bool | None:
-        """True or False; a null is None."""
+        """Decode True or False; a null is None."""
         if data not in (None, b"\x00", b"\x01"):
-            raise ValueError("one byte, 0 or 1, is expected")
+            raise ValueError("expected one byte, 0 or 1")
         return None if data is None else data == b"\x01"
 
 
@@ -290,71 +286,79 @@ class UUIDDeserializer:
     """UUIDs from text, as Java's."""
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> uuid.UUID | None:
-        """The UUID; a null is None."""
+        """Decode a UUID; a null is None."""
         return None if data is None else uuid.UUID(data.decode("ascii"))
 
 
 class VoidDeserializer:
-    """Takes nulls only, as Java's."""
+    """Accepts nulls only, as Java's."""
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> None:
-        """None."""
+        """Return None."""
         if data is not None:
-            raise ValueError("a null is expected")
+            raise ValueError("expected a null")
 
 
 _JAVA_PACKAGE = "org.apache.kafka.common.serialization."
-#: Java's classes, for configurations written for Java, and ours that store the same bytes.
-JAVA_SERIALIZERS: Mapping[str, type] = {
-    _JAVA_PACKAGE + "ByteArraySerializer": BytesSerializer,
-    _JAVA_PACKAGE + "ByteBufferSerializer": BytesSerializer,
-    _JAVA_PACKAGE + "BytesSerializer": BytesSerializer,
-    _JAVA_PACKAGE + "StringSerializer": StringSerializer,
-    _JAVA_PACKAGE + "ShortSerializer": ShortSerializer,
-    _JAVA_PACKAGE + "IntegerSerializer": IntegerSerializer,
-    _JAVA_PACKAGE + "LongSerializer": LongSerializer,
-    _JAVA_PACKAGE + "FloatSerializer": FloatSerializer,
-    _JAVA_PACKAGE + "DoubleSerializer": DoubleSerializer,
-    _JAVA_PACKAGE + "BooleanSerializer": BooleanSerializer,
-    _JAVA_PACKAGE + "UUIDSerializer": UUIDSerializer,
-    _JAVA_PACKAGE + "VoidSerializer": VoidSerializer,
-}
-#: The same for deserializers.
-JAVA_DESERIALIZERS: Mapping[str, type] = {
-    _JAVA_PACKAGE + "ByteArrayDeserializer": BytesDeserializer,
-    _JAVA_PACKAGE + "ByteBufferDeserializer": BytesDeserializer,
-    _JAVA_PACKAGE + "BytesDeserializer": BytesDeserializer,
-    _JAVA_PACKAGE + "StringDeserializer": StringDeserializer,
-    _JAVA_PACKAGE + "ShortDeserializer": ShortDeserializer,
-    _JAVA_PACKAGE + "IntegerDeserializer": IntegerDeserializer,
-    _JAVA_PACKAGE + "LongDeserializer": LongDeserializer,
-    _JAVA_PACKAGE + "FloatDeserializer": FloatDeserializer,
-    _JAVA_PACKAGE + "DoubleDeserializer": DoubleDeserializer,
-    _JAVA_PACKAGE + "BooleanDeserializer": BooleanDeserializer,
-    _JAVA_PACKAGE + "UUIDDeserializer": UUIDDeserializer,
-    _JAVA_PACKAGE + "VoidDeserializer": VoidDeserializer,
+
+
+def _by_java_name(kind: str, *classes: type) -> dict[str, type]:
+    names = {each.__name__: each for each in classes}
+    names |= dict.fromkeys((f"ByteArray{kind}", f"ByteBuffer{kind}"), names[f"Bytes{kind}"])
+    return {_JAVA_PACKAGE + name: each for name, each in names.items()}
+
+
+#: The names of Java's classes, and the classes here that use the same format.
+JAVA_CLASSES: Mapping[str, type] = {
+    **_by_java_name(
+        "Serializer",
+        BytesSerializer,
+        StringSerializer,
+        ShortSerializer,
+        IntegerSerializer,
+        LongSerializer,
+        FloatSerializer,
+        DoubleSerializer,
+        BooleanSerializer,
+        UUIDSerializer,
+        VoidSerializer,
+    ),
+    **_by_java_name(
+        "Deserializer",
+        BytesDeserializer,
+        StringDeserializer,
+        ShortDeserializer,
+        IntegerDeserializer,
+        LongDeserializer,
+        FloatDeserializer,
+        DoubleDeserializer,
+        BooleanDeserializer,
+        UUIDDeserializer,
+        VoidDeserializer,
+    ),
 }
 
 
 def serialize(
     serializer: Serializer | None, setting: str, topic: str, headers: Headers, data: Any
 ) -> bytes | None:
-    """The bytes of a key or value; without a serializer, data must be bytes.
+    """Serialize a key or value; without a serializer, it must be bytes.
 
     Args:
+        serializer: the serializer, or None.
         setting: ``"key_serializer"`` or ``"value_serializer"``, for the error.
+        topic, headers, data: of the record.
 
     Raises:
-        SerializationError: it can't be done; names the class given, the one expected, and the
-            setting. The data itself is not in the text.
+        SerializationError: if it fails. The text has the type of the data, but not the data.
     """
     if serializer is None:
         return _stored(
             setting,
             data,
             (
-                f"the {_what(setting)} is of type {_name(data)}, bytes is expected: give bytes, "
-                f"or set {setting}"
+                f"the {_what(setting)} must be bytes, not {_name(data)}: pass bytes, or set "
+                f"{setting}"
             ),
         )
     try:
@@ -364,8 +368,7 @@ def serialize(
     except BaseException as error:
         what = f"a {_what(setting)} of type {_name(data)} for topic {topic!r}"
         raise SerializationError(
-            f"{setting}: {_serializer_name(serializer)} can't turn {what} into bytes: "
-            f"{_reason(error)}"
+            f"{setting}: {_serializer_name(serializer)} failed for {what}: {_reason(error)}"
         ) from error
     if inspect.iscoroutine(stored):
         stored.close()
@@ -373,8 +376,8 @@ def serialize(
         setting,
         stored,
         (
-            f"{setting}: {_serializer_name(serializer)} returned {_name(stored)}, bytes or None "
-            "is expected"
+            f"{setting}: {_serializer_name(serializer)} must return bytes or None, not "
+            f"{_name(stored)}"
         ),
     )
 
@@ -401,57 +404,9 @@ def _serializer_name(serializer: Serializer) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    # A UnicodeError's own text shows the data.
+    # The text of a UnicodeError contains the data.
     return (
         f"{_name(error)}: {error.reason}"
         if isinstance(error, UnicodeEncodeError)
         else f"{_name(error)}: {error}"
     )
-
-
-def check_headers(headers: Headers) -> tuple[Header, ...]:
-    """A read-only copy of a record's headers: order and duplicates are kept.
-
-    Raises:
-        SerializationError: a header is not a pair of str, and bytes or None.
-    """
-    if not headers:
-        return ()
-    try:
-        given = list(headers)
-    except TypeError:
-        raise SerializationError(
-            f"headers of type {_name(headers)}: must be a list of (name, value) pairs"
-        ) from None
-    if isinstance(headers, str | bytes | bytearray | Mapping):
-        raise SerializationError(
-            f"headers of type {_name(headers)}: must be a list of (name, value) pairs"
-        )
-    return tuple(_checked_header(header) for header in given)
-
-
-def _check_text(name: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise SerializationError(
-            f"header {name!r}: its name is no text that UTF-8 can write ({error.reason})"
-        ) from None
-
-
-def _checked_header(header: Any) -> Header:
-    try:
-        name, value = header
-    except (TypeError, ValueError):
-        raise SerializationError(
-            f"a header of type {_name(header)}: must be a (name, value) pair"
-        ) from None
-    if not isinstance(name, str):
-        raise SerializationError(f"a header's name is of type {_name(name)}: must be str")
-    if not name.isascii():
-        _check_text(name)
-    if not (value is None or isinstance(value, bytes | bytearray | memoryview)):
-        raise SerializationError(
-            f"header {name!r} has a value of type {_name(value)}: must be bytes or None"
-        )
-    return name, None if value is None else bytes(value)

@@ -1,32 +1,46 @@
-"""Values that users and several layers share."""
+"""Values of the public API."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+__all__ = [
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
+    "OAuthToken",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PreparedTransaction",
+    "ProducerRecord",
+    "RecordMetadata",
+    "SubscriptionPattern",
+    "TopicPartition",
+]
 
 Header = tuple[str, bytes | None]
 Headers = Sequence[Header]
 
 
 class TopicPartition(NamedTuple):
-    """A topic's name and a partition number."""
+    """A topic and the number of a partition."""
 
     topic: str
     partition: int
 
 
 class RecordMetadata(NamedTuple):
-    """Where the broker put an acknowledged record.
+    """The place of an acknowledged record.
 
     Attributes:
         topic: the topic's name.
         partition: the partition number.
-        offset: the record's offset, -1 where acks=0 or where the broker no longer knows it.
-        timestamp: milliseconds since 1970, the record's own or, for LogAppendTime topics, the
-            broker's.
-        serialized_key_size: bytes of the key; -1 for a null, for a record that was not stored, and
-            for rows of ``send_arrow``.
+        offset: the offset; -1 with acks=0, or if the broker does not know it any more.
+        timestamp: milliseconds since 1970, set by the producer, or by the broker for topics
+            with LogAppendTime.
+        serialized_key_size: the size of the key in bytes; -1 for a null, for a record that was not
+            stored, and for rows of ``send_arrow``.
         serialized_value_size: the same for the value.
     """
 
@@ -39,16 +53,16 @@ class RecordMetadata(NamedTuple):
 
 
 class ProducerRecord(NamedTuple):
-    """A record as it was given to ``send``.
+    """A record as it was passed to ``send``.
 
     Attributes:
-        topic: where to.
-        value: bytes or what the value serializer takes; None is a null.
+        topic: the topic.
+        value: bytes, or an object for the value serializer; None is a null.
         key: the same for the key.
-        partition: the partition number, None to have it chosen.
-        timestamp_ms: milliseconds since 1970, None for now.
-        headers: (name, bytes or None) pairs; order and duplicates are kept.
-        partition_key: bytes that choose the partition instead of the key, and are not stored.
+        partition: the partition number, or None if the producer chooses it.
+        timestamp_ms: milliseconds since 1970; None is the current time.
+        headers: (name, bytes or None) pairs, in order; names may repeat.
+        partition_key: bytes that select the partition instead of the key, and are not stored.
     """
 
     topic: str
@@ -61,8 +75,12 @@ class ProducerRecord(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit: the offset of the next record to read, a note, and the leader epoch of
-    the last record read (-1: unknown).
+    """A position to commit.
+
+    Attributes:
+        offset: the offset of the next record to read.
+        metadata: any text.
+        leader_epoch: the leader epoch of the last record that was read; -1 if unknown.
     """
 
     offset: int
@@ -71,19 +89,23 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class SubscriptionPattern(NamedTuple):
-    """A regular expression in RE2's syntax that the broker resolves: topics whose whole name
-    matches (KIP-848, Kafka 4.0).
+    """A regular expression for topics that the broker evaluates, in RE2's syntax; it must match the
+    whole name (KIP-848, Kafka 4.0).
 
-    For ``subscribe(pattern=...)`` with ``group_protocol="consumer"``; a pattern of Python's ``re``
-    is resolved by this client.
+    For ``subscribe(pattern=...)`` with ``group_protocol="consumer"``. The client evaluates patterns
+    of Python's ``re``.
     """
 
     pattern: str
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first record at or after a point in time: its offset, its timestamp (milliseconds since
-    1970) and its leader epoch (-1: unknown).
+    """The first record at or after a timestamp.
+
+    Attributes:
+        offset: the offset of the record.
+        timestamp: its timestamp, in milliseconds since 1970.
+        leader_epoch: its leader epoch; -1 if unknown.
     """
 
     offset: int
@@ -92,18 +114,18 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """A record as it was read.
+    """A record that a consumer returns.
 
     Attributes:
-        topic: where it was.
+        topic: the topic.
         partition: the partition number.
-        offset: its place in the partition.
+        offset: the offset in the partition.
         timestamp: milliseconds since 1970.
-        timestamp_type: 0 where the producer set the timestamp (CreateTime), 1 where the broker did
+        timestamp_type: 0 if the producer set the timestamp (CreateTime), 1 if the broker did
             (LogAppendTime).
-        key, value: bytes or what the deserializers make of them; None is a null.
-        headers: names and values in the producer's order; names may repeat.
-        leader_epoch: the epoch of the leader that wrote it.
+        key, value: bytes, or what the deserializers return; None is a null.
+        headers: (name, bytes or None) pairs, in order; names may repeat.
+        leader_epoch: the leader epoch of the batch; -1 if unknown.
     """
 
     topic: str
@@ -118,14 +140,14 @@ class ConsumerRecord(NamedTuple):
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that is written and still open: with this, any process may end it (KIP-939's
-    name; EndTxn needs no more).
+    """A prepared transaction: all records are written, and any process can commit or abort it
+    (named as in KIP-939).
 
     Attributes:
-        transactional_id: of the producer that wrote it; a newer producer with this id aborts it.
-        producer_id, epoch: the identity it was written under.
-        v2: whether it follows the second transaction protocol (KIP-890), which ends it by another
-            version of the request.
+        transactional_id: of its producer; a newer producer with this id aborts it.
+        producer_id, epoch: of its producer.
+        v2: whether it uses transaction protocol 2 (KIP-890), which has another version of the
+            request that ends it.
     """
 
     transactional_id: str
@@ -135,11 +157,34 @@ class PreparedTransaction(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits offsets in a transaction (KIP-447): the group, and the member's generation and
-    ids so that a member that was replaced is fenced.
+    """The group member that commits offsets in a transaction (KIP-447). The broker fences a member
+    that was replaced.
     """
 
     group_id: str
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthToken:
+    """A token for SASL/OAUTHBEARER, as a token provider returns it (KIP-255).
+
+    Attributes:
+        value: the token, such as a JSON Web Token in its compact form.
+        extensions: names and values to send with the token (KIP-342).
+    """
+
+    value: str = field(repr=False)
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+TokenProvider = Callable[[], Awaitable[OAuthToken]]
+"""An async function without arguments. Clients call it for each new connection, and before a
+session expires.
+
+An error that it raises becomes the cause of an AuthenticationError; so does CancelledError unless
+the client cancels the call, because it closes or no longer needs the connection.
+KeyboardInterrupt and SystemExit are also raised by the event loop.
+"""

@@ -1,7 +1,7 @@
-"""What a client does with errors of users' code that it calls.
+"""Errors of callbacks, plug-ins and other user code that clients call.
 
-KeyboardInterrupt and SystemExit end a program. Any other error of users' code, also CancelledError,
-says only that this code failed. docs/architecture.md has the rule for each kind of seam.
+KeyboardInterrupt and SystemExit end the program. All other errors, including CancelledError, mean
+only that the user code failed. docs/architecture.md has the rules.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _raising: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 def surface(error: BaseException) -> None:
-    """Have the event loop raise KeyboardInterrupt or SystemExit, as it does for its own callbacks.
+    """Make the event loop raise KeyboardInterrupt or SystemExit, as for its own callbacks.
 
-    It raises in its next turn, when the client has finished what it is doing. Several such errors
-    of one turn are raised once: a second one would break off the cleanup of ``asyncio.run``.
-    Without a running loop the error is raised here. Other errors are ignored.
+    It raises in its next iteration, when the client has finished its current operation. Of several
+    such errors, it raises the first: a second one would interrupt the cleanup of ``asyncio.run``.
+    Without a running loop, the error is raised here. Other errors are ignored.
     """
     if not isinstance(error, ENDS_PROGRAM):
         return
@@ -49,16 +49,16 @@ def _raise(loop: asyncio.AbstractEventLoop, error: BaseException) -> NoReturn:
 
 
 def is_cancelled() -> bool:
-    """Whether the running task was asked to end, so that a CancelledError may be for it."""
+    """Return whether the running task is being cancelled, so a CancelledError may be its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def call(what: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a user's function for a caller that gets its errors as they are.
+    """Call user code whose errors are raised to the caller as they are.
 
     Raises:
-        KafkaError: ``function`` raised CancelledError, which would pass for the caller's own.
+        KafkaError: if ``function`` raises CancelledError, although nothing was cancelled.
     """
     try:
         return function(*args, **kwargs)
@@ -67,9 +67,9 @@ def call(what: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
 
 
 class FallbackClock:
-    """A user's clock that a client reads by itself: where it fails, ``time.time`` is used.
+    """Reads a user's clock, or ``time.time`` if the clock fails.
 
-    The failure is logged, once until the clock succeeds again.
+    A failure is logged, once until the clock succeeds again.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from aioprod import Producer
 from aioprod.cluster.client import ClusterClient
-from aioprod.consumer import PartitionReader
+from aioprod.consumer.partition_reader import PartitionReader
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.testing import EmbeddedCluster

@@ -1,6 +1,4 @@
-"""Fixtures that several parts' tests share: brokers, Spark, and the check that no task is left
-behind.
-"""
+"""Fixtures for the tests of several rooms: brokers, Spark, and the check that no task is left."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
 _MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
 _ON_DEMAND = ("benchmarks", "faults", "interop")
 _TASK_END_TIMEOUT_S = 1.0
-# Members of the new group protocol (KIP-848) hear of a change with their next heartbeat: of Kafka's
-# five seconds a test would spend most waiting.
+# Members of a KIP-848 group learn of a change with their next heartbeat; a test would wait for most
+# of Kafka's default interval of five seconds.
 _QUICK_GROUPS = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.heartbeat.interval.ms": "200",
@@ -43,17 +41,15 @@ _QUICK_GROUPS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whoever asks for a slow fixture gets its marker, so that `-m "not kafka and not spark"`
-    leaves nobody over.
-
-    What takes minutes runs only where `-m` names its marker.
+    """Mark each test that uses a slow fixture, so that `-m "not kafka and not spark"` deselects all
+    of them. Tests that take minutes run only if `-m` names their marker.
     """
     for item in items:
         for name, marker in _MARKERS_OF_FIXTURES.items():
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
-        # One process has all that shares the Spark session, one what shares the broker, also where
-        # that starts a Spark of its own.
+        # One process runs all tests that share the Spark session, and one those that share the
+        # broker, also if they start their own Spark.
         markers = (
             ("spark", "kafka")
             if "spark" in getattr(item, "fixturenames", ())
@@ -72,16 +68,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure() -> None:
-    # Each look at all that a run has loaded takes 0.2 s, and by Python's measure there is one every
-    # few seconds: a tenth of a run's CPU time.
+    # A full collection takes 0.2 s with all modules loaded, and by default there is one every few
+    # seconds: a tenth of a run's CPU time.
     gc.set_threshold(700, 10, 100)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch jars, and make the archive of Kafka's classes, before the first test: its time limit is
-    not meant for that.
+    """Download jars and make the archive of Kafka's classes before the first test, whose time limit
+    is too short for that.
 
-    Where jars can't be fetched the fixtures fail and say why.
+    If jars cannot be downloaded, the fixtures fail with the reason.
     """
     if session.config.option.collectonly:
         return
@@ -120,22 +116,22 @@ def _make_class_archive() -> None:
 
 @pytest.fixture
 async def broker() -> AsyncIterator[EmbeddedCluster]:
-    """An embedded broker on the test's own event loop."""
+    """An embedded broker on the test's event loop."""
     async with EmbeddedCluster() as running:
         yield running
 
 
 @pytest.fixture
 def threaded_broker() -> Iterator[ThreadedCluster]:
-    """An embedded broker on an event loop in a thread of its own, for clients that block."""
+    """An embedded broker on an event loop in a separate thread, for clients that block."""
     with EmbeddedCluster.in_thread() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
-    """Bootstrap servers of a real Apache Kafka broker, one for the whole run: use topic names of
-    your own.
+    """Bootstrap servers of a real Apache Kafka broker, shared by the whole run: use unique topic
+    names.
     """
     with RealKafka(settings=_QUICK_GROUPS) as running:
         yield running.bootstrap_servers
@@ -143,8 +139,8 @@ def kafka() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def kafka_3_9() -> Iterator[str]:
-    """Bootstrap servers of a real Apache Kafka 3.9 broker, one for the whole run: use topic names
-    of your own.
+    """Bootstrap servers of a real Apache Kafka 3.9 broker, shared by the whole run: use unique
+    topic names.
     """
     with RealKafka(version="3.9.2") as running:
         yield running.bootstrap_servers
@@ -162,11 +158,10 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def spark_home_without_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home for Spark whose ``pyspark.zip`` is a directory that leads to where PySpark is
-    installed.
+    """A home for Spark whose ``pyspark.zip`` is a directory with a link to the installed PySpark.
 
-    Spark's Python processes import from it, and what is in a zip is compiled anew in each: half of
-    the CPU time of starting one.
+    Spark's Python processes import from it. Each would compile the modules of a zip file again:
+    half of the CPU time of its start.
     """
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.origin is not None, "PySpark is not installed"
@@ -184,7 +179,7 @@ def spark_home_without_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quick_python(spark_home_without_zip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a test that starts a Spark of its own."""
+    """For a test that starts its own Spark."""
     monkeypatch.setenv("SPARK_HOME", str(spark_home_without_zip))
 
 
@@ -192,10 +187,10 @@ def quick_python(spark_home_without_zip: Path, monkeypatch: pytest.MonkeyPatch) 
 def spark(
     tmp_path_factory: pytest.TempPathFactory, spark_home_without_zip: Path
 ) -> Iterator[SparkSession]:
-    """A Spark session of two cores with Spark's own Kafka connector. Starting takes seconds: it is
-    one for the whole run.
+    """A Spark session of two cores with Spark's own Kafka connector, shared by the whole run, since
+    its start takes seconds.
     """
-    # Not at the top: runs without Spark need not pay for importing it.
+    # Imported late, since runs without Spark do not need it.
     from aioprod.spark import spark_session_builder
 
     directory = tmp_path_factory.mktemp("spark")
@@ -205,7 +200,7 @@ def spark(
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.adaptive.enabled": "false",
-        # Few rows: compiling code for each query takes longer than running it without.
+        # With few rows, compiling code for each query takes longer than running it without.
         "spark.sql.codegen.wholeStage": "false",
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -214,7 +209,7 @@ def spark(
             "PYSPARK_PYTHON",
             "PYSPARK_DRIVER_PYTHON",
             "PYTHONPATH",
-        ):  # the builder sets them: put them back afterwards
+        ):  # set by the builder; restored afterwards
             patch.setenv(name, os.environ.get(name, ""))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = spark_session_builder("local[2]", app_name="aioprod-tests")
@@ -230,7 +225,7 @@ def spark(
 
 @pytest.fixture(autouse=True)
 def no_task_left(request: pytest.FixtureRequest) -> None:
-    """An async test fails when a task that it (or a fixture of its) started outlives it."""
+    """Fail an async test if a task that it or its fixtures started outlives it."""
     if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
         request.getfixturevalue("_task_leak_check")
 
@@ -241,7 +236,7 @@ async def _task_leak_check() -> AsyncIterator[None]:
     yield
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     if left:
-        # Tasks that were cancelled or are at their end get the time to end.
+        # Cancelled tasks and those about to end get time to end.
         _, left = await asyncio.wait(left, timeout=_TASK_END_TIMEOUT_S)
     assert not left, (
         "tasks left after the test: "

@@ -27,7 +27,10 @@ BASE_MODULES = {
     "serialization",
     "interceptors",
     "metrics",
+    "headers",
     "lazy_names",
+    "native",
+    "public_module",
     "arguments",
     "user_code",
     "_version",
@@ -52,81 +55,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "demo": {*CLIENT, "producer", "consumer", "admin", "public", "testing", "spark"},
     "cli": {"base", "public", "admin", "testing", "spark", "demo"},
     "_tools": {"base", "protocol"},
-}
-
-PUBLIC_NAMES = {
-    "AbortableTransactionError",
-    "Admin",
-    "AdminClosedError",
-    "Assignor",
-    "AuthenticationError",
-    "BrokerConnectionError",
-    "BrokerError",
-    "BufferExhaustedError",
-    "BytesDeserializer",
-    "BytesSerializer",
-    "CommitFailedError",
-    "ConcurrentUseError",
-    "ConfigError",
-    "Consumer",
-    "ConsumerClosedError",
-    "ConsumerGroupMetadata",
-    "ConsumerInterceptor",
-    "ConsumerRecord",
-    "ConsumerState",
-    "ConsumerStateError",
-    "ConsumerStatus",
-    "CorruptRecordError",
-    "Deliveries",
-    "Delivery",
-    "DeliveryTimeoutError",
-    "DeserializationError",
-    "Deserializer",
-    "ErrorCode",
-    "FatalProducerError",
-    "InvalidOffsetError",
-    "InvalidPartitionError",
-    "InvalidTopicError",
-    "JsonDeserializer",
-    "JsonSerializer",
-    "KafkaError",
-    "KafkaTimeoutError",
-    "LogTruncationError",
-    "MemberSubscription",
-    "MetadataTimeoutError",
-    "NoOffsetError",
-    "OAuthToken",
-    "OffsetAndMetadata",
-    "OffsetAndTimestamp",
-    "OffsetOutOfRangeError",
-    "Partitioner",
-    "Partitions",
-    "PreparedTransaction",
-    "Producer",
-    "ProducerClosedError",
-    "ProducerFencedError",
-    "ProducerInterceptor",
-    "ProducerObserver",
-    "ProducerRecord",
-    "ProtocolError",
-    "RebalanceInProgressError",
-    "RebalanceListener",
-    "RebalanceProtocol",
-    "RecordMetadata",
-    "RecordTooLargeError",
-    "RequestTimedOutError",
-    "RoundRobinPartitioner",
-    "SerializationError",
-    "Serializer",
-    "StringDeserializer",
-    "StringSerializer",
-    "SubscriptionPattern",
-    "TopicPartition",
-    "TransactionAbortedError",
-    "TransactionStateError",
-    "UnsupportedVersionError",
-    "WakeupError",
-    "WrongEventLoopError",
 }
 
 
@@ -224,22 +152,3 @@ def test_every_directory_with_code_is_a_package() -> None:
     assert {path.parent for path in FILES.values()} == {
         path.parent for path in FILES.values() if path.name == "__init__.py"
     }
-
-
-def test_public_names_are_public_on_purpose() -> None:
-    assert set(aioprod.__all__) == PUBLIC_NAMES
-    assert sorted(aioprod.__all__) == aioprod.__all__
-    for name in aioprod.__all__:
-        assert getattr(aioprod, name).__doc__, f"{name} has no description"
-
-
-def test_nothing_public_is_left_out_of_all() -> None:
-    for name in aioprod.__all__:
-        getattr(aioprod, name)  # imports it
-    submodules = {name.split(".")[1] for name in FILES if "." in name}
-    names = {
-        name for name in vars(aioprod) if name.isidentifier() and not name.startswith("_")
-    } - submodules  # pytest adds its own to plugins
-    assert names == set(aioprod.__all__) == set(dir(aioprod)) & names
-    with pytest.raises(AttributeError, match="Shopper"):
-        aioprod.Shopper  # type: ignore[attr-defined]  # noqa: B018

@@ -101,7 +101,7 @@ def test_every_method_of_the_consumer_is_in_a_row() -> None:
 
 async def test_a_consumer_in_another_thread(consumer: Consumer) -> None:
     await asyncio.sleep(0)
-    # what is laid ready for the next calls is handed out without looking who asks
+    # records that are ready are returned without a check of the caller
     consumer.metrics()
     for name, call in CALLS.items():
         assert (

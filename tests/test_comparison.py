@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import aioprod
+from tests.public_names import PUBLIC_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "comparison.md"
@@ -103,7 +104,7 @@ def test_a_test_that_is_not_there_would_be_found() -> None:
 def test_every_public_callable_is_typed() -> None:
     assert (ROOT / "aioprod" / "py.typed").is_file()
     untyped = []
-    for name in aioprod.__all__:
+    for name in PUBLIC_NAMES:
         public = getattr(aioprod, name)
         members = vars(public).items() if inspect.isclass(public) else [(name, public)]
         for member_name, member in members:

@@ -30,8 +30,9 @@ from aioprod import (
     ProducerObserver,
     TopicPartition,
 )
-from aioprod.config.consumer import CONSUMER
-from aioprod.config.producer import PRODUCER
+from aioprod.config.setting import Source
+from aioprod.config.settings.consumer import CONSUMER_SETTINGS
+from aioprod.config.settings.producer import PRODUCER_SETTINGS
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.types import Headers
 
@@ -375,7 +376,7 @@ def test_nothing_is_said_of_one_that_is_closed_or_was_never_started(
 
 
 class Part(ProducerInterceptor, ConsumerInterceptor, ProducerObserver):
-    """Any part that users plug in."""
+    """A plug-in of any kind."""
 
     def __init__(self) -> None:
         self.closed = 0
@@ -390,7 +391,7 @@ class Part(ProducerInterceptor, ConsumerInterceptor, ProducerObserver):
         return 0
 
 
-# By client: the settings that take a part, and those that take a list of them.
+# By client: the settings that take a plug-in, and those that take a list.
 PARTS: list[tuple[type[Any], list[str], list[str]]] = [
     (
         Producer,
@@ -409,11 +410,14 @@ ENDS = [
 ]
 
 
-def test_every_setting_that_takes_parts_is_in_the_table() -> None:
+def test_every_setting_that_takes_plugins_is_in_the_table() -> None:
     table = {client: (single, listed) for client, single, listed in PARTS}
-    for client, form in ((Producer, PRODUCER), (Consumer, CONSUMER)):
+    for client, settings in ((Producer, PRODUCER_SETTINGS), (Consumer, CONSUMER_SETTINGS)):
         single, listed = table[client]
-        assert set(single) == set(form.single_parts) and set(listed) == set(form.listed_parts)
+        for source, names in ((Source.PLUGIN, single), (Source.PLUGINS, listed)):
+            assert set(names) == {
+                name for name, setting in settings.items() if setting.source is source
+            }
 
 
 @pytest.mark.parametrize(("client", "single", "listed"), PARTS, ids=["producer", "consumer"])

@@ -1,4 +1,4 @@
-"""Interceptors see every record and its outcome, and their own failures touch nobody else."""
+"""Interceptors get each record and its outcome, and their failures affect nothing else."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_result_that_is_no_record_counts_as_a_failure(
             return result  # type: ignore[no-any-return]
 
     assert InterceptorChain([Suffix("1"), Wrong(), Suffix("2")]).on_send(RECORD).value == "v12"
-    assert f"it returned {type(result).__name__}, ProducerRecord is expected" in caplog.text
+    assert f"must return a ProducerRecord, not {type(result).__name__}" in caplog.text
 
 
 def test_outcomes_reach_all_though_one_fails() -> None:

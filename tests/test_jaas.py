@@ -4,12 +4,20 @@ the password.
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioprod import Admin, Consumer, Producer
 from aioprod.config.jaas import Login, parse_jaas
 from aioprod.errors import ConfigError
+from aioprod.testing import BrokerSecurity, EmbeddedCluster
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -51,7 +59,7 @@ def test_any_name_and_password_come_back(username: str, password: str) -> None:
         (f'{PLAIN} username="alice" password="s3cret";', "must be like"),
         (
             f'{PLAIN} required username="alice" password="s3cret;',
-            r"can't be understood from character \d+ on",
+            r"syntax error at character \d+",
         ),
         (
             f'{PLAIN} required username "alice" password="s3cret";',
@@ -88,3 +96,70 @@ def test_any_text_is_a_login_or_an_error(text: str) -> None:
         parse_jaas(text)
     except ConfigError:
         pass
+
+
+# -- in each client --------------------------------------------------------------------------------
+
+LOGIN = f'{PLAIN} required username="alice" password="s3cret";'
+SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+CLIENTS = (Producer, Consumer, Admin)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("way", ["constructor", "dots", "underscores"])
+def test_each_client_has_the_setting(client: type[Any], way: str) -> None:
+    settings = {**SASL, "sasl_jaas_config": LOGIN}
+    if way == "constructor":
+        made = client(**settings)
+    else:
+        sign = "." if way == "dots" else "_"
+        made = client.from_config({name.replace("_", sign): settings[name] for name in settings})
+    assert (made.config.sasl_username, made.config.sasl_password) == ("alice", "s3cret")
+    assert "s3cret" not in repr(made.config)
+    copy = dataclasses.replace(made.config, request_timeout_ms=5_000)
+    assert copy.sasl_password == "s3cret", "a copy does not set the password twice"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"security_protocol": "SSL"},
+            "sasl_jaas_config is set, but security_protocol='SSL' is without SASL",
+        ),
+        (
+            {**SASL, "sasl_username": "bob"},
+            "sasl_username and sasl_jaas_config are both set: set one of them",
+        ),
+        (
+            {**SASL, "sasl_password": "other"},
+            "sasl_password and sasl_jaas_config are both set: set one of them",
+        ),
+    ],
+)
+def test_settings_that_contradict_it_are_named(
+    client: type[Any], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        client(**settings, sasl_jaas_config=LOGIN)
+
+
+@pytest.mark.parametrize("option", ["-X", "--config-file"])
+async def test_the_command_line_has_the_setting(tmp_path: Path, option: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"sasl.jaas.config={LOGIN}\n")
+    security = BrokerSecurity(users={"alice": "s3cret"})
+    async with EmbeddedCluster(security=security) as broker:
+        command = [
+            *(sys.executable, "-m", "aioprod.cli", "topics", "list"),
+            *("-b", broker.bootstrap_servers),
+            *("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"),
+            *(option, str(file) if option == "--config-file" else f"sasl.jaas.config={LOGIN}"),
+        ]
+        process = await asyncio.create_subprocess_exec(
+            *command, stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        _, errors = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 0, errors
+    assert b"s3cret" not in errors

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import pickle
+import re
 import subprocess
 import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints, is_typeddict
 
 import pytest
 
 import aioprod
+from tests.public_names import PUBLIC_NAMES
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("aioprod.producer", "aioprod.consumer", "aioprod.admin")
+PACKAGES = ("aioprod.producer", "aioprod.consumer", "aioprod.admin", "aioprod.config")
+# Classes of aioprod.metrics that are not for users.
+INTERNAL = {"ConsumerMetrics", "Observers", "ProducerMetrics"}
 
 
 def printed(code: str) -> str:
@@ -31,18 +39,78 @@ def test_each_name_of_a_package_is_there_and_described(package: str) -> None:
     assert set(module.__all__) <= set(dir(module))
 
 
-@pytest.mark.parametrize("package", PACKAGES[:2])
-def test_what_both_have_is_the_same_object(package: str) -> None:
-    module = import_module(package)
-    shared = set(module.__all__) & set(aioprod.__all__)
-    assert {"aioprod.producer": "Producer", "aioprod.consumer": "Consumer"}[package] in shared
-    assert [name for name in shared if getattr(module, name) is not getattr(aioprod, name)] == []
-    homes = {name: getattr(getattr(aioprod, name), "__module__", "") for name in aioprod.__all__}
-    public_here = {name for name, home in homes.items() if home.startswith(package + ".")}
-    assert public_here <= shared, f"give {package} what aioprod has from it"
-
-
 @pytest.mark.parametrize("package", PACKAGES)
+def test_a_name_that_both_have_is_the_same_object(package: str) -> None:
+    module = import_module(package)
+    shared = set(module.__all__) & set(PUBLIC_NAMES)
+    assert [name for name in shared if getattr(module, name) is not getattr(aioprod, name)] == []
+
+
+def public_classes() -> dict[str, type]:
+    names = {(aioprod, name) for name in PUBLIC_NAMES}
+    for package in (*PACKAGES, "aioprod.metrics"):
+        module = import_module(package)
+        names |= {(module, name) for name in module.__all__}
+    found = {f"{module.__name__}.{name}": getattr(module, name) for module, name in names}
+    return {name: value for name, value in found.items() if inspect.isclass(value)}
+
+
+@pytest.mark.parametrize("name", sorted(public_classes()))
+def test_a_public_class_shows_the_package_to_import_it_from(name: str) -> None:
+    kind = public_classes()[name]
+    assert kind.__doc__
+    if is_typeddict(kind) or kind.__name__ in INTERNAL:
+        return
+    assert re.fullmatch(r"aioprod\.\w+", kind.__module__)
+    assert getattr(import_module(kind.__module__), kind.__name__) is kind
+    assert pickle.loads(pickle.dumps(kind)) is kind
+    get_type_hints(kind)  # resolves
+
+
+def test_dir_shows_what_users_need() -> None:
+    shown = {name for name in dir(aioprod) if not name.startswith("_")}
+    errors = set(aioprod.errors.__all__)
+    assert shown == (set(PUBLIC_NAMES) - errors) | {"errors"}
+    assert {"Producer", "Consumer", "Admin", "ProducerConfig", "TopicPartition"} <= shown
+    assert errors <= set(PUBLIC_NAMES)
+    assert [name for name in errors if getattr(aioprod, name).__module__ != "aioprod.errors"] == []
+
+
+def test_each_error_is_listed() -> None:
+    defined = {
+        name
+        for name, value in vars(aioprod.errors).items()
+        if inspect.isclass(value) and value.__module__ == "aioprod.errors"
+    }
+    assert defined == set(aioprod.errors.__all__)
+    assert sorted(defined) == aioprod.errors.__all__
+
+
+def test_type_checkers_see_the_names_that_are_there() -> None:
+    tree = ast.parse(Path(aioprod.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen: set[str] = set()
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom) and node.module is not None
+        for alias in node.names:
+            assert alias.name == "*" or alias.asname == alias.name, "an alias makes it public"
+            seen.update(import_module(node.module).__all__ if alias.name == "*" else [alias.name])
+    assert seen - {"__version__"} == set(PUBLIC_NAMES)
+
+
+def test_a_name_that_is_not_public_is_not_there() -> None:
+    for name in ("Shopper", "_private", "FetchSettings"):
+        with pytest.raises(AttributeError, match=f"module 'aioprod' has no attribute '{name}'"):
+            getattr(aioprod, name)
+
+
+def test_a_star_import_has_all_names() -> None:
+    namespace: dict[str, object] = {}
+    exec("from aioprod import *", namespace)
+    assert set(PUBLIC_NAMES) <= namespace.keys()
+
+
+@pytest.mark.parametrize("package", PACKAGES[:3])
 def test_the_first_import_of_a_process_has_no_circle(package: str) -> None:
     name = package.rpartition(".")[2].capitalize()
     assert printed(f"from {package} import {name}; print({name}.__name__)") == f"{name}\n"

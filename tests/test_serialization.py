@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioprod.errors import ConfigError, SerializationError
+from aioprod.headers import check_headers
 from aioprod.serialization import (
-    JAVA_SERIALIZERS,
+    JAVA_CLASSES,
     BooleanSerializer,
     BytesSerializer,
     DoubleSerializer,
@@ -28,7 +29,6 @@ from aioprod.serialization import (
     StringSerializer,
     UUIDSerializer,
     VoidSerializer,
-    check_headers,
     serialize,
 )
 from aioprod.types import Headers
@@ -59,7 +59,7 @@ def test_other_types_are_refused_with_the_setting_that_helps(setting: str) -> No
     with pytest.raises(
         SerializationError,
         match=(
-            rf"{setting.removesuffix('_serializer')} is of type str, bytes is expected: "
+            rf"{setting.removesuffix('_serializer')} must be bytes, not str: "
             rf".*{setting}"
         ),
     ):
@@ -87,7 +87,7 @@ def test_an_error_names_the_class_given_the_class_expected_and_the_setting() -> 
     text = str(caught.value)
     assert all(
         part in text
-        for part in ("key_serializer", "StringSerializer", "type int", "str is expected", "flights")
+        for part in ("key_serializer", "StringSerializer", "type int", "expected str", "flights")
     )
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value.__cause__, TypeError)
@@ -97,7 +97,7 @@ def test_the_error_of_a_function_names_the_function() -> None:
     def upper(topic: str, headers: Headers, data: Any) -> bytes:
         return bytes(data.upper())
 
-    with pytest.raises(SerializationError, match=r"upper can't turn a value of type int"):
+    with pytest.raises(SerializationError, match=r"upper failed for a value of type int"):
         value(upper, 5)
 
 
@@ -115,8 +115,7 @@ def test_a_result_that_is_no_bytes_is_refused(result: Any) -> None:
     with pytest.raises(
         SerializationError,
         match=(
-            rf"value_serializer.*wrong.*returned {type(result).__name__}, bytes or None is "
-            r"expected"
+            rf"value_serializer: .*wrong must return bytes or None, not {type(result).__name__}"
         ),
     ):
         value(wrong, "x")
@@ -126,7 +125,7 @@ def test_an_async_serializer_is_refused_and_leaves_nothing_unawaited() -> None:
     async def wrong(topic: str, headers: Headers, data: Any) -> bytes:
         return b""
 
-    with pytest.raises(SerializationError, match="returned coroutine"):
+    with pytest.raises(SerializationError, match="not coroutine"):
         value(wrong, "x")  # type: ignore[arg-type]
 
 
@@ -188,12 +187,12 @@ def test_a_number_that_does_not_fit_is_refused(serializer: Serializer, data: Any
 )
 @pytest.mark.parametrize("data", [True, "1", b"1", [1]])
 def test_what_is_no_number_is_refused(serializer: Serializer, data: Any) -> None:
-    with pytest.raises(SerializationError, match=r"(int|float) .*is expected|int is expected"):
+    with pytest.raises(SerializationError, match=r"expected (int|float)"):
         value(serializer, data)
 
 
 def test_a_number_is_no_boolean() -> None:
-    with pytest.raises(SerializationError, match="bool is expected"):
+    with pytest.raises(SerializationError, match="expected bool"):
         value(BooleanSerializer(), 1)
 
 
@@ -211,19 +210,23 @@ def test_uuid_is_text() -> None:
 
 def test_bytes_serializer() -> None:
     assert value(BytesSerializer(), memoryview(b"abc")) == b"abc"
-    with pytest.raises(SerializationError, match="bytes or bytearray or memoryview is expected"):
+    with pytest.raises(SerializationError, match="expected bytes or bytearray or memoryview"):
         value(BytesSerializer(), "abc")
 
 
 def test_void_takes_none_only() -> None:
     assert value(VoidSerializer(), None) is None
-    with pytest.raises(SerializationError, match="None is expected"):
+    with pytest.raises(SerializationError, match="expected None"):
         value(VoidSerializer(), b"")
 
 
 @pytest.mark.parametrize(
     "made",
-    [pytest.param(kind, id=name.rpartition(".")[2]) for name, kind in JAVA_SERIALIZERS.items()],
+    [
+        pytest.param(kind, id=name.rpartition(".")[2])
+        for name, kind in JAVA_CLASSES.items()
+        if name.endswith("Serializer")
+    ],
 )
 def test_none_is_a_null_for_each(made: type) -> None:
     assert value(made(), None) is None
@@ -277,8 +280,8 @@ def test_headers_may_come_from_an_iterator() -> None:
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
-        ([("a", "text")], r"header 'a' has a value of type str: must be bytes or None"),
-        ([(b"a", b"1")], r"name is of type bytes: must be str"),
+        ([("a", "text")], r"header 'a': its value must be bytes or None, not str"),
+        ([(b"a", b"1")], r"name of a header must be str, not bytes"),
         ([("a",)], r"must be a \(name, value\) pair"),
         ([5], r"type int: must be a \(name, value\) pair"),
         ({"a": b"1"}, r"headers of type dict"),

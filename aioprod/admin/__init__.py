@@ -29,6 +29,7 @@ from aioprod.admin.topics import (
 )
 from aioprod.admin.transactions import FencedProducer, TransactionDescription, TransactionListing
 from aioprod.config.admin import AdminConfig
+from aioprod.public_module import set_module as _set_module
 
 __all__ = [
     "TO_THE_END",
@@ -68,3 +69,7 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
 ]
+
+for _name in __all__:
+    if isinstance(globals()[_name], type) and _name != "AdminConfig":
+        _set_module(__name__)(globals()[_name])

@@ -18,9 +18,10 @@ from aioprod.admin.topics import TopicCalls
 from aioprod.admin.transactions import TransactionCalls
 from aioprod.arguments import check_sources
 from aioprod.cluster.client_ids import next_client_number
-from aioprod.config.admin import ADMIN, AdminConfig, AdminSettings
+from aioprod.config.admin import ADMIN, AdminConfig
 from aioprod.config.checks import check_names
 from aioprod.config.kafka_properties import client_arguments
+from aioprod.config.keywords import AdminSettings
 from aioprod.config.redaction import hide_arguments
 
 

@@ -12,7 +12,7 @@ from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_offsets, check_partitions
 from aioprod.cluster.coordinators import CoordinatorType
-from aioprod.config.consumer import ISOLATION_LEVELS
+from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.net.connection import Connection

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment
 
 if TYPE_CHECKING:
-    from aioprod.config.kafka_properties import ClientSettings
+    from aioprod.config.kafka_properties import SettingsTable
 
 _SERVERS = "bootstrap.servers"
 _PROGRESS_EACH_S = 1.0
@@ -78,7 +78,7 @@ def command(parser: Parser, work: Work) -> None:
 
 def client_settings(
     options: argparse.Namespace,
-    client: ClientSettings,
+    client: SettingsTable,
     defaults: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
     """Return the settings for one kind of client, for its ``from_config``: ``-b`` overrides ``-X``,

@@ -1,4 +1,4 @@
-"""The settings of the clients: Kafka's names in snake_case, checked when a client is made."""
+"""The settings of the clients: Kafka's names in snake_case, checked when a client is created."""
 
 import typing as _typing
 
@@ -8,17 +8,27 @@ if _typing.TYPE_CHECKING:
     from aioprod.config.admin import AdminConfig
     from aioprod.config.client import ClientConfig
     from aioprod.config.consumer import ConsumerConfig
+    from aioprod.config.keywords import AdminSettings, ConsumerSettings, ProducerSettings
     from aioprod.config.producer import ProducerConfig
-    from aioprod.config.security import SecurityConfig
 
-__all__ = ["AdminConfig", "ClientConfig", "ConsumerConfig", "ProducerConfig", "SecurityConfig"]
+__all__ = [
+    "AdminConfig",
+    "AdminSettings",
+    "ClientConfig",
+    "ConsumerConfig",
+    "ConsumerSettings",
+    "ProducerConfig",
+    "ProducerSettings",
+]
 
 _HOMES = {
     "AdminConfig": "aioprod.config.admin",
+    "AdminSettings": "aioprod.config.keywords",
     "ClientConfig": "aioprod.config.client",
     "ConsumerConfig": "aioprod.config.consumer",
+    "ConsumerSettings": "aioprod.config.keywords",
     "ProducerConfig": "aioprod.config.producer",
-    "SecurityConfig": "aioprod.config.security",
+    "ProducerSettings": "aioprod.config.keywords",
 }
 
 if not _typing.TYPE_CHECKING:

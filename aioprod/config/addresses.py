@@ -1,4 +1,4 @@
-"""Bootstrap servers, from text or a list to checked addresses."""
+"""Parses the addresses of bootstrap servers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from aioprod.errors import ConfigError
 
 
 def parse_servers(servers: str | Iterable[str]) -> tuple[str, ...]:
-    """Turn ``"a:9092,b:9092"`` or a list of these into a tuple; each address is checked.
+    """Parse ``"a:9092,b:9092"``, or check a list of addresses.
 
     Raises:
-        ConfigError: no address, or one that is not ``host:port``.
+        ConfigError: if there is no address, or one is not ``host:port``.
     """
     if isinstance(servers, bytes) or not isinstance(servers, Iterable):
         raise ConfigError(
@@ -29,10 +29,10 @@ def parse_servers(servers: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """``"host:port"`` (or ``"[::1]:port"``) as a pair.
+    """Split ``"host:port"`` or ``"[::1]:port"``.
 
     Raises:
-        ConfigError: not of that form, or a port outside 1..65535.
+        ConfigError: if the address has another form, or the port is not from 1 to 65535.
     """
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -1,87 +1,146 @@
-"""Checks of single settings; each error names the setting, the value and the limit."""
+"""Checks of single settings.
+
+A check takes a setting's name and value and returns the value to keep. It raises ConfigError, with
+name, value and limit, if the value is invalid.
+"""
 
 from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aioprod.errors import ConfigError
 
-#: The largest number that a Kafka setting of type int takes.
+Check = Callable[[str, Any], Any]
+
+#: The largest value of a Kafka setting of type int.
 MAX_INT = 2**31 - 1
 
+# What os.environ gives for bytes in another encoding.
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-def check_numbers(config: object, limits: Mapping[str, tuple[int, int]]) -> None:
-    """Raise ConfigError for a setting that is no number from the lowest to the highest; only times
-    may have a fraction.
+
+def in_range(low: int, high: int, *, fraction: bool = False) -> Check:
+    """Make a check of a number.
+
+    Args:
+        low, high: the limits, both allowed.
+        fraction: whether the number may have a fraction.
     """
-    for name, (low, high) in limits.items():
-        value = getattr(config, name)
-        if isinstance(value, bool) or not isinstance(
-            value, int | float if name.endswith("_ms") else int
-        ):
-            raise ConfigError(
-                f"{name}={value!r}: must be a {'' if name.endswith('_ms') else 'whole '}number"
-            )
+    types: tuple[type, ...] = (int, float) if fraction else (int,)
+
+    def check(name: str, value: Any) -> Any:
+        if type(value) not in types and (
+            isinstance(value, bool) or not isinstance(value, types)
+        ):  # subclasses such as numpy's are allowed
+            raise ConfigError(f"{name}={value!r}: must be a {'' if fraction else 'whole '}number")
         if not low <= value <= high:
             raise ConfigError(f"{name}={value!r}: must be from {low} to {high}")
+        return value
+
+    return check
 
 
-def check_choice(config: object, name: str, choices: tuple[object, ...]) -> None:
-    """Raise ConfigError for a setting that is none of ``choices``."""
-    value = getattr(config, name)
-    if not any(type(value) is type(choice) and value == choice for choice in choices):
+def one_of(choices: tuple[object, ...], change_case: Callable[[str], str] | None = None) -> Check:
+    """Make a check that a value is one of ``choices``.
+
+    Args:
+        choices: the values; True is not 1.
+        change_case: for names in any case, ``str.lower`` or ``str.upper``.
+    """
+
+    def check(name: str, value: Any) -> Any:
+        kept = change_case(value) if change_case and isinstance(value, str) else value
+        for choice in choices:
+            if type(kept) is type(choice) and kept == choice:
+                return kept
         raise ConfigError(f"{name}={value!r}: must be one of {', '.join(map(str, choices))}")
 
-
-def check_switches(config: object, names: Iterable[str]) -> None:
-    """Raise ConfigError for a setting that is neither True nor False."""
-    for name in names:
-        check_choice(config, name, (True, False))
+    return check
 
 
-def check_callable(config: object, name: str) -> None:
-    """Raise ConfigError for a serializer or deserializer that can't be called, is a class or
-    asynchronous; None is allowed.
-    """
-    given = getattr(config, name)
-    if given is not None and (isinstance(given, type) or not callable(given)):
+def check_string(name: str, value: Any) -> Any:
+    """Check a string, which may be empty."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}={value!r}: must be a string")
+    return value
+
+
+def check_name(name: str, value: Any) -> Any:
+    """Check a string that is not empty; None is allowed."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigError(f"{name}={value!r}: must be a string that is not empty")
+    return value
+
+
+def check_secret_text(name: str, value: Any) -> Any:
+    """Check a string that may be a secret, and is never shown; None is allowed."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}: must be a string, not {type(value).__name__}")
+    if _LONE_SURROGATE.search(value):
         raise ConfigError(
-            f"{name}={shown(given)}: must be a function or an object, called with (topic, "
-            "headers, data)"
+            f"{name}: contains a character that UTF-8 can't encode; check the encoding that it "
+            "was read with"
         )
-    if inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(
-        getattr(given, "__call__", None)  # noqa: B004
+    return value
+
+
+def accept(name: str, value: Any) -> Any:
+    """Accept any value: it is checked together with other settings."""
+    return value
+
+
+def check_callable(name: str, value: Any) -> Any:
+    """Check a serializer or deserializer: it can be called, and is neither a class nor a coroutine
+    function. None is allowed.
+    """
+    if value is not None and (isinstance(value, type) or not callable(value)):
+        raise ConfigError(
+            f"{name}={shown(value)}: must be a function or an object that can be called with "
+            "(topic, headers, data)"
+        )
+    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(
+        getattr(value, "__call__", None)  # noqa: B004
     ):
         raise ConfigError(
-            f"{name}={shown(given)}: must not be a coroutine function: it is called for each "
-            "record, where nothing is awaited"
+            f"{name}={shown(value)}: must not be a coroutine function: it is called for each "
+            "record, and its result is not awaited"
         )
+    return value
 
 
-def check_list(config: object, name: str, kind: type) -> None:
-    """Make a setting a tuple; raise ConfigError unless it is a list of ``kind``."""
-    given = getattr(config, name)
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigError(f"{name}={shown(given)}: must be a list of objects")
-    listed = tuple(given)
-    for one in listed:
-        if not isinstance(one, kind):
-            raise ConfigError(f"{name}: {shown(one)} is no {kind.__name__}")
-    object.__setattr__(config, name, listed)
+def list_of(kind: type) -> Check:
+    """Make a check of a list of ``kind`` objects, which is kept as a tuple."""
+
+    def check(name: str, value: Any) -> Any:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise ConfigError(f"{name}={shown(value)}: must be a list of objects")
+        kept = tuple(value)
+        for item in kept:
+            if not isinstance(item, kind):
+                raise ConfigError(f"{name}: {shown(item)} is not a {kind.__name__}")
+        return kept
+
+    return check
 
 
-def shown(given: object) -> str:
-    """A value as errors show it."""
-    return f"class {given.__name__}" if isinstance(given, type) else repr(given)
+def shown(value: object) -> str:
+    """Format a value for an error."""
+    return f"class {value.__name__}" if isinstance(value, type) else repr(value)
 
 
 def check_names(kind: type[Any], settings: Iterable[str]) -> None:
-    """Refuse settings that ``kind`` does not have, naming the nearest one."""
-    known = [field.name for field in fields(kind)]
+    """Check that a configuration class has all ``settings``.
+
+    Raises:
+        ConfigError: if it does not have one; the error suggests the closest name.
+    """
+    known = kind.__dataclass_fields__
     for name in settings:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)

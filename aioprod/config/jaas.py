@@ -1,6 +1,4 @@
-"""The user's name and password in Java's own way to write them: Kafka's setting
-``sasl.jaas.config``.
-"""
+"""Parses ``sasl.jaas.config``, in which Java's clients have user name and password."""
 
 from __future__ import annotations
 
@@ -24,30 +22,30 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v
 
 
 class Login(NamedTuple):
-    """Who logs in."""
+    """User name and password."""
 
     username: str
     password: str
 
 
 def parse_jaas(text: str) -> Login:
-    """Read a login module for PLAIN or SCRAM, also of a repackaged Kafka client
+    """Parse a login module for PLAIN or SCRAM, also of a repackaged Kafka client
     (``kafkashaded.org.apache...``).
 
     Raises:
-        ConfigError: it is no such module, or name or password is missing. The text itself may hold
-            a password, and is never repeated.
+        ConfigError: if the text is not such a module, or has no user name or password. The error
+            does not contain the text, as it may have a password.
     """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[1].lower() not in _FLAGS or tokens[-1] != ";":
         raise _error(f"must be like {_EXAMPLE}")
     module = tokens[0].rpartition(".")[2]
-    if not module.endswith("LoginModule"):  # the text is something else, maybe a password
+    if not module.endswith("LoginModule"):  # not shown: it may be a password
         raise _error(f"must be like {_EXAMPLE}")
     if module not in _MODULES:
         reason = f"the login module {module} is not supported, only {' and '.join(_MODULES)}"
         if module == "OAuthBearerLoginModule":
-            reason += "; for OAUTHBEARER set sasl.oauth.token.provider"
+            reason += "; for OAUTHBEARER set sasl_oauth_token_provider"
         raise _error(reason)
     options = _options(tokens[2:-1])
     if _value(options.get("tokenauth", "")).lower() == "true":
@@ -59,7 +57,7 @@ def parse_jaas(text: str) -> Login:
 
 
 def _error(reason: str) -> ConfigError:
-    return ConfigError(f"sasl.jaas.config: {reason}")
+    return ConfigError(f"sasl_jaas_config: {reason}")
 
 
 def _tokens(text: str) -> list[str]:
@@ -68,9 +66,7 @@ def _tokens(text: str) -> list[str]:
     while place < len(text):
         match = _TOKEN.match(text, place)
         if match is None:
-            raise _error(
-                f"can't be understood from character {place + 1} on; it must be like {_EXAMPLE}"
-            )
+            raise _error(f"syntax error at character {place + 1}; it must be like {_EXAMPLE}")
         if match[1] is not None:
             tokens.append(match[1])
         place = match.end()

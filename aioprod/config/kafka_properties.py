@@ -1,93 +1,91 @@
-"""A client's configuration as it is written for Java: dotted names, values that may be text,
-classes by name.
-"""
+"""Reads settings under Kafka's names, with values of a Java properties file."""
 
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from aioprod.config.client import ClientConfig
 from aioprod.config.plugins import PluginLoader, import_object
+from aioprod.config.setting import Setting, Source
 from aioprod.errors import ConfigError
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ClientSettings:
-    """What the settings of one kind of client are read by.
+class SettingsTable:
+    """All settings of a kind of client.
 
     Attributes:
         kind: the class of its configuration.
-        client: what Java calls such a client, for errors.
-        renamed: Kafka's names that are more than ours with dots.
-        absent: settings of Java's that are not here, and why.
-        single_parts, listed_parts: settings that are objects of the user's, or lists of these.
-        named_parts: settings that are lists of names or objects, with the names of what Java has
-            classes for.
+        client: the kind of client in words, for errors.
+        settings: the settings by Python name.
+        unsupported: settings of the Java client that aioprod does not support, and why.
     """
 
     kind: type[ClientConfig]
     client: str
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    absent: Mapping[str, str] = field(default_factory=dict)
-    single_parts: tuple[str, ...] = ()
-    listed_parts: tuple[str, ...] = ()
-    named_parts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    settings: Mapping[str, Setting]
+    unsupported: Mapping[str, str]
 
     @cached_property
-    def fields(self) -> Mapping[str, Field[Any]]:
-        """The settings by our names."""
-        return {each.name: each for each in fields(self.kind)}
+    def _renamed(self) -> Mapping[str, str]:
+        return {setting.dotted_name: name for name, setting in self.settings.items()}
+
+    @property
+    def dotted_names(self) -> Iterable[str]:
+        """The names of the settings in properties files."""
+        return self._renamed
 
     def python_name(self, given: str) -> str:
-        """Our name for a setting whose name is written with dots or underscores."""
-        return self.renamed.get(given.replace("_", "."), given.replace(".", "_"))
+        """Return the Python name of a setting that is written with dots or underscores."""
+        return self._renamed.get(given.replace("_", "."), given.replace(".", "_"))
 
     def knows(self, given: str) -> bool:
-        """Whether Java's client of this kind has such a setting, here or not."""
-        return self.python_name(given) in self.fields or given.replace("_", ".") in self.absent
+        """Return whether the Java client has such a setting, or aioprod has it."""
+        return (
+            self.python_name(given) in self.settings or given.replace("_", ".") in self.unsupported
+        )
 
 
 @contextmanager
 def client_arguments(
-    form: ClientSettings,
+    table: SettingsTable,
     settings: Mapping[str, Any],
     new_client_id: Callable[[Mapping[str, Any]], str],
 ) -> Iterator[dict[str, Any]]:
-    """Kafka's own names and values as keyword arguments of a client.
+    """Convert settings under Kafka's names to keyword arguments of a client.
 
-    Names may have dots or underscores. A value may be text. Serializers, partitioner, interceptors
-    and observers may be
-    classes or import paths: these are made and configured here, and closed again where the body of
-        ``with`` fails.
+    Plug-ins that are given as classes or import paths are created and configured. They are closed
+    if the body of the ``with`` statement raises.
 
     Args:
-        form: the kind of client.
-        settings: such as ``{"bootstrap.servers": "...", "linger.ms": "5"}``.
-        new_client_id: makes the ``client.id`` where none is set, of the other arguments.
+        table: the settings of the client.
+        settings: such as ``{"bootstrap.servers": "...", "linger.ms": "5"}``. Names may have dots
+            or underscores, values may be text.
+        new_client_id: returns a client id for the other arguments, if ``client.id`` is not set.
 
     Raises:
-        ConfigError: a name or value that is not known, not supported or out of its limits.
+        ConfigError: if a name or value is invalid or not supported.
     """
     loader = PluginLoader()
     try:
         arguments = {
-            name: _typed(form, loader, name, value)
-            for name, value in _named(form, settings).items()
+            name: _value(loader, table.settings[name], value)
+            for name, value in _by_python_name(table, settings).items()
         }
         if "client_id" not in arguments:
             arguments["client_id"] = new_client_id(arguments)
-        config = form.kind(**arguments)
-        # What is hidden from a repr is secret: no part of the user's needs it.
+        config = table.kind(**arguments)
         loader.configure(
-            {name: getattr(config, name) for name, setting in form.fields.items() if setting.repr}
+            {
+                name: getattr(config, name)
+                for name, setting in table.settings.items()
+                if not setting.hidden
+            }
         )
         yield arguments
     except BaseException:
@@ -95,91 +93,65 @@ def client_arguments(
         raise
 
 
-def _named(form: ClientSettings, settings: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(settings, Mapping):  # it is not shown: it may hold a password
+def _by_python_name(table: SettingsTable, settings: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(settings, Mapping):  # not shown: it may contain a password
         raise ConfigError(
             f"settings of type {type(settings).__name__}: must be a mapping from names to values"
         )
-    named: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for given, value in settings.items():
         if not isinstance(given, str):
             raise ConfigError(f"the name of a setting is {given!r}: must be a string")
-        name = form.python_name(given)
-        if name not in form.fields:
-            raise _unknown(form, given)
-        if name in named:
+        name = table.python_name(given)
+        if name not in table.settings:
+            raise _unknown(table, given)
+        if name in by_name:
             raise ConfigError(f"{given} is set twice, with dots and with underscores")
-        named[name] = value
-    return named
+        by_name[name] = value
+    return by_name
 
 
-def _unknown(form: ClientSettings, given: str) -> ConfigError:
+def _unknown(table: SettingsTable, given: str) -> ConfigError:
     dotted = given.replace("_", ".")
-    if dotted in form.absent:
+    if dotted in table.unsupported:
         return ConfigError(
-            f"setting {given!r} of Java's {form.client} is not there: {form.absent[dotted]}"
+            f"setting {given!r} of the Java {table.client} is not supported: "
+            f"{table.unsupported[dotted]}"
         )
-    known = [*form.renamed, *(name.replace("_", ".") for name in form.fields)]
-    near = difflib.get_close_matches(dotted, known, 1)
+    near = difflib.get_close_matches(dotted, table.dotted_names, 1)
     if not near:
         return ConfigError(f"unknown setting {given!r}; docs/configuration.md lists all")
-    return ConfigError(
-        f"unknown setting {given!r}: did you mean "
-        f"{near[0] if '.' in given else near[0].replace('.', '_')!r}?"
-    )
+    suggestion = near[0] if "." in given else near[0].replace(".", "_")
+    return ConfigError(f"unknown setting {given!r}: did you mean {suggestion!r}?")
 
 
-def _typed(form: ClientSettings, loader: PluginLoader, name: str, value: Any) -> Any:
-    if name in form.single_parts:
-        return loader.one(name, value)
-    if name in form.listed_parts:
-        return loader.many(name, value)
-    if name in form.named_parts:
-        return _named_parts(loader, name, value, form.named_parts[name])
-    if not isinstance(value, str):
+def _value(loader: PluginLoader, setting: Setting, value: Any) -> Any:
+    match setting.source:
+        case Source.PLUGIN:
+            return loader.load(setting.name, value)
+        case Source.PLUGINS:
+            return loader.load_all(setting.name, value)
+        case Source.NAMES_OR_PLUGINS:
+            return _names_or_plugins(loader, setting, value)
+        case Source.FUNCTION if isinstance(value, str):
+            return import_object(setting.name, value.strip(), is_secret=True)
+    return setting.parse(value) if isinstance(value, str) else value
+
+
+def _names_or_plugins(loader: PluginLoader, setting: Setting, value: Any) -> Any:
+    if isinstance(value, str):
+        value = value.split(",")
+    elif isinstance(value, type):
+        value = [value]
+    if not isinstance(value, Iterable):
         return value
-    if name == "sasl_oauth_token_provider":
-        return import_object(name, value.strip(), is_secret=True)
-    setting = form.fields[name]
-    if not setting.repr:
-        return value  # a password may begin or end with spaces
-    kind, read = _READERS.get(str(setting.type), ("text", str))
-    try:
-        return read(value.strip())
-    except ValueError:
-        raise ConfigError(f"{name}={value!r}: must be {kind}") from None
-
-
-def _named_parts(loader: PluginLoader, name: str, value: Any, names: Mapping[str, str]) -> Any:
-    """Names as they are; of a class or an import path the object."""
-    given = (
-        value.split(",")
-        if isinstance(value, str)
-        else [value]
-        if isinstance(value, type)
-        else value
-    )
-    if not isinstance(given, Iterable):
-        return value
-    stripped = [item.strip() if isinstance(item, str) else item for item in given]
-    mapped = [names.get(item, item) if isinstance(item, str) else item for item in stripped]
-    return [
-        item if isinstance(item, str) and "." not in item else loader.one(name, item)
-        for item in mapped
-        if item != ""
-    ]
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"
-
-
-#: How text becomes a value, by the type of the field: its name for errors, and the function.
-_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "bool": ("true or false", _switch),
-    "int": ("a whole number", int),
-    "int | None": ("a whole number", int),
-    "float": ("a number", float),
-}
+    items = [item.strip() if isinstance(item, str) else item for item in value]
+    loaded = []
+    for item in items:
+        if isinstance(item, str):
+            item = setting.java_classes.get(item, item)
+        if item == "":
+            continue
+        is_name = isinstance(item, str) and "." not in item
+        loaded.append(item if is_name else loader.load(setting.name, item))
+    return loaded

@@ -1,6 +1,4 @@
-"""The user's own objects in a client (serializers, partitioner, interceptors ...): from class or
-path to object, configured, closed.
-"""
+"""Creates, configures and closes plug-ins: serializers, partitioners, interceptors and so on."""
 
 from __future__ import annotations
 
@@ -10,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aioprod.errors import ConfigError
-from aioprod.serialization import JAVA_DESERIALIZERS, JAVA_SERIALIZERS
+from aioprod.serialization import JAVA_CLASSES
 from aioprod.user_code import ENDS_PROGRAM, surface
 
 logger = logging.getLogger(__name__)
 
-# Java's other classes that have a counterpart here, by the path that a user would write.
+# Java's other classes with an equivalent, and its import path.
 _JAVA_CLASSES = {
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": (
         "aioprod.producer.partitioner.RoundRobinPartitioner"
@@ -24,51 +22,54 @@ _JAVA_CLASSES = {
 
 
 class PluginLoader:
-    """Makes parts, and remembers those it made itself: these are configured, and closed again if
-    making the client fails.
+    """Creates plug-ins, and remembers them to configure them, or to close them if the client can't
+    be created.
     """
 
     def __init__(self) -> None:
         self.made: list[tuple[str, Any]] = []
 
-    def one(self, setting: str, given: Any) -> Any:
-        """The object for a setting: of a class one is made, of an import path too unless it leads
-        to an object; others are used as they are.
+    def load(self, setting: str, given: Any) -> Any:
+        """Return the object for a setting.
+
+        Args:
+            setting: the name of the setting.
+            given: an object, a class without arguments, or the import path of either.
 
         Raises:
-            ConfigError: the path leads nowhere, or the class can't be made without arguments.
+            ConfigError: if importing or creating it fails.
         """
         if isinstance(given, str):
             given = import_object(setting, given.strip()) if given.strip() else None
         if not isinstance(given, type):
             return given
         try:
-            part = given()
+            plugin = given()
         except ENDS_PROGRAM:
             raise
         except BaseException as error:
             raise ConfigError(f"{setting}: {given.__qualname__}() failed: {error!r}") from error
-        self.made.append((setting, part))
-        return part
+        self.made.append((setting, plugin))
+        return plugin
 
-    def many(self, setting: str, given: Any) -> Any:
-        """The same for a list, or for text with commas."""
+    def load_all(self, setting: str, given: Any) -> Any:
+        """Return the objects for a list, or for import paths that are separated by commas."""
         if isinstance(given, str):
             given = [path for path in given.split(",") if path.strip()]
         if isinstance(given, type):
             given = [given]
         if not isinstance(given, Iterable):
             return given
-        return [self.one(setting, item) for item in given]
+        return [self.load(setting, item) for item in given]
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Call ``configure`` of each object that was made here and has it.
+        """Call ``configure`` of each created object that has it.
 
         Raises:
-            ConfigError: one of them failed.
+            ConfigError: if one fails.
         """
-        for setting, part in self.made:
-            method = getattr(part, "configure", None)
+        for setting, plugin in self.made:
+            method = getattr(plugin, "configure", None)
             if method is None:
                 continue
             try:
@@ -80,34 +81,34 @@ class PluginLoader:
                 raise
             except BaseException as error:
                 raise ConfigError(
-                    f"{setting}: configure of {type(part).__qualname__} failed: {error!r}"
+                    f"{setting}: configure of {type(plugin).__qualname__} failed: {error!r}"
                 ) from error
 
     def close(self) -> None:
-        """Close what was made here."""
-        close_plugins(part for _, part in reversed(self.made))
+        """Close the created objects."""
+        close_plugins(plugin for _, plugin in reversed(self.made))
 
 
 def import_object(setting: str, path: str, *, is_secret: bool = False) -> Any:
-    """What an import path such as ``package.module.Name`` leads to; names of Java's own classes
-    lead to ours.
+    """Import ``package.module.Name``; names of Java's classes return the equivalent here.
 
     Args:
-        is_secret: keep a path that leads nowhere out of the error: it may be a token.
+        setting: the name of the setting, for the error.
+        path: the import path.
+        is_secret: whether the text may be a secret, such as a token, and must not be in the error.
 
     Raises:
-        ConfigError: there is no such module or name, or importing it fails.
+        ConfigError: if the module or name does not exist, or the import fails.
     """
     shown = setting if is_secret else f"{setting}={path!r}"
-    own = JAVA_SERIALIZERS.get(path) or JAVA_DESERIALIZERS.get(path)
-    if own is not None:
-        return own
+    if path in JAVA_CLASSES:
+        return JAVA_CLASSES[path]
     module_name, _, name = _JAVA_CLASSES.get(path, path).rpartition(".")
     if path.startswith("org.apache.kafka.") and path not in _JAVA_CLASSES:
-        raise ConfigError(f"{shown}: a class of Java's that has no counterpart in aioprod")
+        raise ConfigError(f"{shown}: aioprod has no equivalent of this Java class")
     if is_secret and not _is_module(module_name):
         raise ConfigError(
-            f"{setting}: leads to no module; must be an import path such as package.module.name"
+            f"{setting}: module not found; must be an import path such as package.module.name"
         )
     if not module_name:
         raise ConfigError(f"{shown}: must be an import path such as package.module.Name")
@@ -128,30 +129,30 @@ def _is_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError as error:
-        # A module that is there may need one that is not.
+        # The module may exist, and import one that does not.
         return error.name is None or not f"{name}.".startswith(f"{error.name}.")
     except ENDS_PROGRAM:
         raise
     except BaseException:
-        return True  # importing it says why
+        return True  # the import raises the reason
 
 
-def close_plugins(parts: Iterable[object]) -> None:
-    """Call ``close`` of each part that has it, once, and log what it raises.
+def close_plugins(plugins: Iterable[object]) -> None:
+    """Call ``close`` of each plug-in that has it, once, and log errors.
 
     KeyboardInterrupt and SystemExit are then raised by the event loop, or here if none runs.
     """
     closed: set[int] = set()
     errors: list[BaseException] = []
-    for part in parts:
-        method = getattr(part, "close", None)
-        if not callable(method) or id(part) in closed:
+    for plugin in plugins:
+        method = getattr(plugin, "close", None)
+        if not callable(method) or id(plugin) in closed:
             continue
-        closed.add(id(part))
+        closed.add(id(plugin))
         try:
             method()
         except BaseException as error:
-            logger.warning("close of %s failed", type(part).__qualname__, exc_info=error)
+            logger.warning("close of %s failed", type(plugin).__qualname__, exc_info=error)
             errors.append(error)
     for raised in errors:
         surface(raised)

@@ -1,6 +1,6 @@
-"""Keeps secrets out of tracebacks: some tools record each frame with its local variables.
+"""Keeps secrets out of tracebacks, as some tools record the local variables of each frame.
 
-A call that is given settings has passwords among its arguments, and so have the calls below it.
+The arguments of a call with settings contain passwords, and so do those of the calls below it.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ _SECRET = re.compile(r"password|passphrase|secret|jaas\.config|keystore\.key$")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting of a client, here or in Java, has a secret as its value.
+    """Return whether the value of a setting, of aioprod or Java, is a secret.
 
     Args:
-        name: with dots or underscores.
+        name: the name, with dots or underscores.
     """
     return _SECRET.search(name.replace("_", ".").lower()) is not None
 
 
 def hide_arguments(call: Callable[P, R]) -> Callable[P, R]:
-    """Make a ConfigError that ``call`` raises begin in a frame without the arguments."""
+    """Hide the frames of ``call`` in the traceback of a ConfigError that it raises."""
 
     @wraps(call)
     def hidden(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return call(*args, **kwargs)
         except ConfigError as error:
-            # What was being handled has frames of its own, and a UnicodeError the text itself.
-            # A cause was named on purpose.
+            # The context has frames with arguments, and a UnicodeError contains the text. A cause
+            # was set on purpose.
             error.__context__ = None
             fault = error.with_traceback(None)
         finally:
-            del args, kwargs  # of any other error, too
+            del args, kwargs  # for other errors, too
         try:
             raise fault
         finally:
-            del fault  # a frame and an error that hold each other wait for the garbage collector
+            del fault  # breaks the reference cycle of frame and error
 
     return hidden
 
 
 class HidesArguments(type):
-    """The class of classes whose constructors are given secrets: a generated one has no source."""
+    """Metaclass that applies ``hide_arguments`` to the generated constructor of a dataclass."""
 
     __call__ = hide_arguments(type.__call__)
 
 
 class SecretSettings(dict[str, Any]):
-    """Settings that some function keeps while it waits: its frame shows their names only."""
+    """Settings whose repr has their names only, for functions that keep them while they wait."""
 
     def __repr__(self) -> str:
         return f"<settings {', '.join(self)}>"

@@ -1,34 +1,28 @@
-"""Settings of the Java clients that aioprod does not have, and why."""
+"""Settings of the Java clients that aioprod does not support, each with what to do instead."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_TLS_BY_CONTEXT = "make an ssl.SSLContext with it and give that as ssl_context"
-
-_PEM_ONLY = "files are always PEM; the password of a private key is ssl.key.password"
-
-_INLINE_PEM = (
-    "write it to a file (ssl.keystore.location, ssl.truststore.location), or give an ssl_context"
+_JAVA_CLASS = "it names a Java class; set sasl_oauth_token_provider"
+_TLS_CONTEXT = "configure an ssl.SSLContext, and set ssl_context"
+_PEM_ONLY = "files must be PEM; the password of a private key is ssl.key.password"
+_PEM_TEXT = (
+    "write it to a file, and set ssl.keystore.location or ssl.truststore.location; or set "
+    "ssl_context"
 )
+_TOKEN_PROVIDER = "set sasl_oauth_token_provider to an async function that gets and caches tokens"
+_KERBEROS = "SASL/GSSAPI (Kerberos) is not supported; use PLAIN, SCRAM or OAUTHBEARER"
+_NO_PUSH = "metrics are not pushed to brokers (KIP-714)"
+_ALWAYS_RECORDED = "all metrics are always recorded"
+_NO_METRICS = "an admin client has no metrics"
 
-_TOKEN_PROVIDER = (
-    "tokens come from sasl_oauth_token_provider, an async function, which decides on all this "
-    "itself"
-)
-
-_KERBEROS = "SASL/GSSAPI (Kerberos) is not there; PLAIN, SCRAM and OAUTHBEARER are"
-
-#: Settings of security that all of Java's clients have and that are not here, and why.
-SECURITY_ABSENT: Mapping[str, str] = {
-    "security.providers": "it names Java classes; give an ssl_context for other TLS settings",
-    "sasl.jaas.config": (
-        "it is in Java's own language; give sasl.username and sasl.password, or "
-        "sasl_oauth_token_provider"
-    ),
-    "sasl.client.callback.handler.class": "it names a Java class; give sasl_oauth_token_provider",
-    "sasl.login.callback.handler.class": "it names a Java class; give sasl_oauth_token_provider",
-    "sasl.login.class": "it names a Java class; give sasl_oauth_token_provider",
+#: The unsupported TLS and SASL settings of all clients.
+SECURITY_UNSUPPORTED: Mapping[str, str] = {
+    "security.providers": "it names Java classes; set ssl_context for other TLS settings",
+    "sasl.client.callback.handler.class": _JAVA_CLASS,
+    "sasl.login.callback.handler.class": _JAVA_CLASS,
+    "sasl.login.class": _JAVA_CLASS,
     **dict.fromkeys(
         (
             "ssl.cipher.suites",
@@ -40,7 +34,7 @@ SECURITY_ABSENT: Mapping[str, str] = {
             "ssl.secure.random.implementation",
             "ssl.trustmanager.algorithm",
         ),
-        _TLS_BY_CONTEXT,
+        _TLS_CONTEXT,
     ),
     **dict.fromkeys(
         (
@@ -53,7 +47,7 @@ SECURITY_ABSENT: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.truststore.certificates"),
-        _INLINE_PEM,
+        _PEM_TEXT,
     ),
     **dict.fromkeys(
         (
@@ -105,4 +99,35 @@ SECURITY_ABSENT: Mapping[str, str] = {
         ),
         _TOKEN_PROVIDER,
     ),
+}
+
+PRODUCER_UNSUPPORTED: Mapping[str, str] = {
+    **SECURITY_UNSUPPORTED,
+    "enable.metrics.push": f"{_NO_PUSH}; read Producer.metrics(), or set observers",
+    "metric.reporters": "it names Java classes; set observers",
+    "metrics.recording.level": _ALWAYS_RECORDED,
+    "transaction.two.phase.commit.enable": (
+        "transactions can't take part in the two-phase commit of another system (KIP-939)"
+    ),
+}
+
+CONSUMER_UNSUPPORTED: Mapping[str, str] = {
+    **SECURITY_UNSUPPORTED,
+    "enable.metrics.push": f"{_NO_PUSH}; read Consumer.metrics()",
+    "metric.reporters": "it names Java classes; read Consumer.metrics()",
+    "metrics.recording.level": _ALWAYS_RECORDED,
+    "share.acknowledgement.mode": "share groups (KIP-932) are not supported",
+}
+
+ADMIN_UNSUPPORTED: Mapping[str, str] = {
+    **SECURITY_UNSUPPORTED,
+    "bootstrap.controllers": (
+        "set bootstrap.servers: brokers forward requests to controllers (KIP-919 is not supported)"
+    ),
+    "enable.metrics.push": _NO_PUSH,
+    "metric.reporters": "it names Java classes",
+    "metrics.num.samples": _NO_METRICS,
+    "metrics.recording.level": _NO_METRICS,
+    "metrics.sample.window.ms": _NO_METRICS,
+    "retries": "calls are retried until default.api.timeout.ms, or their own timeout_ms",
 }

@@ -7,12 +7,6 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 if _typing.TYPE_CHECKING:
     from aioprod.consumer.consumer import Consumer
     from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
-    from aioprod.consumer.partition_reader import (
-        FetchedRecords,
-        FetchSettings,
-        PartitionReader,
-        list_offsets,
-    )
     from aioprod.consumer.state import ConsumerState, ConsumerStatus
     from aioprod.consumer.subscription import RebalanceListener
 
@@ -21,13 +15,9 @@ __all__ = [
     "Consumer",
     "ConsumerState",
     "ConsumerStatus",
-    "FetchSettings",
-    "FetchedRecords",
     "MemberSubscription",
-    "PartitionReader",
     "RebalanceListener",
     "RebalanceProtocol",
-    "list_offsets",
 ]
 
 _HOMES = {
@@ -35,13 +25,9 @@ _HOMES = {
     "Consumer": "aioprod.consumer.consumer",
     "ConsumerState": "aioprod.consumer.state",
     "ConsumerStatus": "aioprod.consumer.state",
-    "FetchSettings": "aioprod.consumer.partition_reader",
-    "FetchedRecords": "aioprod.consumer.partition_reader",
     "MemberSubscription": "aioprod.consumer.group.assignors",
-    "PartitionReader": "aioprod.consumer.partition_reader",
     "RebalanceListener": "aioprod.consumer.subscription",
     "RebalanceProtocol": "aioprod.consumer.group.assignors",
-    "list_offsets": "aioprod.consumer.partition_reader",
 }
 
 if not _typing.TYPE_CHECKING:

@@ -12,14 +12,17 @@ from typing import Any, Self, Unpack, cast
 
 from aioprod.arguments import check_sources, check_topics
 from aioprod.config.checks import check_names
-from aioprod.config.consumer import CONSUMER, EARLIEST, LATEST, ConsumerConfig, ConsumerSettings
+from aioprod.config.consumer import CONSUMER, ConsumerConfig
 from aioprod.config.kafka_properties import client_arguments
+from aioprod.config.keywords import ConsumerSettings
+from aioprod.config.offset_reset import EARLIEST, LATEST
 from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.calls.commits import Offsets
 from aioprod.consumer.graph import build, client_id
 from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.state import ConsumerState
 from aioprod.consumer.subscription import RebalanceListener
+from aioprod.public_module import set_module
 from aioprod.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -31,6 +34,7 @@ from aioprod.types import (
 from aioprod.user_code import FallbackClock
 
 
+@set_module("aioprod.consumer")
 class Consumer:
     """Reads records from Kafka in asyncio code.
 

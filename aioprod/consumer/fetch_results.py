@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aioprod.cluster.metadata import Metadata
-from aioprod.config.consumer import NONE, ConsumerConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.offset_reset import NONE
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_batches import end_of

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from aioprod.cluster.snapshot import PartitionInfo
-from aioprod.config.consumer import ISOLATION_LEVELS, ConsumerConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.connections import Connections
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_results import FetchResults, PartitionFetch

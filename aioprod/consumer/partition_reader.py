@@ -13,7 +13,7 @@ from typing import TypeVar
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.cluster.snapshot import PartitionInfo
-from aioprod.config.consumer import ISOLATION_LEVELS
+from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
 from aioprod.consumer.offset_lookup import (

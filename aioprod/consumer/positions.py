@@ -13,15 +13,9 @@ from typing import Any
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import PartitionInfo
-from aioprod.config.consumer import (
-    BY_DURATION,
-    EARLIEST,
-    ISOLATION_LEVELS,
-    LATEST,
-    NONE,
-    ConsumerConfig,
-    OffsetReset,
-)
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.offset_reset import BY_DURATION, EARLIEST, LATEST, NONE, OffsetReset
+from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.offset_lookup import (
     EARLIEST_TIMESTAMP,

@@ -6,8 +6,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from aioprod.errors import KafkaError
+from aioprod.public_module import set_module
 
 
+@set_module("aioprod.consumer")
 class ConsumerStatus(StrEnum):
     """What a consumer is doing."""
 
@@ -23,6 +25,7 @@ class ConsumerStatus(StrEnum):
     """Something it needs does not work; it is tried again, and again."""
 
 
+@set_module("aioprod.consumer")
 class ConsumerState(NamedTuple):
     """A consumer's state at one moment.
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from aioprod.config.consumer import OffsetReset
+from aioprod.config.offset_reset import OffsetReset
 from aioprod.errors import ConsumerStateError, KafkaError
+from aioprod.public_module import set_module
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 
@@ -134,6 +135,7 @@ class PartitionState:
         self.succeeded()
 
 
+@set_module("aioprod.consumer")
 class RebalanceListener:
     """Base class of listeners of ``subscribe``: override what you need, with plain functions or
     coroutines (``ConsumerRebalanceListener``).

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from aioprod import KafkaError, Producer
 from aioprod.cluster.client import ClusterClient
-from aioprod.config.producer import ProducerSettings
+from aioprod.config.keywords import ProducerSettings
 from aioprod.demo.checking import check_result, check_sending
 from aioprod.demo.expected import Expected, expect
 from aioprod.demo.flights import Flights, read_airlines, read_flights

@@ -1,4 +1,4 @@
-"""The metrics of producers and consumers, and the hook for those who watch a producer."""
+"""The metrics of producers and consumers, and observers of producers."""
 
 from aioprod.metrics.consumer import ConsumerMetrics
 from aioprod.metrics.observers import (

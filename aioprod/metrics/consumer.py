@@ -1,6 +1,4 @@
-"""What a consumer counts about itself: once per answer and per stretch of records, never once per
-record.
-"""
+"""The metrics of a consumer, updated for each response and each run of records, not each record."""
 
 from __future__ import annotations
 
@@ -10,11 +8,11 @@ from aioprod.metrics.windows import ConsumedTopicSample, ConsumerSample, Windows
 
 
 class ConsumerMetrics:
-    """A consumer's counts, and rates over the last windows, under the names of Kafka's
+    """Totals, and rates and averages over the last windows, named as in Kafka's
     ``consumer-fetch-manager-metrics``.
 
-    Time is passed in: seconds of a monotonic clock. Nothing is ever NaN: an average or maximum of
-        nothing is 0.0, and all keys are always there.
+    Times are seconds of a monotonic clock. Snapshots always have all keys; an average or maximum of
+    no values is 0.0, not NaN.
 
     Args:
         window_ms: length of a window (``metrics.sample.window.ms``).
@@ -30,32 +28,32 @@ class ConsumerMetrics:
     # -- events --
 
     def fetched(self, latency_s: float, now: float) -> None:
-        """A Fetch was answered."""
+        """Record the response to a Fetch."""
         sample = self._sample(now)
         sample.fetches += 1
         sample.latency_s += latency_s
         sample.latency_s_max = max(sample.latency_s_max, latency_s)
 
     def data_came(self, topic: str, size: int, now: float) -> None:
-        """An answer brought so many bytes of one partition."""
+        """Record the bytes of a partition in a response."""
         sample = self._sample(now)
         sample.fetched_bytes += size
         sample.fetched_bytes_max = max(sample.fetched_bytes_max, size)
         self._topic(topic, now).fetched_bytes += size
 
     def handed_out(self, topic: str, records: int, now: float) -> None:
-        """The application got so many records of one topic."""
+        """Record that the application got records of a topic."""
         self._sample(now).records += records
         self._topic(topic, now).records += records
 
     def waited(self, seconds: float, now: float) -> None:
-        """A call waited for records."""
+        """Record that a call waited for records."""
         sample = self._sample(now)
         sample.polls += 1
         sample.poll_wait_s += seconds
 
     def keep_topics(self, topics: frozenset[str]) -> None:
-        """Forget the topics that are no longer read."""
+        """Drop the metrics of all other topics."""
         for topic in self._topics.keys() - topics:
             del self._topics[topic]
 
@@ -74,8 +72,11 @@ class ConsumerMetrics:
     # -- snapshots --
 
     def snapshot(self, now: float, gauges: Mapping[str, float]) -> dict[str, float]:
-        """All figures; ``gauges`` are values of this moment, which the consumer knows, and are
-        taken over as they are.
+        """Return all metrics.
+
+        Args:
+            now: the current time.
+            gauges: current values of the consumer to include.
         """
         total, recent, elapsed = self._consumer.read(now)
         return {
@@ -96,7 +97,7 @@ class ConsumerMetrics:
         }
 
     def snapshot_by_topic(self, now: float) -> dict[str, dict[str, float]]:
-        """The same by topic."""
+        """Return the metrics of each topic."""
         found = {}
         for topic, windows in self._topics.copy().items():
             total, recent, elapsed = windows.read(now)

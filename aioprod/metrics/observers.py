@@ -1,6 +1,4 @@
-"""The hook for those who want to watch a producer: per batch, request and connection, never per
-record.
-"""
+"""Observers of a producer, which are called for each batch, request and connection."""
 
 from __future__ import annotations
 
@@ -8,20 +6,22 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from aioprod.public_module import set_module
 from aioprod.user_code import surface
 
 log = logging.getLogger(__name__)
 
 
+@set_module("aioprod.metrics")
 class BatchSent(NamedTuple):
-    """A batch went into a request.
+    """A batch that was put into a request.
 
     Attributes:
-        topic, partition, node_id: where to.
-        records: how many records.
-        batch_bytes, uncompressed_bytes: its size as sent, and before compression.
-        attempt: 1 for the first time.
-        queue_time_s: seconds since it was opened.
+        topic, partition, node_id: its destination.
+        records: the number of records.
+        batch_bytes, uncompressed_bytes: its size, and its size before compression.
+        attempt: 1 for the first request with it.
+        queue_time_s: seconds since the batch was opened.
     """
 
     topic: str
@@ -34,17 +34,19 @@ class BatchSent(NamedTuple):
     queue_time_s: float
 
 
+@set_module("aioprod.metrics")
 class BatchDone(NamedTuple):
-    """A batch has its outcome.
+    """A batch that was acknowledged or has failed.
 
     Attributes:
-        topic, partition: where to.
-        records: how many records.
-        batch_bytes: its size as sent, or as it was in memory where it never was.
-        attempts: how often it was sent; 0 where it failed before.
-        queue_time_s: seconds from opening it to sending it first (to the end where it never was).
-        latency_s: seconds from opening it to its outcome.
-        error: None for success.
+        topic, partition: its destination.
+        records: the number of records.
+        batch_bytes: its size as sent, or in memory if it was not sent.
+        attempts: the number of requests with it; 0 if it was not sent.
+        queue_time_s: seconds from its opening to the first request, or to the end if it was not
+            sent.
+        latency_s: seconds from its opening to its outcome.
+        error: None if it was acknowledged.
     """
 
     topic: str
@@ -57,15 +59,15 @@ class BatchDone(NamedTuple):
     error: Exception | None
 
 
+@set_module("aioprod.metrics")
 class RequestDone(NamedTuple):
-    """A request has its answer, or will have none.
+    """A request that was answered or has failed.
 
     Attributes:
         node_id: the broker.
-        api: the request's name in Kafka's protocol, such as ``"Produce"``.
+        api: the name of the request in Kafka's protocol, such as ``"Produce"``.
         latency_s: seconds since it was written.
-        error: why there is no answer; None where there is one, whatever it says, and where the
-            request was cancelled.
+        error: the reason if there is no response; None if the request was cancelled.
     """
 
     node_id: int
@@ -74,8 +76,9 @@ class RequestDone(NamedTuple):
     error: Exception | None
 
 
+@set_module("aioprod.metrics")
 class ObservedProducer(NamedTuple):
-    """What an observer may ask a producer at any time, from any thread.
+    """Metrics of a producer, which an observer may read at any time, in any thread.
 
     Attributes:
         client_id: the producer's ``client_id``.
@@ -90,47 +93,48 @@ class ObservedProducer(NamedTuple):
     metrics_by_node: Callable[[], Mapping[int, Mapping[str, float]]]
 
 
+@set_module("aioprod.metrics")
 class ProducerObserver:
-    """Hears what a producer does, per batch, request and connection; override what you need.
+    """Base class of observers; override the methods that you need.
 
-    The methods run on the event loop in the middle of sending: they must be quick and must not
-    block. An error of any kind is logged, once until the method succeeds again, and changes
-    nothing. KeyboardInterrupt and SystemExit are raised by the event loop after that.
+    All methods run in the event loop and must not block. An error in a method is logged, once until
+    the method succeeds again, and changes nothing. KeyboardInterrupt and SystemExit are also raised
+    by the event loop.
     """
 
     def on_start(self, producer: ObservedProducer) -> None:
-        """The producer begins to connect; called once, before all others but ``close``, which alone
-        hears of one that was never started.
+        """Called once, when the producer starts to connect. If it is never started, only ``close``
+        is called.
         """
 
     def on_batch_sent(self, event: BatchSent) -> None:
-        """A batch went into a request."""
+        """Called when a batch is put into a request."""
 
     def on_batch_done(self, event: BatchDone) -> None:
-        """A batch was acknowledged or given up."""
+        """Called when a batch is acknowledged or has failed."""
 
     def on_request(self, event: RequestDone) -> None:
-        """A request was answered or lost."""
+        """Called when a request is answered or has failed."""
 
     def on_connection(
         self, node_id: int, address: str, opened: bool, error: Exception | None
     ) -> None:
-        """A connection to ``address`` was made (``opened``), or one that had been made ended; node
-        -1 is a bootstrap server.
+        """Called when a connection to ``address`` is opened or closed. ``node_id`` -1 is a
+        bootstrap server.
         """
 
     def close(self) -> None:
-        """The producer is closed; called once, after all others."""
+        """Called once, last, when the producer is closed."""
 
 
 class Observers:
-    """Several observers as one; False when there are none, so that no event need be made."""
+    """The observers of a producer; false if there are none, so that it creates no events."""
 
     def __init__(self, observers: Iterable[ProducerObserver] = ()) -> None:
         self._observers = tuple(observers)
         self._failing: set[tuple[int, str]] = set()
         self._started = False
-        # Only those that override a method are called for it.
+        # Calls only overridden methods.
         self._batch_sent = self._overriding("on_batch_sent")
         self._batch_done = self._overriding("on_batch_done")
         self._request = self._overriding("on_request")
@@ -140,9 +144,7 @@ class Observers:
         return bool(self._observers)
 
     def on_start(self, producer: ObservedProducer) -> None:
-        """See :class:`ProducerObserver`, as for the others. A start that is tried again is told of
-        once.
-        """
+        """Call ``on_start`` of all observers, once even if the start is retried."""
         if not self._started:
             self._started = True
             self._tell("on_start", self._observers, producer)
@@ -183,9 +185,11 @@ class Observers:
                     self._failing.discard((id(observer), method))
 
     def _failed(self, observer: ProducerObserver, method: str, error: BaseException) -> None:
-        # Once until it works again: a broken observer must not fill the log.
+        # Logged once until it succeeds: a broken observer must not fill the log.
         if (id(observer), method) not in self._failing:
             self._failing.add((id(observer), method))
             name = type(observer).__name__
-            log.error("%s.%s failed; sending goes on", name, method, exc_info=error)
+            log.error(
+                "%s.%s failed; not logged again until it succeeds", name, method, exc_info=error
+            )
             surface(error)

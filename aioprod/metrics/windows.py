@@ -1,5 +1,5 @@
-"""Counts in windows of time, as Kafka's metrics keep them: what is asked for is a rate or an
-average of the last few windows, and a total.
+"""Counts in time windows, as in Kafka's metrics: totals, and rates and averages of the last few
+windows.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from typing import Generic, TypeVar
 
 @dataclass(slots=True)
 class Sample:
-    """What was counted since ``started_at``; fields that end in ``_max`` are maxima, all others are
-    sums.
-    """
+    """Counts since ``started_at``. Fields that end in ``_max`` are maxima, all others are sums."""
 
     started_at: float = 0.0
 
 
 @dataclass(slots=True)
 class ProducerSample(Sample):
-    """What a producer counts in all."""
+    """Counts of a producer."""
 
     records_sent: int = 0
     records_acknowledged: int = 0
@@ -51,7 +49,7 @@ class ProducerSample(Sample):
 
 @dataclass(slots=True)
 class TopicSample(Sample):
-    """What it counts by topic."""
+    """Counts of a producer for a topic."""
 
     records_sent: int = 0
     records_acknowledged: int = 0
@@ -64,7 +62,7 @@ class TopicSample(Sample):
 
 @dataclass(slots=True)
 class NodeSample(Sample):
-    """What it counts by broker."""
+    """Counts of a producer for a broker."""
 
     requests: int = 0
     request_bytes: int = 0
@@ -78,7 +76,7 @@ class NodeSample(Sample):
 
 @dataclass(slots=True)
 class ConsumerSample(Sample):
-    """What a consumer counts in all."""
+    """Counts of a consumer."""
 
     records: int = 0
     fetches: int = 0
@@ -92,7 +90,7 @@ class ConsumerSample(Sample):
 
 @dataclass(slots=True)
 class ConsumedTopicSample(Sample):
-    """What it counts by topic."""
+    """Counts of a consumer for a topic."""
 
     records: int = 0
     fetched_bytes: int = 0
@@ -132,11 +130,10 @@ def _merged(kind: type[SampleT], samples: Iterable[SampleT]) -> SampleT:
 
 
 class Windows(Generic[SampleT]):
-    """The last few windows of one thing's counts, and the sum of all that went before.
+    """The last few windows, and the sum of all earlier ones.
 
-    An event costs an addition in the current sample and nothing else: totals are summed up when
-    somebody asks. ``_state`` is only ever replaced as a whole, so another thread may read at any
-    time.
+    An event only adds to the current sample; ``read`` computes totals. ``_state`` is replaced as a
+    whole, so other threads may read at any time.
     """
 
     __slots__ = ("_count", "_kind", "_state", "_window_s", "current", "ends_at")
@@ -150,7 +147,7 @@ class Windows(Generic[SampleT]):
         self.ends_at = float("-inf")
 
     def turn(self, now: float) -> SampleT:
-        """Begin a new window."""
+        """Start a new window."""
         past, samples = self._state
         kept = samples[max(0, len(samples) - self._count + 1) :]
         dropped = samples[: len(samples) - len(kept)]
@@ -163,16 +160,14 @@ class Windows(Generic[SampleT]):
         return self.current
 
     def read(self, now: float) -> tuple[SampleT, SampleT, float]:
-        """Everything since the beginning, what the windows hold, and the seconds that these stand
-        for.
-        """
+        """Return the totals, the counts of the windows, and their duration in seconds."""
         past, samples = self._state
         live = [
             sample for sample in samples if now - sample.started_at < self._window_s * self._count
         ]
         elapsed = max(now - live[0].started_at, 0.0) if live else 0.0
-        # As in Kafka: all windows but the current one count as full, or the first events would make
-        # an absurd rate.
+        # As in Kafka, earlier windows count as full: otherwise the first events would be a huge
+        # rate.
         missing = self._count - 1 - int(elapsed / self._window_s)
         elapsed += max(missing, 0) * self._window_s
         return _merged(self._kind, (past, *samples)), _merged(self._kind, live), max(elapsed, 1.0)

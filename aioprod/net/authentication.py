@@ -13,7 +13,7 @@ import secrets
 from typing import cast
 
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import READABLE_SECRETS, OAuthToken, TokenProvider
+from aioprod.config.security import READABLE_SECRETS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, KafkaError
 from aioprod.net.connection import Connection
@@ -28,6 +28,7 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
 from aioprod.protocol.sasl.plain import PlainClient
 from aioprod.protocol.sasl.scram import ScramClient
+from aioprod.types import OAuthToken, TokenProvider
 from aioprod.user_code import is_cancelled, surface
 
 # From version 1 on, the client sends SaslAuthenticate requests; before (Kafka 0.10) bytes without a

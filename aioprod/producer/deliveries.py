@@ -11,9 +11,11 @@ from typing import overload
 from aioprod.errors import KafkaError
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.delivery import Delivery, delivery_of
+from aioprod.public_module import set_module
 from aioprod.types import RecordMetadata
 
 
+@set_module("aioprod.producer")
 class Deliveries(Sequence[Delivery]):
     """The deliveries of many records, in the records' order: a sequence that makes each
     :class:`Delivery` when it is accessed.

@@ -8,12 +8,14 @@ from typing import Final
 
 from aioprod.errors import KafkaError
 from aioprod.producer.batch import BatchState, ProducerBatch, place_of
+from aioprod.public_module import set_module
 from aioprod.types import RecordMetadata
 
 _SUCCEEDED: Final = BatchState.SUCCEEDED
 _new_tuple: Final = tuple.__new__
 
 
+@set_module("aioprod.producer")
 class Delivery:
     """The outcome of one record, now or later. Await it for the :class:`RecordMetadata`, any number
     of times and from any task of the event loop.

@@ -27,6 +27,7 @@ from aioprod.errors import (
     RecordTooLargeError,
     SerializationError,
 )
+from aioprod.headers import check_headers
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ProducerMetrics
 from aioprod.producer.admission import Admission
@@ -39,7 +40,7 @@ from aioprod.producer.topic_gate import TopicGate, TopicHold, checked_topic
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.serialization import check_headers, serialize
+from aioprod.serialization import serialize
 from aioprod.types import ProducerRecord, TopicPartition
 
 _UNKNOWN_PARTITION = -1

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from aioprod.arguments import check_limit_ms, check_sources
 from aioprod.cluster.client_ids import next_client_number
 from aioprod.config.checks import check_names
-from aioprod.config.producer import ProducerConfig, ProducerSettings, producer_arguments
+from aioprod.config.keywords import ProducerSettings
+from aioprod.config.producer import ProducerConfig, producer_arguments
 from aioprod.config.redaction import hide_arguments
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.partition_queue import Topic
-from aioprod.producer.partitioner import key_hashes
+from aioprod.producer.partitioner import key_hash
 from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.protocol.record_encoder import encode_headers
 from aioprod.protocol.record_writer import (
@@ -28,6 +29,7 @@ from aioprod.protocol.record_writer import (
     RECORD_OVERHEAD,
     WITH_HEADERS,
 )
+from aioprod.public_module import set_module
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
 from aioprod.user_code import call
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 
+@set_module("aioprod.producer")
 class Producer(TransactionInterface):
     """Sends records to Kafka from asyncio code.
 
@@ -201,7 +204,7 @@ class Producer(TransactionInterface):
                     batch = known.queues[known.sticky.current].open
                     kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
                 elif type(key) is bytes and partition_key is None:
-                    batch = known.queues[key_hashes[key] % known.count].open
+                    batch = known.queues[key_hash(key) % known.count].open
                     kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
                 else:
                     raise TypeError

@@ -18,6 +18,7 @@ from itertools import chain, repeat
 from operator import add
 from typing import Final
 
+from aioprod.native import accelerated
 from aioprod.protocol.record_batch import HEADER_SIZE
 
 _TABLE_SIZE: Final = 16384
@@ -199,13 +200,14 @@ def _headed_lead_codes(width: int) -> _Codes:
     return _Codes(lambda fields: encode_varint(width + fields))
 
 
+@accelerated
 def encode_records(
     first: int,
-    keys: Sequence[bytes],
-    values: Sequence[bytes],
-    headers: Sequence[bytes],
-    starts: Sequence[int],
-    timestamp_deltas: Sequence[int],
+    keys: list[bytes],
+    values: list[bytes],
+    headers: list[bytes],
+    starts: list[int],
+    timestamp_deltas: list[int],
 ) -> bytes:
     """Encode records, at least one.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from aioprod.errors import CorruptRecordError
+from aioprod.native import accelerated
 from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompress
 from aioprod.protocol.fixed_width_records import FixedWidthReader
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
@@ -27,6 +28,16 @@ _WORTHWHILE_COUNT, _MAX_ANY = 4, 64
 # How many records VariableWidthReader prepares for at first; four times as many after a full run.
 _VARIABLE_WIDTH_COUNT: Final = 64
 
+#: Timestamps, keys, values, encoded headers (empty if there are none), the number of records with
+#: headers, and gaps: index and offset delta of each record that does not follow the one before.
+_Parsed = tuple[
+    list[int],
+    list[bytes | None],
+    list[bytes | None],
+    list[bytes | tuple[()]],
+    int,
+    list[tuple[int, int]],
+]
 _Columns = tuple[list[int], list[bytes | None], list[bytes | None], list[tuple[Header, ...]]]
 
 
@@ -189,6 +200,32 @@ def plain_body(
 def _parse(
     body: bytes, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int
 ) -> RecordColumns:
+    parsed = parse_records(body, count, base_timestamp)
+    if parsed is None:
+        columns, gaps = _parse_in_python(body, count, base_timestamp)
+    else:
+        timestamps, keys, values, encoded, with_headers, gaps = parsed
+        blocks = HeaderBlocks()
+        headers: list[tuple[Header, ...]] = (
+            [blocks[block] if block else () for block in encoded]
+            if with_headers
+            else cast("list[tuple[Header, ...]]", encoded)
+        )
+        columns = timestamps, keys, values, headers
+    return RecordColumns(_offsets(base_offset, last_offset_delta, count, gaps), *columns)
+
+
+@accelerated
+def parse_records(body: bytes, count: int, base_timestamp: int) -> _Parsed | None:
+    """Return None: without the accelerator, and for records that are not valid, the readers below
+    do the work.
+    """
+    return None
+
+
+def _parse_in_python(
+    body: bytes, count: int, base_timestamp: int
+) -> tuple[_Columns, list[tuple[int, int]]]:
     # The columns start as what most records have, so that only differences are stored.
     timestamps = [base_timestamp] * count
     keys: list[bytes | None] = [None] * count
@@ -210,13 +247,7 @@ def _parse(
         position, delta = any_records.fill(range(following, index), position, delta)
     if position != len(body):
         raise CorruptRecordError(f"{count} records end at byte {position} of {len(body)}")
-    return RecordColumns(
-        _offsets(base_offset, last_offset_delta, count, any_records.gaps),
-        timestamps,
-        keys,
-        values,
-        headers,
-    )
+    return columns, any_records.gaps
 
 
 # Varints of one and two bytes are read in place: a call costs more than the reading. Only signs are

@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
-from aioprod.config.jaas import parse_jaas
 from aioprod.errors import ConfigError
 from aioprod.spark.json_options import MAX_OFFSET, shown
 from aioprod.spark.token_provider import ImportedTokenProvider
 
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 CLIENT_PREFIX = "kafka."
-_JAAS = "sasl.jaas.config"
 
 SOURCE_NAMES = (
     "subscribe",
@@ -108,7 +106,6 @@ def client_settings(
         for name, value in given.items()
         if name.startswith(CLIENT_PREFIX)
     }
-    _take_login(client)
     for name in client:
         if name in SET_BY_SPARK and name not in allowed:
             raise ConfigError(
@@ -128,22 +125,6 @@ def client_settings(
     if not client.get("bootstrap.servers", "").strip():
         raise ConfigError(f'option {BOOTSTRAP_SERVERS} is required, for example "localhost:9092"')
     return client
-
-
-def _take_login(client: dict[str, str]) -> None:
-    """Take user name and password from ``sasl.jaas.config``, as Spark's connector does: queries
-    written for it need no change.
-    """
-    if _JAAS not in client:
-        return
-    login = parse_jaas(client.pop(_JAAS))
-    for name, value in (("sasl.username", login.username), ("sasl.password", login.password)):
-        if name in client:
-            raise ConfigError(
-                f"option {CLIENT_PREFIX}{name} is given, and {CLIENT_PREFIX}{_JAAS} contains it "
-                "too: give only one of them"
-            )
-        client[name] = value
 
 
 def dotted_names(kind: type[Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from pathlib import Path, PurePath
 
 import aioprod
 
+_COMPILED = (".so", ".pyd")  # can't be imported from a zip file
 _REGISTRATION = "pyspark_aioprod"
 
 
@@ -41,7 +42,7 @@ def write_archive(path: Path | str, *, with_dependencies: bool = False) -> list[
     taken = list(_dependencies()) if with_dependencies else []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in (Path(aioprod.__file__).parent, _registration()):
-            for file in _files_of(package):
+            for file in _files_of(package, compiled=with_dependencies):
                 archive.write(file, file.relative_to(package.parent))
         for each in taken:
             for path_inside in each.files or ():
@@ -60,8 +61,10 @@ def _registration() -> Path:
     return Path(aioprod.__file__).parent / "spark" / "registration" / _REGISTRATION
 
 
-def _files_of(package: Path) -> Iterator[Path]:
-    return (file for file in sorted(package.rglob("*")) if file.is_file() and _wanted(file))
+def _files_of(package: Path, *, compiled: bool) -> Iterator[Path]:
+    for file in sorted(package.rglob("*")):
+        if file.is_file() and _wanted(file) and (compiled or file.suffix not in _COMPILED):
+            yield file
 
 
 def _wanted(file: PurePath) -> bool:

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Awaitable
 
 from aioprod.config.plugins import import_object
-from aioprod.config.security import OAuthToken
 from aioprod.errors import ConfigError
+from aioprod.types import OAuthToken
 
 _SETTING = "sasl_oauth_token_provider"
 

@@ -17,7 +17,7 @@ from aioprod import (
     OffsetOutOfRangeError,
     TopicPartition,
 )
-from aioprod.config.consumer import OffsetReset
+from aioprod.config.offset_reset import OffsetReset
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, change_answer, hold
 from tests.consumer.number_topics import TOPIC, TP, consumer_of, fill, numbers, reading, take

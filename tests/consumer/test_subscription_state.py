@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioprod import ConsumerStateError, OffsetAndMetadata, TopicPartition
-from aioprod.config.consumer import OffsetReset
+from aioprod.config.offset_reset import OffsetReset
 from aioprod.consumer.subscription import Mode, Phase, Position, SubscriptionState
 
 A, B, C = (TopicPartition("t", number) for number in range(3))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioprod import Admin, Consumer, OAuthToken, Producer
-from aioprod.config.security import SASL_MECHANISMS
+from aioprod.config.settings.security import SASL_MECHANISMS
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.net.certificates import Certificates
 

@@ -19,7 +19,6 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from aioprod import Producer
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.net import authentication, reauthentication
 from aioprod.net.connection import Connection
@@ -27,6 +26,7 @@ from aioprod.net.handshake import connect
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
+from aioprod.types import OAuthToken
 from tests.net.certificates import Certificates, private_key
 
 pytestmark = pytest.mark.kafka

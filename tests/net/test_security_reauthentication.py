@@ -14,7 +14,6 @@ import pytest
 
 from aioprod import Producer
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken
 from aioprod.errors import AuthenticationError, BrokerConnectionError
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
@@ -25,6 +24,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, Rule, drop_before, hold, hold_answer
+from aioprod.types import OAuthToken
 
 LIMIT_S = 10.0
 SESSION_MS = 600

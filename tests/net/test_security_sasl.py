@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,
@@ -28,6 +27,7 @@ from aioprod.net.reauthentication import Reauthentication
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, fail
+from aioprod.types import OAuthToken
 from tests.net.certificates import Certificates
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -170,7 +170,7 @@ async def test_any_other_error_of_the_broker_ends_the_login(broker: EmbeddedClus
     with pytest.raises(AuthenticationError, match="SaslHandshake: UNKNOWN_SERVER_ERROR"):
         await log_in(broker, config())
     broker.on(ApiKey.SASL_AUTHENTICATE, fail(ErrorCode.ILLEGAL_SASL_STATE))
-    with pytest.raises(AuthenticationError, match="state of the SASL exchange"):
+    with pytest.raises(AuthenticationError, match="the current SASL state"):
         await log_in(broker, config())
 
 

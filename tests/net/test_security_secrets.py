@@ -15,13 +15,13 @@ import pytest
 from aioprod import Producer
 from aioprod.cluster.client import ClusterClient
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
 from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import Action, BrokerSecurity, EmbeddedCluster, delay, drop_before, fail
+from aioprod.types import OAuthToken
 from tests.testing import leaks
 
 SECRET = "hunter2-hunter2"

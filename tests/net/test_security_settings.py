@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken, new_tls_context
+from aioprod.config.security import new_tls_context
 from aioprod.errors import ConfigError
 from aioprod.net.tls import tls_context
+from aioprod.types import OAuthToken
 from tests.net.certificates import KEY_PASSWORD, Certificates, private_key
 
 SECRET = "very secret"
@@ -88,7 +89,7 @@ def test_names_are_taken_in_any_case() -> None:
         ),
         (
             {"security_protocol": "SSL", "ssl_context": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)},
-            "ssl_context is one for servers",
+            "ssl_context is for servers",
         ),
         (
             {"ssl_context": ssl.create_default_context()},
@@ -138,13 +139,13 @@ def test_secrets_are_not_in_the_repr(certificates: Certificates) -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"\xfe\xed\xfe\xed\x00\x00\x00\x02", "this is a JKS file, only PEM is read"),
-        (b"\xce\xce\xce\xce\x00\x00\x00\x02", "this is a JKS file, only PEM is read"),
-        (b"0\x82\x0a\x0b", "this is a PKCS #12 (or DER) file, only PEM is read"),
-        (b"hello", "must be a PEM file with a certificate; it has no CERTIFICATE"),
+        (b"\xfe\xed\xfe\xed\x00\x00\x00\x02", "this is a JKS file, but must be PEM"),
+        (b"\xce\xce\xce\xce\x00\x00\x00\x02", "this is a JKS file, but must be PEM"),
+        (b"0\x82\x0a\x0b", "this is a PKCS #12 (or DER) file, but must be PEM"),
+        (b"hello", "must be a PEM file with a certificate; it contains no CERTIFICATE"),
         (
             b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-            "a certificate in it can't be read",
+            "can't read a certificate in it",
         ),
     ],
 )
@@ -178,7 +179,7 @@ class TestKeystore:
         with pytest.raises(ConfigError, match="its private key is encrypted, set ssl_key_password"):
             ClientConfig(security_protocol="SSL", ssl_keystore_location=sealed)
         for wrong in ("wrong", ""):
-            with pytest.raises(ConfigError, match="ssl_key_password does not open its private key"):
+            with pytest.raises(ConfigError, match="ssl_key_password is wrong for its private key"):
                 ClientConfig(
                     security_protocol="SSL", ssl_keystore_location=sealed, ssl_key_password=wrong
                 )
@@ -186,11 +187,11 @@ class TestKeystore:
     def test_a_certificate_without_key_and_the_other_way_round(
         self, certificates: Certificates, tmp_path: Path
     ) -> None:
-        with pytest.raises(ConfigError, match="it has no PRIVATE KEY"):
+        with pytest.raises(ConfigError, match="it contains no PRIVATE KEY"):
             ClientConfig(security_protocol="SSL", ssl_keystore_location=certificates.truststore)
         path = tmp_path / "key.pem"
         path.write_bytes(private_key(certificates.authority.issue_cert("x@example.org")))
-        with pytest.raises(ConfigError, match="it has no CERTIFICATE"):
+        with pytest.raises(ConfigError, match="it contains no CERTIFICATE"):
             ClientConfig(security_protocol="SSL", ssl_keystore_location=path)
 
     def test_a_key_of_another_certificate(self, certificates: Certificates, tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ class TestKeystore:
         path = tmp_path / "mixed.pem"
         path.write_bytes(private_key(one) + other.cert_chain_pems[0].bytes())
         with pytest.raises(
-            ConfigError, match="its first certificate does not belong to its private key"
+            ConfigError, match="its private key does not match its first certificate"
         ):
             ClientConfig(security_protocol="SSL", ssl_keystore_location=path)
 

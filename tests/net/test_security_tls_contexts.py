@@ -181,7 +181,7 @@ def test_a_key_that_does_not_fit_any_more_is_in_no_frame_of_the_error(
     key = private_key(certificates.authority.issue_cert("other@example.org"))
     chain = b"".join(line for line in path.read_bytes().partition(b"-----BEGIN CERT")[1:])
     path.write_bytes(key + chain)
-    with pytest.raises(ConfigError, match="does not belong to its private key") as raised:
+    with pytest.raises(ConfigError, match="does not match its first certificate") as raised:
         tls_context(config)
     text = leaks.whole_text(raised.value, [__file__])
     assert key.splitlines()[1].decode() not in text and "new_tls_context" in text

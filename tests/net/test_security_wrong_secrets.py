@@ -18,10 +18,12 @@ from aioprod.config.client import ClientConfig
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.producer import ProducerConfig
 from aioprod.config.redaction import is_secret
-from aioprod.config.security import OAuthToken, SecurityConfig
+from aioprod.config.security import SecurityConfig
 from aioprod.errors import KafkaError
 from aioprod.net.handshake import connect
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
+from aioprod.types import OAuthToken
+from tests.public_names import PUBLIC_NAMES
 from tests.testing import leaks
 
 SECRET = "hunter2-hunter2"
@@ -69,6 +71,7 @@ USED_WITH: dict[str, list[dict[str, Any]]] = {
         {**PASSWORD, "sasl_mechanism": "SCRAM-SHA-512"},
         {},
     ],
+    "sasl_jaas_config": [{"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, {}],
     "ssl_key_password": [{"security_protocol": "SSL"}, {}],
     "ssl_context": [{"security_protocol": "SSL"}, {}],
     "ssl_keystore_location": [{"security_protocol": "SSL"}],
@@ -117,7 +120,7 @@ def below(kind: type[object]) -> Iterator[type[object]]:
 def test_every_configuration_and_client_is_in_the_table() -> None:
     library = {kind for kind in below(SecurityConfig) if kind.__module__.startswith("aioprod.")}
     assert {kind.__name__ for kind in library - {SecurityConfig}} == {k.__name__ for k in CONFIGS}
-    public = [getattr(aioprod, name) for name in aioprod.__all__]
+    public = [getattr(aioprod, name) for name in PUBLIC_NAMES]
     assert {each for each in public if hasattr(each, "from_config")} == set(CLIENTS)
 
 

@@ -34,7 +34,7 @@ from aioprod.testing import EmbeddedCluster, change_answer, drop_before, fail
 
 #: All codes of Kafka 4.1, and some that nobody has given a name yet.
 CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [
-    cast("ErrorCode", number) for number in (134, 999, -7)
+    cast("ErrorCode", number) for number in (998, 999, -7)
 ]
 LIMIT_SECONDS = 10.0
 FAST: dict[str, Any] = {

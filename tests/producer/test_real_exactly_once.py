@@ -256,7 +256,7 @@ async def test_records_that_are_given_up_harm_no_others(proxied: ProxiedKafka) -
                 )
             else:
                 # behind one that was given up the broker knows nothing of the next: for a request's
-                # time it is asked again (rule 7)
+                # time it is asked again (docs/architecture.md, rule P6)
                 refused = (
                     isinstance(result, BrokerError)
                     and result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from aioprod import ConfigError, TopicPartition
+from aioprod import ConfigError, ConsumerConfig, ProducerConfig, TopicPartition
 from aioprod.spark.admission import TriggerLimits
 from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, TimestampSpec
 from aioprod.spark.sink_options import parse_sink_options
@@ -49,8 +49,8 @@ def test_a_login_in_javas_way_is_taken_by_reads_and_writes() -> None:
     }
     read = client_config(parse_source_options(SOURCE | security, streaming=True).client)
     write = parse_sink_options(SERVERS | security).producer
-    for settings in (read, write):
-        assert (settings["sasl_username"], settings["sasl_password"]) == ("alice", "s3cret")
+    for config in (ConsumerConfig(**read), ProducerConfig(**write)):
+        assert (config.sasl_username, config.sasl_password) == ("alice", "s3cret")
 
 
 def test_names_do_not_mind_their_case_as_in_spark() -> None:
@@ -168,7 +168,7 @@ def test_topics_by_name_partition_and_pattern() -> None:
         ({**SOURCE, "kafka.sasl.jaas.config": "x"}, r"sasl\.jaas\.config: must be like"),
         (
             {**SOURCE, "kafka.sasl.jaas.config": JAAS, "kafka.sasl.username": "bob"},
-            r"kafka\.sasl\.username is given, and",
+            r"kafka\.sasl\.username and kafka\.sasl\.jaas\.config are both set",
         ),
         ({**SOURCE, "kafka.fetch.max.byte": "1"}, r"did you mean kafka\.fetch\.max\.bytes\?"),
         ({**SOURCE, "kafka.linger.ms": "1"}, r"kafka\.linger\.ms is not supported for reads"),

@@ -269,7 +269,7 @@ def test_what_is_for_javas_tokens_says_what_to_use(option: str) -> None:
         ConfigError,
         match=(
             r"OAuthBearerLoginModule is not supported, .*; for OAUTHBEARER set "
-            r"sasl\.oauth\.token\.provider"
+            r"kafka\.sasl\.oauth\.token\.provider"
         ),
     ):
         module = f"{MODULES}.oauthbearer.OAuthBearerLoginModule"

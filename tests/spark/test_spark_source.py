@@ -414,7 +414,7 @@ def test_a_group_that_takes_no_commit_is_told_once_and_fails_no_query(
     assert warning == (
         "positions are not committed to the consumer group 'watched': group 'watched': "
         "UNKNOWN_MEMBER_ID (25): "
-        "the coordinator does not know this group member. It has members: kafka.group.id "
+        "the member is not in the group; join again. It has members: kafka.group.id "
         "must name a group that no consumer is in"
     )
 

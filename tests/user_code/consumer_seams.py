@@ -150,7 +150,7 @@ async def interceptor(method: str, commit: str, run: Run) -> None:
     assert spy.consumed == 2 * STORED and spy.closed == 1 and spy.committed
 
 
-async def consumer_close_part(setting: str, run: Run) -> None:
+async def consumer_close_plugin(setting: str, run: Run) -> None:
     closed: list[str] = []
 
     class Plain:
@@ -363,7 +363,7 @@ CONSUMER_SEAMS = [
     ),
     *INTERCEPTORS,
     *(
-        Seam("part.close", logged, partial(consumer_close_part, setting), setting)
+        Seam("plugin.close", logged, partial(consumer_close_plugin, setting), setting)
         for setting in ("key_deserializer", "value_deserializer")
     ),
     *LISTENERS,

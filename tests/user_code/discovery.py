@@ -17,6 +17,7 @@ import aioprod
 import aioprod.integrations
 import aioprod.spark
 from aioprod.config.admin import AdminConfig
+from aioprod.config.client import ClientConfig
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.producer import ProducerConfig
 
@@ -80,7 +81,7 @@ def methods_of(kind: type) -> Iterator[str]:
     """The seams of a class that users implement."""
     for name, _ in inspect.getmembers(kind, inspect.isfunction):
         if name == "configure":
-            yield "part.configure"  # of all parts by the same code
+            yield "plugin.configure"  # the same code calls it for all plug-ins
         elif name == "__call__" or not name.startswith("_"):
             yield f"{kind.__name__}.{name}"
 
@@ -95,6 +96,8 @@ def seams_of_parameters(ours: frozenset[str]) -> set[str]:
                 continue
             if name.startswith("_") and name != "__init__":
                 continue
+            if issubclass(kind, ClientConfig):
+                continue  # seams_of_settings finds these
             owner = kind.__name__ if name == "__init__" else f"{kind.__name__}.{name}"
             for parameter, hint in hints_of(function).items():
                 for leaf in leaves(hint):
@@ -124,7 +127,7 @@ def seams_of_settings(of_any: Mapping[str, type], ours: frozenset[str]) -> set[s
 
 
 def optional_attributes() -> set[str]:
-    """Names of attributes that the clients' code looks for: ``getattr(part, "close", None)``."""
+    """Names of attributes that the clients' code looks for: ``getattr(plugin, "close", None)``."""
     found = set()
     for room in ROOMS:
         for path in (ROOT / room).rglob("*.py") if room else ROOT.glob("*.py"):

@@ -1,4 +1,4 @@
-"""The rows of tokens, which all clients ask for alike, and of parts that a client makes and
+"""The rows of tokens, which all clients ask for alike, and of plug-ins that a client creates and
 closes.
 """
 
@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from aioprod import Producer, ProducerInterceptor
-from aioprod.config.security import OAuthToken
 from aioprod.errors import AuthenticationError, ConfigError
 from aioprod.testing import BrokerSecurity
+from aioprod.types import OAuthToken
 from tests.user_code import user_plugin
 from tests.user_code.producer_seams import (
     QUICK,
@@ -110,11 +110,11 @@ PROVIDERS = [
 ]
 
 
-# -- parts that the client makes, configures and closes --------------------------------------------
+# -- plug-ins that the client creates, configures and closes ---------------------------------------
 
 
 class Part(ProducerInterceptor):
-    """A part that is there before the faulty one."""
+    """A plug-in that is created before the faulty one."""
 
     closed = 0
 
@@ -133,7 +133,7 @@ async def make(method: str, run: Run) -> None:
     assert Part.closed == closed + 1
 
 
-async def import_part(run: Run) -> None:
+async def import_plugin(run: Run) -> None:
     closed = Part.closed
 
     async def from_config() -> Producer:
@@ -146,7 +146,7 @@ async def import_part(run: Run) -> None:
     assert Part.closed == closed + 1
 
 
-async def close_part(setting: str, run: Run) -> None:
+async def close_plugin(setting: str, run: Run) -> None:
     closed: list[str] = []
 
     class Plain:
@@ -171,13 +171,13 @@ async def close_part(setting: str, run: Run) -> None:
 
 
 PARTS = [
-    Seam("part()", caused(ConfigError), partial(make, "__init__")),
-    Seam("part.configure", caused(ConfigError), partial(make, "configure")),
-    Seam("import of a part", caused(ConfigError), import_part),
+    Seam("plugin()", caused(ConfigError), partial(make, "__init__")),
+    Seam("plugin.configure", caused(ConfigError), partial(make, "configure")),
+    Seam("import of a plugin", caused(ConfigError), import_plugin),
     *(
-        Seam("part.close", logged, partial(close_part, setting), setting)
+        Seam("plugin.close", logged, partial(close_plugin, setting), setting)
         for setting in ("key_serializer", "value_serializer", "partitioner")
     ),
 ]
 
-PART_SEAMS = [*PROVIDERS, *PARTS]
+PLUGIN_SEAMS = [*PROVIDERS, *PARTS]

@@ -183,8 +183,8 @@ class Spy(ProducerInterceptor):
 async def interceptor(method: str, run: Run) -> None:
     spy = Spy()
     async with cluster() as broker:
-        parts = [faulty(ProducerInterceptor, method, run), spy]
-        async with sending(broker, interceptors=parts) as producer:
+        plugins = [faulty(ProducerInterceptor, method, run), spy]
+        async with sending(broker, interceptors=plugins) as producer:
             deliveries = await send_six(producer)
             await expect_six(broker, deliveries)
             await expect_next(producer)
@@ -196,8 +196,8 @@ async def interceptor(method: str, run: Run) -> None:
 async def interceptor_of_refused(run: Run) -> None:
     spy = Spy()
     async with cluster() as broker:
-        parts = [faulty(ProducerInterceptor, "on_send_error", run), spy]
-        async with sending(broker, interceptors=parts) as producer:
+        plugins = [faulty(ProducerInterceptor, "on_send_error", run), spy]
+        async with sending(broker, interceptors=plugins) as producer:
             deliveries = await send_six(producer)
             try:
                 await producer.send("t", "text")
@@ -223,8 +223,8 @@ async def observer(method: str, run: Run) -> None:
     }
     spy = type("Spy", (ProducerObserver,), methods)()
     async with cluster() as broker:
-        parts = [faulty(ProducerObserver, method, run), spy]
-        async with sending(broker, observers=parts) as producer:
+        plugins = [faulty(ProducerObserver, method, run), spy]
+        async with sending(broker, observers=plugins) as producer:
             await expect_six(broker, await send_six(producer))
             await expect_next(producer)
     assert set(heard) == set(methods)

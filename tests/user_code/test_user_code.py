@@ -9,10 +9,10 @@ import pytest
 
 from aioprod import Assignor, ConsumerInterceptor, ConsumerRecord, Producer, RebalanceListener
 from aioprod.config.client import ClientConfig
-from aioprod.config.security import OAuthToken
 from aioprod.errors import DeserializationError
 from aioprod.net.authentication import new_mechanism
 from aioprod.testing import EmbeddedCluster
+from aioprod.types import OAuthToken
 from tests.user_code.consumer_seams import (
     CONSUMER_SEAMS,
     GROUP,
@@ -23,19 +23,19 @@ from tests.user_code.consumer_seams import (
     reading,
 )
 from tests.user_code.discovery import optional_attributes, seams_of_parameters, seams_of_settings
-from tests.user_code.plugin_seams import OAUTH, PART_SEAMS, SECURITY, good_token
+from tests.user_code.plugin_seams import OAUTH, PLUGIN_SEAMS, SECURITY, good_token
 from tests.user_code.producer_seams import PRODUCER_SEAMS, QUICK
 from tests.user_code.seams import ENDS_PROGRAM, KINDS, Seam, run_seam
 from tests.user_code.spark_seams import SPARK_SEAMS
 
-SEAMS = [*PRODUCER_SEAMS, *PART_SEAMS, *CONSUMER_SEAMS, *SPARK_SEAMS]
+SEAMS = [*PRODUCER_SEAMS, *PLUGIN_SEAMS, *CONSUMER_SEAMS, *SPARK_SEAMS]
 # Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver.
 OURS = frozenset({"Delivery", "ProducerBatch", "OpenTelemetryObserver"})
 OF_ANY = {"partition_assignment_strategy": Assignor}
-# Attributes that a part may have or not, and those of data.
+# Attributes that a plug-in may have, and those of data.
 HOOKS = {
-    "configure": "part.configure",
-    "close": "part.close",
+    "configure": "plugin.configure",
+    "close": "plugin.close",
     "on_new_batch": "Partitioner.on_new_batch",
 }
 DATA = {"partition", "state", "num_rows", "throttle_time_ms"}
@@ -43,18 +43,18 @@ DATA = {"partition", "state", "num_rows", "throttle_time_ms"}
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seam", SEAMS, ids=str)
-def test_an_error_of_users_code_stays_its_own(seam: Seam, kind: str) -> None:
+def test_an_error_of_user_code_stays_its_own(seam: Seam, kind: str) -> None:
     run_seam(seam, KINDS[kind]())
 
 
 def test_every_seam_has_a_row() -> None:
     found = seams_of_parameters(OURS) | seams_of_settings(OF_ANY, OURS) | set(HOOKS.values())
     found = {name.replace("CustomPartitioner", "Partitioner") for name in found}
-    # A class or an import path may be given for a part: making and importing are users' code too.
-    assert {seam.name for seam in SEAMS} == found | {"part()", "import of a part"}
+    # A class or an import path may be given: creating and importing it is user code, too.
+    assert {seam.name for seam in SEAMS} == found | {"plugin()", "import of a plugin"}
 
 
-def test_optional_methods_of_parts_are_known() -> None:
+def test_optional_methods_of_plugins_are_known() -> None:
     assert optional_attributes() == set(HOOKS) | DATA
 
 

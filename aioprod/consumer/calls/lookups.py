@@ -12,7 +12,8 @@ from aioprod.arguments import check_partitions, check_timestamps, check_topics
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.retry import retry
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
-from aioprod.config.consumer import ISOLATION_LEVELS, ConsumerConfig
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.membership import INTERNAL_TOPICS
 from aioprod.consumer.offset_lookup import (

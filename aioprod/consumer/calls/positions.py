@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aioprod.arguments import check_partition, check_partitions, check_position
-from aioprod.config.consumer import OffsetReset
+from aioprod.config.offset_reset import OffsetReset
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.notifier import Notifier

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from aioprod.config.security import PASSWORD_MECHANISMS, SASL_MECHANISMS
+from aioprod.config.settings.security import PASSWORD_MECHANISMS, SASL_MECHANISMS
 from aioprod.errors import AuthenticationError, ConfigError, ProtocolError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import decode_request_header

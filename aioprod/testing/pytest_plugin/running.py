@@ -10,8 +10,14 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from aioprod.cluster.client import ClusterClient
-from aioprod.consumer import FetchSettings, PartitionReader, list_offsets
-from aioprod.consumer.partition_reader import EARLIEST, LATEST, partitions_of
+from aioprod.consumer.partition_reader import (
+    EARLIEST,
+    LATEST,
+    FetchSettings,
+    PartitionReader,
+    list_offsets,
+    partitions_of,
+)
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaTimeoutError
 from aioprod.protocol.messages.create_topics import (

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from aioprod.public_module import set_module
 from aioprod.types import TopicPartition
 
 
+@set_module("aioprod.consumer")
 class RebalanceProtocol(IntEnum):
     """What members do with their partitions while a group rebalances (KIP-429)."""
 
@@ -21,6 +23,7 @@ class RebalanceProtocol(IntEnum):
     """
 
 
+@set_module("aioprod.consumer")
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
     """What one member brought to a rebalance.
@@ -44,6 +47,7 @@ class MemberSubscription:
     rack: str | None = None
 
 
+@set_module("aioprod.consumer")
 class Assignor(Protocol):
     """Shares out partitions. One of your own may be given as ``partition_assignment_strategy``.
 

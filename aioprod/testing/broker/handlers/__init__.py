@@ -1,52 +1,13 @@
-"""The APIs that the broker handles, one file each. A file has a coroutine ``handle(request,
-context)`` for all versions of its API; importing the file registers it.
+"""The APIs that the broker handles, one file each: a coroutine ``handle(request, context)`` for all
+versions of its API. Importing this package imports all its modules, which registers them.
 """
 
 from __future__ import annotations
 
-from aioprod.testing.broker.handlers import (  # noqa: F401
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    alter_client_quotas,
-    alter_configs,
-    alter_partition_reassignments,
-    api_versions,
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_topic_partitions,
-    describe_transactions,
-    elect_leaders,
-    end_txn,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_config_resources,
-    list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    sasl_authenticate,
-    sasl_handshake,
-    sync_group,
-    txn_offset_commit,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from aioprod.testing.broker.handlers.registry import HANDLERS as HANDLERS
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -1,0 +1,23 @@
+"""The declarations of an admin client's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aioprod.config.setting import Section, Setting, milliseconds, section
+from aioprod.config.settings.client import CONNECTIONS
+from aioprod.config.settings.security import SECURITY
+
+#: The settings that only admin clients have, or with another default.
+ADMIN_ONLY: Section = section(
+    replace(CONNECTIONS["connections_max_idle_ms"], default=300_000),
+    milliseconds(
+        "default_api_timeout_ms",
+        60_000,
+        1,
+        "Timeout of calls without their own `timeout_ms`, including retries.",
+        since="2.5, KIP-533",
+    ),
+)
+ADMIN_SETTINGS: Mapping[str, Setting] = {**SECURITY, **CONNECTIONS, **ADMIN_ONLY}

@@ -1,0 +1,42 @@
+"""The accelerator, a small part in C for the loops that run once per record.
+
+It is optional: wheels have it, an installation from source builds it if there is a C compiler, and
+each function has its source in Python beside it. ``AIOPROD_PURE=1`` in the environment turns it
+off.
+
+    >>> from aioprod import native
+    >>> native.in_use
+    True
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def _load() -> tuple[ModuleType | None, str]:
+    if os.environ.get("AIOPROD_PURE"):
+        return None, "AIOPROD_PURE is set"
+    try:
+        from aioprod import _native
+    except ImportError as error:
+        return None, f"it is not installed ({error})"
+    return _native, ""
+
+
+_module, reason_not_in_use = _load()
+in_use = _module is not None
+python_sources: dict[str, Callable[..., object]] = {}
+"""The functions in Python that the accelerator replaces, by name."""
+
+
+def accelerated(function: _Function) -> _Function:
+    """Replace a function by the accelerator's of the same name, which does the same."""
+    python_sources[function.__name__] = function
+    found: _Function = getattr(_module, function.__name__, function)
+    return found

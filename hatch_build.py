@@ -1,0 +1,71 @@
+"""Builds the accelerator ``aioprod._native``, if there is a C compiler; else the wheel is pure
+Python.
+
+``AIOPROD_PURE=1`` leaves it out, ``AIOPROD_NATIVE=required`` fails if it can't be built.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SOURCE = "aioprod/_native.c"
+
+
+class NativeBuildHook(BuildHookInterface[Any]):
+    """Compiles for CPython's stable ABI: one library serves 3.11 and all later versions."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel":
+            return
+        reason = _why_not()
+        if not reason:
+            try:
+                library = self._compile()
+            except Exception as error:  # no compiler, no headers, or no room: all are one to us
+                reason = f"it does not compile: {error}"
+        if reason:
+            if os.environ.get("AIOPROD_NATIVE") == "required":
+                raise RuntimeError(f"aioprod._native is required, but {reason}")
+            self.app.display_warning(f"aioprod is installed as pure Python: {reason}")
+            return
+        self.app.display_info(f"aioprod is installed with its accelerator: {library.name}")
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"cp311-abi3-{platform}"
+        if version != "editable":
+            build_data["force_include"][str(library)] = f"aioprod/{library.name}"
+
+    def _compile(self) -> Path:
+        from setuptools import Distribution, Extension
+        from setuptools.command.build_ext import build_ext
+
+        flags = [] if sys.platform == "win32" else ["-O3", "-g0", "-Wall", "-Wextra"]
+        extension = Extension(
+            "aioprod._native", [SOURCE], extra_compile_args=flags, py_limited_api=True
+        )
+        command = build_ext(Distribution({"name": "aioprod", "ext_modules": [extension]}))
+        with tempfile.TemporaryDirectory() as directory:
+            command.build_temp = directory
+            command.build_lib = self.root
+            command.ensure_finalized()
+            command.run()
+        return Path(self.root) / command.get_ext_filename("aioprod._native")
+
+
+def _why_not() -> str:
+    if os.environ.get("AIOPROD_PURE"):
+        return "AIOPROD_PURE is set"
+    if sys.implementation.name != "cpython":
+        return f"{sys.implementation.name} has no stable ABI of CPython"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "a free-threaded interpreter has no stable ABI"
+    return ""

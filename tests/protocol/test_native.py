@@ -1,0 +1,230 @@
+"""The accelerator does what its sources in Python do, byte for byte, and whatever it is given."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioprod import native
+from aioprod.producer import partitioner as partitioner  # has murmur2
+from aioprod.protocol import record_reader
+from aioprod.protocol.record_batch import read_header
+from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, encode_record
+from aioprod.protocol.record_reader import read_columns
+from aioprod.protocol.record_writer import RecordBatchWriter
+
+BUILT = importlib.util.find_spec("aioprod._native") is not None
+needs_native = pytest.mark.skipif(not BUILT, reason="the accelerator is not built here")
+
+
+def accelerator() -> Any:
+    from aioprod import _native
+
+    return _native
+
+
+def python(name: str) -> Callable[..., Any]:
+    return native.python_sources[name]
+
+
+def test_it_is_used_unless_it_is_turned_off() -> None:
+    """CI runs on machines with a compiler: there the accelerator must be there."""
+    if os.environ.get("AIOPROD_PURE"):
+        assert not native.in_use and native.reason_not_in_use == "AIOPROD_PURE is set"
+    else:
+        assert native.in_use == BUILT
+        assert native.in_use or "not installed" in native.reason_not_in_use
+    if os.environ.get("AIOPROD_NATIVE") == "required":
+        assert native.in_use
+
+
+def test_the_environment_turns_it_off() -> None:
+    program = "from aioprod import native; print(native.in_use, native.reason_not_in_use)"
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "AIOPROD_PURE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.stdout == "False AIOPROD_PURE is set\n"
+
+
+@needs_native
+def test_each_function_has_a_source_in_python() -> None:
+    functions = {name for name in vars(accelerator()) if not name.startswith("_")}
+    assert functions == native.python_sources.keys()
+
+
+Records = tuple[int, list[bytes], list[bytes], list[bytes], list[int], list[int]]
+
+
+def records(rng: random.Random) -> Records:
+    count = rng.choice([1, 2, 5, 70])
+    sizes = [0, 1, 62, 63, 64, 8190, 8192] if rng.random() < 0.2 else [0, 1, 40, 63, 64, 100]
+    fields = [rng.randbytes(rng.choice(sizes)) for _ in range(2 * count)]
+    headers = [
+        encode_headers([("name", rng.randbytes(3))] * rng.randint(1, 3)) for _ in range(count)
+    ]
+    starts = sorted({0, *(rng.randrange(count) for _ in range(rng.randint(0, 5)))})
+    deltas = [rng.choice([0, 1, -1, 63, 64, 8192, -(1 << 40), 1 << 40]) for _ in starts]
+    first = rng.choice([0, 1, 60, 63, 8190, 16_380, 1 << 20, 1 << 27])
+    return (
+        first,
+        fields[:count] if rng.random() < 0.5 else [],
+        fields[count:],
+        headers if rng.random() < 0.5 else [],
+        starts,
+        deltas,
+    )
+
+
+@needs_native
+@settings(max_examples=300)
+@given(st.integers(0, 1 << 32))
+def test_records_are_encoded_alike(seed: int) -> None:
+    given = records(random.Random(seed))
+    encoded = accelerator().encode_records(*given)
+    assert encoded == python("encode_records")(*given)
+    first, keys, values, headers, starts, deltas = given
+    runs = [deltas[sum(start <= at for start in starts) - 1] for at in range(len(values))]
+    assert encoded == b"".join(
+        encode_record(
+            runs[at],
+            first + at,
+            keys[at] if keys else None,
+            value,
+            headers[at] if headers else NO_HEADERS,
+        )
+        for at, value in enumerate(values)
+    )
+
+
+@needs_native
+@given(st.binary(max_size=40))
+def test_keys_are_hashed_alike(key: bytes) -> None:
+    assert accelerator().murmur2(key) == python("murmur2")(key)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((0, [], [], [], [0], [0]), ValueError),
+        ((0, [], (b"x",), [], [0], [0]), ValueError),
+        ((0, (b"k",), [b"x"], [], [0], [0]), TypeError),
+        ((0, [], [b"x"], [], [], []), ValueError),
+        ((0, [], [b"x"], [], [0], []), ValueError),
+        ((0, [], [b"x"], [], [0], ["0"]), TypeError),
+        ((0, [], [b"x", b"y"], [], [0, 1.0], [0, 1]), TypeError),
+        ((0, [], [b"x"], [], [0], [1 << 70]), OverflowError),
+        ((0, [b"k"], [b"x", b"y"], [], [0], [0]), ValueError),
+        ((0, [], [b"x", "y"], [], [0], [0]), TypeError),
+        ((0, [], [b"x", None], [], [0], [0]), TypeError),
+        ((0, [], [b"x"], [b"\0", b"\0"], [0], [0]), ValueError),
+        ((1 << 70, [], [b"x"], [], [0], [0]), OverflowError),
+        ((0, [], [b"x"], [], [0]), TypeError),
+    ],
+)
+def test_wrong_arguments_raise(arguments: tuple[Any, ...], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        accelerator().encode_records(*arguments)
+
+
+def written(rng: random.Random) -> bytes:
+    writer = RecordBatchWriter(rng.choice([0, 1_700_000_000_000]))
+    with_keys, with_headers = rng.random() < 0.6, rng.random() < 0.3
+    for _ in range(rng.randint(1, 40)):
+        writer.append(
+            writer.base_timestamp + rng.choice([0, 0, 1, -3, 100_000]),
+            rng.randbytes(rng.randint(0, 80)) if with_keys and rng.random() < 0.9 else None,
+            rng.randbytes(rng.choice([0, 3, 63, 64, 300])) if rng.random() < 0.9 else None,
+            [("name", rng.randbytes(3)), ("other", None)]
+            if with_headers and rng.random() < 0.8
+            else (),
+        )
+    return writer.build()
+
+
+def columns_or_error(data: bytes) -> object:
+    try:
+        return read_columns(data, 0, read_header(data, 0))
+    except Exception as error:
+        return type(error), str(error)
+
+
+@needs_native
+@settings(max_examples=300)
+@given(st.integers(0, 1 << 32), st.integers(0, 4))
+def test_records_are_parsed_alike(seed: int, changes: int) -> None:
+    """Also if bytes are changed: columns and errors, and their texts, are the same."""
+    rng = random.Random(seed)
+    data = bytearray(written(rng))
+    for _ in range(changes):
+        at = rng.randrange(61, len(data))
+        data[at] = rng.choice([0, 1, 2, 3, 127, 128, 129, 255, rng.randrange(256)])
+    parse = record_reader.parse_records
+    try:
+        record_reader.parse_records = accelerator().parse_records
+        fast = columns_or_error(bytes(data))
+        record_reader.parse_records = python("parse_records")
+        slow = columns_or_error(bytes(data))
+    finally:
+        record_reader.parse_records = parse
+    assert fast == slow
+
+
+@needs_native
+@given(st.binary(max_size=200), st.integers(-2, 30), st.integers(-(1 << 62), 1 << 62))
+def test_any_bytes_are_survived(body: bytes, count: int, base: int) -> None:
+    parsed = accelerator().parse_records(body, count, base)
+    assert parsed is None or len(parsed[0]) == count
+
+
+@needs_native
+def test_valid_records_need_no_help() -> None:
+    """The source in Python would hide an accelerator that gives up too soon."""
+    for seed in range(300):
+        data = written(random.Random(seed))
+        header = read_header(data, 0)
+        body = data[61:]
+        parsed = accelerator().parse_records(body, header.record_count, header.base_timestamp)
+        assert parsed is not None
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["encode", "encode wrong", "parse", "parse wrong"])
+def test_nothing_leaks(name: str) -> None:
+    data = written(random.Random(3))
+    count, base = read_header(data, 0).record_count, 1_700_000_000_000
+    values, keys = [b"v" * size for size in range(50)], [b"k"] * 50
+
+    def encode_wrong() -> None:
+        with pytest.raises(TypeError):
+            accelerator().encode_records(0, keys, [*values[1:], None], [], [0], [0])
+
+    calls: dict[str, Callable[[], object]] = {
+        "encode": lambda: accelerator().encode_records(0, keys, values, [], [0, 7], [0, 9]),
+        "encode wrong": encode_wrong,
+        "parse": lambda: accelerator().parse_records(data[61:], count, base),
+        "parse wrong": lambda: accelerator().parse_records(data[61:-1], count, base),
+    }
+    call = calls[name]
+    for _ in range(50):
+        call()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(500):
+        call()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 100
