@@ -26,13 +26,8 @@ BASES = {
     *("ABC", "Enum", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "Sequence"),
     *("Assignor", "StatelessAssignor", "GroupMember", "ClientLifecycle"),
 }
-# What other rooms have set in their objects.
-SET_ELSEWHERE = {
-    "home.on_fork",
-    "self.metadata.on_update",
-    "self.metadata.on_fault",
-    "self._metadata.want_all_topics",
-}
+# Set by a subscription with a pattern.
+SET_ELSEWHERE = {"self._metadata.want_all_topics"}
 
 
 def trees() -> Iterator[ast.Module]:

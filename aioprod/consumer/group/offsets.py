@@ -291,7 +291,7 @@ class GroupOffsets:
                     is_retriable=_is_retriable,
                     deadline=deadline,
                 )
-        except KafkaError as error:  # also one that is a TimeoutError
+        except KafkaError as error:  # some are TimeoutErrors
             if not _is_retriable(error):
                 raise
             raise self._too_late("OffsetFetch", error) from error
