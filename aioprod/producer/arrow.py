@@ -1,5 +1,5 @@
-"""Arrow tables to batches: columns are encoded as a whole, and the finished batches are queued.
-Needs the extra ``arrow``: to be imported late.
+"""Turns Arrow tables into batches: columns are encoded as a whole, and the encoded batches are
+queued. Needs the extra ``arrow``, so it is imported late.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ except ModuleNotFoundError as missing:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# So many rows are encoded together: many, because each call into Arrow costs 5 to 10 us whatever
-# the rows, and each partition gets a batch of its own. With keys, 100 B and 6 / 1,000 partitions a
-# row takes 220 / 440 ns where 16,384 are taken together, 190 / 270 ns with 65,536.
+# So many rows are encoded together: each call into Arrow costs 5 to 10 us for any number of rows,
+# and each partition gets its own batch. With keys, 100 B and 6 / 1,000 partitions a row takes
+# 220 / 440 ns in portions of 16,384 rows, 190 / 270 ns in portions of 65,536.
 _MOST_ROWS: Final = 65_536
 _MOST_BYTES: Final = 4 << 20
-# Where each row is made a record of its own, fewer are made together: that is done on the loop.
+# Rows that become records one by one do so on the event loop, so fewer at once.
 _MOST_SINGLE_ROWS: Final = 1000
-# One portion of the rows is in memory beside the producer's buffer: of a small buffer a quarter.
+# One portion of rows is in memory besides the producer's buffer: a quarter of a small buffer.
 _SHARE_OF_BUFFER: Final = 4
-# Up to so many rows take at most 1.5 ms. The way to a thread and back takes 0.1 ms.
+# So many rows take at most 1.5 ms; using a thread costs 0.1 ms.
 _FEW_ROWS: Final = 1000
-# What a row may take in its columns more than as a record: offsets and nulls.
+# A row may take so many more bytes in columns than as a record, for offsets and nulls.
 _COLUMNS_OVERHEAD: Final = 1024
 _TURN_EVERY: Final = 16
 
@@ -68,11 +68,11 @@ class ArrowIntake:
     Args:
         intake: takes encoded batches, and refuses records.
         gate: where the call holds its topic.
-        take_one: takes a row as a record, where an interceptor or a partitioner has to see each.
+        take_one: takes a row as a record, if an interceptor or a partitioner has to see each.
         clock: seconds since 1970.
 
     Raises:
-        ConfigError: the producer has serializers, and columns hold bytes already.
+        ConfigError: if the producer has serializers.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ArrowIntake:
         self._row_by_row = config.partitioner is not None or bool(config.interceptors)
         self._window_rows = _MOST_SINGLE_ROWS if self._row_by_row else _MOST_ROWS
         self._window_bytes = min(_MOST_BYTES, config.buffer_memory // _SHARE_OF_BUFFER)
-        # Interceptors hear of a row that is too large, so they need it as a record.
+        # Interceptors get a row that is too large as a record.
         self._row_bytes = (
             sys.maxsize
             if self._row_by_row
@@ -132,7 +132,7 @@ class ArrowIntake:
 
         gate, deadline = self._gate, self._intake.deadline
         try:
-            # No later call passes while a thread looks at the table.
+            # No later call overtakes this one while a thread checks the table.
             async with gate.hold(topic, deadline(), transaction, before=check) as hold:
                 table, largest = await check()
                 await gate.look_for(hold, largest, deadline())
@@ -144,8 +144,8 @@ class ArrowIntake:
         except KafkaError as error:
             if not is_delivery_error(error) and not isinstance(error, BufferExhaustedError):
                 raise
-            table, _ = await check()  # what is wrong with the table comes first
-            # No topic or no memory: the rows that are left would each wait as long for it, in vain.
+            table, _ = await check()  # an invalid table comes first
+            # No topic or no memory: each of the remaining rows would wait as long, in vain.
             if self._row_by_row:
                 self._refuse_rows(table, TopicPartition(str(topic), -1), error, deliveries)
             else:
@@ -158,7 +158,7 @@ class ArrowIntake:
     def _refuse_rows(
         self, table: pa.Table, tp: TopicPartition, error: KafkaError, deliveries: Deliveries
     ) -> None:
-        """Refuse the rows that have no delivery, as records that interceptors hear of."""
+        """Refuse the rows without a delivery, as records that interceptors see."""
         left = table.slice(len(deliveries))
         for _, rows in self._portions(left):
             records = [ProducerRecord(tp.topic)] if rows is None else list(_records(tp.topic, rows))
@@ -194,7 +194,7 @@ class ArrowIntake:
                     await self._append(hold, part), 0, part.records.count, part.rows
                 )
                 if number % _TURN_EVERY == 0:
-                    await asyncio.sleep(0)  # the sender's turn
+                    await asyncio.sleep(0)  # let the sender run
 
     async def _encoded(
         self, known: Topic, first_row: int, rows: pa.RecordBatch
@@ -212,7 +212,7 @@ class ArrowIntake:
         return await _in_thread(rows.num_rows, list, parts)
 
     async def _append(self, hold: TopicHold, part: PartitionRecords) -> ProducerBatch:
-        """Queue records as a batch; one that has failed stands for it where they can't be taken."""
+        """Queue records as a batch; return a failed one if they are refused."""
         known = hold.topic
         assert known is not None
         self._admission.check_may_send(hold.transaction)
@@ -247,9 +247,7 @@ class ArrowIntake:
 
 
 async def _in_thread(rows: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do work on many rows in a thread: Arrow does it without the interpreter's lock, and the loop
-    goes on.
-    """
+    """Process many rows in a thread: Arrow releases the interpreter's lock, and other tasks run."""
     return (
         await asyncio.to_thread(work, *args, **kwargs)
         if rows > _FEW_ROWS
@@ -258,8 +256,8 @@ async def _in_thread(rows: int, work: Callable[P, T], *args: P.args, **kwargs: P
 
 
 def _in_turns(parts: list[PartitionRecords]) -> list[PartitionRecords]:
-    """The first batch of each partition, then each one's second: a request takes one of each, and
-    so is as full as can be.
+    """Return the first batch of each partition, then the second ones: a request takes one of each,
+    and so is as full as possible.
     """
     before: Counter[int | None] = Counter()
     turns = []

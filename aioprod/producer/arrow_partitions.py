@@ -92,7 +92,7 @@ def partition_records(
 
 
 def _chosen(rows: pa.RecordBatch, partitions: int, ignore_keys: bool) -> pa.Array | None:
-    """Each row's partition, null where it is open; None where it is so for all."""
+    """Return each row's partition, null if it is to be chosen; None if that holds for all."""
     names = rows.schema.names
     given = rows.column("partition") if "partition" in names else None
     if (

@@ -1,4 +1,4 @@
-"""What a caller gets of many records that were sent at once."""
+"""What ``send_many`` and ``send_arrow`` return."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Deliveries(Sequence[Delivery]):
         self._starts: list[int] = []
         # Batch, place of the first record in it, number of records.
         self._stretches: list[tuple[ProducerBatch, int, int]] = []
-        # Numbers of the records as the stretches have them, and back; None where the stretches
-        # follow the records' order.
+        # The records' numbers in the order of the stretches, and back; None if the stretches are in
+        # the records' order.
         self._numbers: array[int] | None = None
         self._positions: array[int] | None = None
 
@@ -46,8 +46,8 @@ class Deliveries(Sequence[Delivery]):
     def add_stretch(
         self, batch: ProducerBatch, first: int, count: int, numbers: array[int] | None = None
     ) -> None:
-        """Add records that follow one another in a batch: the next ones, or those of these numbers.
-        In the end each number is there once.
+        """Add consecutive records of a batch: the next ones, or those with these numbers. In the
+        end each number has to be there once.
         """
         if numbers is not None or self._numbers is not None:
             self._numbers = self._numbers or array("Q", range(self._count))
@@ -63,9 +63,7 @@ class Deliveries(Sequence[Delivery]):
         self._count += count
 
     def add_others(self, batch: ProducerBatch, total: int) -> None:
-        """Add those of ``total`` records that are not there, for which a batch that has failed
-        already stands.
-        """
+        """Add the missing ones of ``total`` records, with a batch that has failed already."""
         numbers = None
         if self._numbers is not None:
             missing = bytearray(b"\1" * total)
@@ -113,12 +111,12 @@ class Deliveries(Sequence[Delivery]):
         return self._positions[number]
 
     def done(self) -> bool:
-        """Whether every record's outcome is known."""
+        """Return whether the outcomes of all records are known."""
         return all(batch.state is not BatchState.PENDING for batch, _, _ in self._parts())
 
     def exceptions(self) -> dict[int, KafkaError]:
-        """Why delivery failed, by the record's number in this sequence, from 0; of those whose
-        outcome is known.
+        """Return why records were not delivered, by their number in this sequence, from 0. Records
+        without an outcome are left out.
         """
         found: dict[int, KafkaError] = {}
         position = 0
@@ -134,13 +132,13 @@ class Deliveries(Sequence[Delivery]):
         return found if self._numbers is None else dict(sorted(found.items()))
 
     async def wait(self) -> None:
-        """Wait until every record has its outcome, which is known within ``delivery_timeout_ms``.
+        """Wait until all records have their outcome, which takes ``delivery_timeout_ms`` at most.
 
         Raises:
-            KafkaError: at least one was not delivered; this is the first of them,
-                :meth:`exceptions` gives all.
+            KafkaError: if a record was not delivered: the error of the first one.
+                :meth:`exceptions` returns all errors.
         """
-        # By batch, for of records with keys each may be a stretch of its own.
+        # By batch: each record with a key may be its own stretch.
         batches = dict.fromkeys(batch for batch, _, _ in self._stretches)
         for batch in batches:
             await _end_of(batch)
@@ -149,9 +147,7 @@ class Deliveries(Sequence[Delivery]):
                 raise error.with_traceback(None)
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]:
-        """Wait for the places of all records, within ``delivery_timeout_ms``; raises as
-        :meth:`wait` does.
-        """
+        """Wait for the metadata of all records; raise as :meth:`wait` does."""
         yield from self.wait().__await__()
         places = [
             batch.place(index)
@@ -165,7 +161,7 @@ class Deliveries(Sequence[Delivery]):
         )
 
     def _parts(self) -> Iterator[tuple[ProducerBatch, int, int]]:
-        """The stretches as they are now: those of a batch that was split lie in its parts."""
+        """Yield the stretches as they are now: those of a split batch are in its parts."""
         for batch, first, count in self._stretches:
             yield from _parts_of(batch, first, count)
 

@@ -1,5 +1,5 @@
-"""Which partition a record goes to: the one it names, a custom partitioner's choice, its key's, or
-the sticky one.
+"""Chooses the partition of a record: the one it names, a custom partitioner's, its key's, or the
+sticky one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class PartitionChoice:
     """Chooses partitions.
 
     Args:
-        switch_sticky: moves a topic's keyless records to another partition.
+        switch_sticky: chooses another partition for a topic's keyless records.
     """
 
     def __init__(self, config: ProducerConfig, switch_sticky: Callable[[Topic], None]) -> None:
@@ -33,10 +33,10 @@ class PartitionChoice:
         self._switch_sticky = switch_sticky
 
     def queue(self, topic: Topic, pending: PendingRecord) -> PartitionQueue:
-        """The partition of a record.
+        """Return the partition of a record.
 
         Raises:
-            InvalidPartitionError: the topic has no such partition.
+            InvalidPartitionError: if the topic has no such partition.
         """
         partition = pending.record.partition
         return (
@@ -48,12 +48,11 @@ class PartitionChoice:
     def queue_for_next_batch(
         self, topic: Topic, queue: PartitionQueue, pending: PendingRecord, *, was_full: bool
     ) -> PartitionQueue:
-        """Where a record goes that would open a new batch at ``queue``: a sticky choice moves on,
-        all others stay.
+        """Return the partition of a record that would open a new batch at ``queue``: a sticky
+        choice moves to another partition, all others stay.
 
         Args:
-            was_full: the batch before this one proved full; it was not sent because its linger time
-                was over.
+            was_full: whether the batch before was full, not only sent after its linger time.
         """
         record = pending.record
         if record.partition is not None:
@@ -69,8 +68,8 @@ class PartitionChoice:
         return topic.queues[self._choose(topic, pending)]
 
     def next_batch_in_line(self, queue: PartitionQueue) -> None:
-        """Note that records that waited for memory have opened another batch; they stay where they
-        are, later ones may move on.
+        """Note that a record that waited for memory has opened another batch. It keeps its
+        partition; later ones may get another.
         """
         if self._on_new_batch is not None:
             try:
@@ -108,10 +107,10 @@ class PartitionChoice:
 
 
 def named_queue(topic: Topic, partition: int) -> PartitionQueue:
-    """The queue of a partition that a record names.
+    """Return the queue of a partition that a record names.
 
     Raises:
-        InvalidPartitionError: the topic has no such partition.
+        InvalidPartitionError: if the topic has no such partition.
     """
     if not 0 <= partition < topic.count:
         raise InvalidPartitionError(

@@ -1,4 +1,4 @@
-"""What is known and waiting per topic and partition."""
+"""What the producer knows of each topic and partition, with the batches that wait there."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ from aioprod.producer.sequences import PartitionSequence, ProducerState
 from aioprod.protocol.compression import Codec
 from aioprod.types import TopicPartition
 
-# Kafka's own steps: an estimate falls slowly and rises fast, for a batch that turns out too large
-# costs more than one too small.
+# Kafka's steps: the estimate falls slowly and rises fast, as a batch that is too large costs more
+# than one that is too small.
 _RATIO_FALLS_BY = 0.005
 _RATIO_RISES_BY = 0.05
 
 
 class Topic:
-    """What ``send`` needs of a topic, brought up to date with each metadata refresh and not per
-    record.
+    """What ``send`` needs to know of a topic, updated by each metadata refresh and not per record.
 
     Attributes:
-        topic_id: a topic that is deleted and made again has another one.
+        topic_id: changes if the topic is deleted and created again.
         count: how many partitions it has.
-        queues: the partitions, by number; more than ``count`` where it was made again with fewer
-            (sequence numbers must not be forgotten).
-        available: numbers of the partitions that have a leader; all, where none has.
-        info: what metadata has told of it last.
+        queues: the partitions, by number; more than ``count`` if the topic was created again with
+            fewer, as sequence numbers must be kept.
+        available: numbers of the partitions that have a leader; all if none has.
+        info: the topic in the last metadata.
         codec, level: how its batches are compressed.
-        ratio: compressed size by uncompressed size, as estimated from the batches before.
+        ratio: estimated ratio of compressed to uncompressed size.
         leaders: node id of each partition's leader, by number; -1 for one without a leader.
         longest: the number of batches in the longest of its queues.
-        holder: the call that puts many records there, if one is under way: other calls wait in
-            ``line`` until it is done.
+        holder: the call that puts many records there, if any; other calls wait in ``line`` until
+            it has done so.
     """
 
     __slots__ = (
@@ -64,7 +63,7 @@ class Topic:
         self.level = level
         self.ratio = 1.0
         self.longest = 0
-        self._of_length: dict[int, int] = {}  # how many queues have at least so many batches
+        self._of_length: dict[int, int] = {}  # how many queues have at least that many batches
         self.split_noted = False
         self.info: TopicInfo | None = None
         self.topic_id: uuid.UUID | None = None
@@ -73,20 +72,20 @@ class Topic:
         self.available: list[int] = []
         self.leaders: list[int] = []
         self.holder: PendingCall | None = None
-        # Linked: the first of a dict is found only behind all those that were there before it.
+        # An OrderedDict finds its first item at once, also after many removals.
         self.line: OrderedDict[PendingCall, None] = OrderedDict()
 
     def queue_length(self, partition: int) -> int:
-        """Batches that wait for a partition."""
+        """Return how many batches wait for a partition."""
         return len(self.queues[partition].batches)
 
     def grew(self, length: int) -> None:
-        """One of the queues has got a batch, and has ``length`` of them now."""
+        """Note that a queue has got a batch, and has ``length`` of them now."""
         self._of_length[length] = self._of_length.get(length, 0) + 1
         self.longest = max(self.longest, length)
 
     def shrank(self, length: int) -> None:
-        """One of the queues loses a batch, and has had ``length`` of them."""
+        """Note that a queue with ``length`` batches loses one."""
         self._of_length[length] -= 1
         while self.longest and not self._of_length[self.longest]:
             self.longest -= 1
@@ -96,7 +95,7 @@ class Topic:
         self.ratio = max(1.0, self.ratio)
 
     def observe_ratio(self, observed: float) -> None:
-        """Learn from a batch that was compressed."""
+        """Update the estimate with a compressed batch."""
         if observed > self.ratio:
             self.ratio = max(self.ratio + _RATIO_RISES_BY, observed)
         elif observed < self.ratio:
@@ -104,16 +103,15 @@ class Topic:
 
 
 class PartitionQueue:
-    """A partition's batches, oldest first; only the last one may take records.
+    """A partition's batches, oldest first; only the last one accepts records.
 
     Attributes:
-        tail: the batch that takes records now, if there is one.
-        open: the same, if a new call may append to it without waiting: None while calls wait in
-            line.
+        tail: the batch that accepts records now, if any.
+        open: the same batch if a call may append without waiting; None while calls wait in line.
         line: calls that wait for a place here, in the order of the calls.
-        resting: the first in line needs nothing; it lets other tasks run.
-        opened: how many batches were made.
-        muted: nothing may be sent before what is on its way has come back (one request in flight).
+        resting: whether the first call in line only lets other tasks run.
+        opened: how many batches were created.
+        muted: whether nothing may be sent before the reply to the request in flight.
     """
 
     __slots__ = (
@@ -145,26 +143,22 @@ class PartitionQueue:
 
     @property
     def first(self) -> PendingCall | None:
-        """The first call in line."""
+        """The first call in line, if any."""
         return next(iter(self.line), None)
 
     def join(self, pending: PendingCall) -> None:
-        """Let a call wait behind all others."""
+        """Add a call to the end of the line."""
         self.line[pending] = None
         self.open = None
 
     def leave(self, pending: PendingCall) -> None:
-        """Take a call out of the line, if it is there; behind the last one the fast path is open
-        again.
-        """
+        """Take a call out of the line, if it is there; after the last one the fast path is open."""
         self.line.pop(pending, None)
         if not self.line:
             self.open = self.tail
 
     def add(self, batch: ProducerBatch, *, complete: bool) -> None:
-        """Put a new batch behind all others; a ``complete`` one takes no records but those that it
-        has.
-        """
+        """Add a new batch behind all others; a ``complete`` one accepts no more records."""
         if self.tail is not None:
             self.close(self.tail)
         self.opened += 1
@@ -176,13 +170,13 @@ class PartitionQueue:
             self.open = None if self.line else batch
 
     def close(self, batch: ProducerBatch) -> None:
-        """Let a batch take no more records."""
+        """Close a batch: it accepts no more records."""
         batch.closed = True
         if self.tail is batch:
             self.tail = self.open = None
 
     def put_back(self, batch: ProducerBatch) -> None:
-        """Insert a batch that has to go again, in the order in which batches were made."""
+        """Insert a batch that has to be retried, in the order in which batches were created."""
         index = 0
         while index < len(self.batches) and self.batches[index].order < batch.order:
             index += 1

@@ -1,4 +1,4 @@
-"""Which partition a record goes to."""
+"""Partitioners: what chooses a record's partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioprod import native
 from aioprod.public_module import set_module
 from aioprod.types import ProducerRecord
 
-# The seed of Kafka's own murmur2: another one would send keys elsewhere than Java does.
+# The seed of Kafka's murmur2: with another one keys would go to other partitions than in Java.
 _SEED = 0x9747B28C
 _MOST_KEYS = 16_384
 _LITTLE_ENDIAN = sys.byteorder == "little"
@@ -58,20 +58,19 @@ key_hash: Final[Callable[[bytes], int]] = murmur2 if native.in_use else _KeyHash
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition that Java's default partitioner takes for ``key``."""
+    """Return the partition that Java's default partitioner chooses for ``key``."""
     return key_hash(key) % partitions
 
 
 @set_module("aioprod.producer")
 class Partitions(int):
-    """How many partitions a topic has; a number that also knows the cluster's state and the record.
+    """The number of a topic's partitions, with the cluster's state and the record.
 
     Attributes:
         available: the partitions that have a leader, in order; may be empty.
-        leaders: the node id of each partition's leader, by partition; -1 for one without a leader.
-        record: the record as the application gave it and the interceptors left it: ``record.key``
-            and ``record.value`` are the objects before serialization; ``record.partition_key`` and
-            ``record.headers`` are there too.
+        leaders: the node id of each partition's leader; -1 if it has none.
+        record: the record after the interceptors and before serialization: ``record.key`` and
+            ``record.value`` are the application's objects.
     """
 
     available: Sequence[int]
@@ -93,48 +92,47 @@ class Partitions(int):
 
     @property
     def count(self) -> int:
-        """The plain number."""
+        """The number of partitions."""
         return int(self)
 
 
 @set_module("aioprod.producer")
 class Partitioner(Protocol):
-    """A custom choice of partitions (``partitioner.class``): ``partition`` is all it needs.
+    """A custom partitioner (``partitioner.class``). Only ``partition`` is required.
 
     It may also have
 
-    - ``on_new_batch(topic, partition)``: the last batch of a partition is closed, because it was
-      full or its linger time was over, and a record is about to open another one there. The
-      producer then asks ``partition`` once more for that record, so that a sticky choice can move
-      on. (Not for records that have waited for buffer memory: they keep their partition, or they
-      would lose their order.) A partitioner without this method is asked exactly once for each
-      record.
-    - ``configure(settings)``, called once where the producer made it from a class or an import
-      path, and ``close()``.
+    - ``on_new_batch(topic, partition)``, called when the last batch of a partition is closed,
+      because it was full or its linger time was over, and a record is about to open another one.
+      The producer then calls ``partition`` again for that record, so that a sticky choice can
+      change. (Not for records that have waited for buffer memory: they keep their partition, or
+      they would lose their order.) Without this method, ``partition`` is called exactly once for
+      each record.
+    - ``configure(settings)``, called once if the producer made it from a class or an import path,
+      and ``close()``.
     """
 
     def partition(
         self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /
     ) -> int:
-        """A number from 0 to ``partitions`` - 1.
+        """Return the partition, from 0 to ``partitions`` - 1.
 
         Args:
-            key: the serialized key; the ``partition_key`` of a record that has one.
+            key: the serialized key, or the record's ``partition_key``.
             value: the serialized value.
-            partitions: how many there are; with leaders and, as ``partitions.record``, the record
-                with its objects.
+            partitions: the number of partitions, with leaders and the record as attributes.
         """
         ...
 
 
 def new_batch_hook(partitioner: Partitioner) -> Callable[[str, int], None] | None:
-    """The partitioner's ``on_new_batch``, if it has one, which makes it a sticky one."""
+    """Return the partitioner's ``on_new_batch``, if it has one."""
     return cast("Callable[[str, int], None] | None", getattr(partitioner, "on_new_batch", None))
 
 
 @set_module("aioprod.producer")
 class RoundRobinPartitioner(Partitioner):
-    """Each record of a topic goes to the next of its available partitions, whatever its key (Java's
+    """Sends each record to the next available partition, regardless of its key (Java's
     RoundRobinPartitioner).
     """
 
@@ -144,7 +142,7 @@ class RoundRobinPartitioner(Partitioner):
     def partition(
         self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /
     ) -> int:
-        """The next available partition; of all where none is available."""
+        """Return the next available partition, or the next of all if none is available."""
         turn = self._next.get(topic, 0)
         self._next[topic] = turn + 1
         available = partitions.available
@@ -154,11 +152,11 @@ class RoundRobinPartitioner(Partitioner):
 class StickyPartition:
     """The partition that keyless records of one topic stick to (KIP-794).
 
-    It changes after about ``batch_size`` bytes, to one that has a leader, so batches are full and
-    the load is even.
+    It changes after about ``batch_size`` bytes to one that has a leader, so that batches are full
+    and the load is even.
 
     Args:
-        batch_size: bytes for one partition before the next has its turn.
+        batch_size: bytes for one partition before it changes.
         rng: source of the choice.
         adaptive: prefer partitions whose queues are short
             (``partitioner.adaptive.partitioning.enable``).
@@ -180,9 +178,7 @@ class StickyPartition:
         queue_length: Callable[[int], int] | None = None,
         longest: int = 0,
     ) -> None:
-        """Note that a batch of ``size`` bytes was sent there; after ``batch_size`` bytes another
-        partition is due, chosen as ``switch`` does.
-        """
+        """Note a batch of ``size`` bytes that was sent there; switch after ``batch_size`` bytes."""
         self._bytes += size
         if self._bytes >= self._batch_size:
             self.switch(available, queue_length, longest)
@@ -195,14 +191,14 @@ class StickyPartition:
     ) -> int:
         """Choose the next partition.
 
-        Where nothing is queued, or the choice is not adaptive, each of the others is as likely.
-        Else a partition has the weight ``longest + 1 - queue_length(partition)``, and the present
-        one may stay: leaving it out would flatten the weights, and of two partitions each would get
-        half however long its queue.
+        If nothing is queued, or the choice is not adaptive, all other partitions are equally
+        likely. Otherwise a partition has the weight ``longest + 1 - queue_length(partition)``, and
+        the present one may stay: without it, each of two partitions would get half of the records,
+        regardless of their queues.
 
         Args:
             available: the partitions to choose from, at least one.
-            queue_length: how many batches wait for a partition; None: nothing waits.
+            queue_length: returns how many batches wait for a partition; None if nothing waits.
             longest: the largest of these numbers, or more.
         """
         self._bytes = 0
@@ -224,9 +220,9 @@ class StickyPartition:
     def _by_weight(
         self, available: Sequence[int], queue_length: Callable[[int], int], most: int
     ) -> int:
-        # A draw is kept with probability weight / most, so no sum over thousands of partitions is
-        # needed. Where nearly all queues are long that could take many draws; the sum is cheaper
-        # then, and gives the same distribution.
+        # A draw is kept with probability weight / most, which needs no sum over thousands of
+        # partitions. If nearly all queues are long, that could take many draws; then the sum is
+        # cheaper, and gives the same distribution.
         count = len(available)
         for _ in range(count):
             draw = self._rng.random() * count

@@ -1,4 +1,4 @@
-"""The producer that users see."""
+"""The public producer."""
 
 from __future__ import annotations
 
@@ -41,22 +41,21 @@ if TYPE_CHECKING:
 class Producer(TransactionInterface):
     """Sends records to Kafka from asyncio code.
 
-    Make it anywhere (the constructor touches no event loop), use it in one event loop, share it
-    between any number of
-    tasks. Close it: one that is dropped without that gives a ResourceWarning, and what it has not
-        sent is lost. All times
-    are in milliseconds and all sizes in bytes; each name is Kafka's, with underscores.
+    Create it anywhere (the constructor needs no event loop), use it in one event loop, and share it
+    between any number of tasks. Close it: dropping it without close gives a ResourceWarning and
+    loses unsent records. All times are in milliseconds and all sizes in bytes; each name is
+    Kafka's, with underscores.
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
-        clock: seconds since 1970, for the records' timestamps; ``time.time`` if none is given. What
-            it raises comes out of the call that needs a timestamp.
+        clock: returns seconds since 1970, for the records' timestamps; ``time.time`` by default.
+            The call that needs a timestamp raises its exceptions.
         rng: source of all random choices (jitter, partitions of keyless records).
         settings: the fields of :class:`aioprod.config.producer.ProducerConfig`;
             docs/configuration.md explains each.
 
     Raises:
-        ConfigError: a setting is unknown, has a bad value, or contradicts another.
+        ConfigError: if a setting is unknown, invalid, or contradicts another.
     """
 
     @hide_arguments
@@ -76,7 +75,7 @@ class Producer(TransactionInterface):
         )
         clock = partial(call, "clock", clock) if clock is not None else time.time
         self._clock = clock
-        # Nothing in there refers to this object.
+        # The core does not refer to this object.
         self._core = core = ProducerCore(config, clock, rng or random.Random())
         self._loop_binding = core.runtime.loop_binding
         self._metrics = core.metrics
@@ -95,15 +94,14 @@ class Producer(TransactionInterface):
     @classmethod
     @hide_arguments
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
-        """Make a producer from Kafka's own names and values, such as ``{"bootstrap.servers": "...",
+        """Create a producer from Kafka's names and values, such as ``{"bootstrap.servers": "...",
         "linger.ms": "5"}``; see docs/configuration.md.
 
         Serializers, partitioner, interceptors and observers may be classes or import paths; they
-        are made and configured.
+        are instantiated and configured.
 
         Raises:
-            ConfigError: as the constructor does; and for a setting of Java's that is not there,
-                which says why.
+            ConfigError: as the constructor; and if a setting exists in Java only, with the reason.
         """
         with producer_arguments(settings, _client_id) as arguments:
             return cls(**arguments)
@@ -111,23 +109,22 @@ class Producer(TransactionInterface):
     # -- life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect and learn the cluster. With ``transactional_id``: fence off an older producer
-        that has it, and have its open transaction aborted.
+        """Connect to the cluster. With ``transactional_id``, fence an older producer that has it,
+        and abort its open transaction.
 
-        Connecting waits at most ``max_block_ms``, or ``request_timeout_ms`` where that is longer,
-        and the transactional id's coordinator has ``max_block_ms`` again. After a failure nothing
-        is left open, and it may be called again.
+        Connecting waits at most ``max_block_ms``, or ``request_timeout_ms`` if that is longer; the
+        transaction coordinator has another ``max_block_ms``. After a failure nothing stays open,
+        and it may be called again.
 
         Raises:
-            BrokerConnectionError: no bootstrap address answers; the message names each and why.
-            KafkaTimeoutError: the limit has passed: a server does not say which brokers there are.
-            AuthenticationError: the broker refuses the credentials.
-            ProducerClosedError: it was closed before, or meanwhile.
-            KafkaTimeoutError: the coordinator of the transactional id could not be reached, or did
-                not answer, within ``max_block_ms``.
-            BrokerError: the coordinator refuses, such as TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
-                FatalProducerError where another start won't help.
-            WrongEventLoopError: it was started in another event loop, or before this process was
+            BrokerConnectionError: if no bootstrap server can be reached; the message names each
+                and why.
+            KafkaTimeoutError: if a server, or the transaction coordinator, does not reply in time.
+            AuthenticationError: if the broker refuses the credentials.
+            ProducerClosedError: if it was closed before, or meanwhile.
+            BrokerError: if the coordinator refuses, such as TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
+                a FatalProducerError if another start won't help.
+            WrongEventLoopError: if it was started in another event loop, or before this process was
                 forked.
         """
         await self._core.runtime.start(self._core)
@@ -137,17 +134,17 @@ class Producer(TransactionInterface):
         await self.close()
 
     async def close(self, timeout_ms: float | None = None) -> None:
-        """Deliver what was sent, for at most ``timeout_ms``; fail the rest with
-        ProducerClosedError; close all connections.
+        """Deliver what was sent within ``timeout_ms``, fail the rest with ProducerClosedError, and
+        close all connections.
 
-        Without ``timeout_ms`` the limit is ``delivery_timeout_ms``. An open transaction is aborted,
-        a prepared one left as it is. A ``start`` that is under way ends with ProducerClosedError. A
-        second ``close`` waits for the first, and ends it earlier if its limit is earlier; a
-        cancelled ``close`` still closes, at once.
+        The default timeout is ``delivery_timeout_ms``. An open transaction is aborted, a prepared
+        one is not. A ``start`` in progress fails with ProducerClosedError. A second ``close`` waits
+        for the first, and ends it earlier if its timeout is earlier. A cancelled ``close`` closes
+        at once.
 
         Raises:
-            ConfigError: ``timeout_ms`` is not a finite number from 0 on; nothing is closed.
-            WrongEventLoopError: it was started in another event loop, which is not closed, or
+            ConfigError: if ``timeout_ms`` is not a finite number >= 0; nothing is closed.
+            WrongEventLoopError: if it was started in another event loop that is not closed, or
                 before this process was forked.
         """
         check_limit_ms(timeout_ms)
@@ -162,12 +159,12 @@ class Producer(TransactionInterface):
             self._core.runtime.dropped(self, self._core, self._core.loss())
 
     async def __aenter__(self) -> Self:
-        """As :meth:`start`."""
+        """Start the producer."""
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """As :meth:`close`."""
+        """Close the producer."""
         await self.close()
 
     # -- sending -----------------------------------------------------------------------------------
@@ -244,68 +241,63 @@ class Producer(TransactionInterface):
         headers: Headers = (),
         partition_key: bytes | None = None,
     ) -> RecordMetadata:
-        """Send a record and wait until the broker has it: ``max_block_ms``,
-        ``delivery_timeout_ms``.
-
-        Arguments and errors as for :meth:`send`, and those of the delivery.
+        """Send a record and wait until it is stored: at most ``max_block_ms`` and
+        ``delivery_timeout_ms``. Arguments and errors are those of :meth:`send` and of the delivery.
         """
         return await (
             await self.send(topic, value, key, partition, timestamp_ms, headers, partition_key)
         )
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
-        """Take many records, in order; waits as :meth:`send` does, and one bad record does not stop
-        the others.
+        """Put many records into batches, in order; wait as :meth:`send` does. An invalid record
+        does not stop the others.
 
-        Up to 4,096 records count as one call: a record that is sent later, by any task, comes
-            behind them.
-        One that waits in vain for ``max_block_ms`` fails, and all after it fail at once.
+        Up to 4,096 records count as one call: records sent later, by any task, are stored after
+        them.
 
         Args:
-            topic: where to.
+            topic: the topic.
             records: values, or :class:`ProducerRecord` with a key, headers and so on (its topic
                 must be this one).
 
         Returns:
-            A sequence with one :class:`Delivery` per record, in order; also for one that can't be
-            serialized, or for which a partitioner raises, with that error. If the topic can't be
-            had, or there is no memory within ``max_block_ms``, this record and all that are left
-            fail with that error. Await it for the places of all records.
+            A sequence with one :class:`Delivery` per record, in order. A record that can't be
+            serialized has that error in its delivery. If there is no such topic, or no memory
+            within ``max_block_ms``, this record and all later ones fail with that error. Await it
+            for the metadata of all records.
 
         Raises:
             ProducerClosedError, TransactionStateError, AbortableTransactionError,
-            FatalProducerError: as for :meth:`send`; records taken
-                before are on their way.
+            FatalProducerError: as :meth:`send`; earlier records are sent.
         """
         return await self._bulk.take(topic, records)
 
     async def send_arrow(self, topic: str, data: pa.Table | pa.RecordBatch) -> Deliveries:
-        """Take the rows of an Arrow table, in order; waits as :meth:`send` does. Needs the extra
-        ``arrow``.
+        """Put the rows of an Arrow table into batches, in order; wait as :meth:`send` does. Needs
+        the extra ``arrow``.
 
-        Made for thousands of rows a call: they are encoded together, and their batches are sent
-            without waiting for more records.
+        Made for thousands of rows per call: they are encoded together, and their batches are sent
+        without waiting for more records.
 
         Args:
-            topic: where to.
-            data: the columns ``value`` and, if wanted, ``key`` (bytes or text), ``headers`` (a list
-                of structs of ``key`` and ``value``, or a map), ``timestamp`` and ``partition``; a
-                null there means what it does for :meth:`send`.
+            topic: the topic.
+            data: the column ``value`` and optionally ``key`` (bytes or text), ``headers`` (a list
+                of structs of ``key`` and ``value``, or a map), ``timestamp`` and ``partition``;
+                nulls mean what None means for :meth:`send`.
 
         Returns:
-            A sequence with one :class:`Delivery` per row, in order. ``wait()`` for the outcome of
-            all; ``exceptions()`` tells which rows failed. A row that is too large, or names a
-            partition that is not there, fails alone; where the topic can't be had, or memory is not
-            to be had within ``max_block_ms``, so do all rows that are left.
+            A sequence with one :class:`Delivery` per row, in order. ``wait()`` waits for all
+            outcomes; ``exceptions()`` returns the errors by row. A row that is too large, or names
+            an unknown partition, fails alone. If there is no such topic, or no memory within
+            ``max_block_ms``, all remaining rows fail.
 
         Raises:
-            SerializationError, InvalidPartitionError: no table of records; the text names column
-                and row. Nothing was taken.
-            ConfigError: the producer has serializers.
-            ImportError: pyarrow is missing.
+            SerializationError, InvalidPartitionError: if the table is invalid; the message names
+                column and row. No row is sent.
+            ConfigError: if the producer has serializers.
+            ImportError: if pyarrow is missing.
             ProducerClosedError, TransactionStateError, AbortableTransactionError,
-            FatalProducerError: as for :meth:`send`; rows taken
-                before are on their way.
+            FatalProducerError: as :meth:`send`; earlier rows are sent.
         """
         from aioprod.producer.arrow import ArrowIntake  # which needs pyarrow
 
@@ -322,16 +314,15 @@ class Producer(TransactionInterface):
         return await intake.take(topic, data)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
-        """Wait until everything sent before has an outcome; nothing lingers meanwhile, later sends
-        are not waited for.
+        """Wait until all records sent before have an outcome; they don't linger meanwhile.
 
         Args:
-            timeout_ms: the limit; each record has its outcome by ``delivery_timeout_ms`` anyway.
+            timeout_ms: the timeout; each record has its outcome by ``delivery_timeout_ms`` anyway.
 
         Raises:
-            TimeoutError: not done within ``timeout_ms``.
-            ConfigError: ``timeout_ms`` is not a finite number from 0 on. WrongEventLoopError: the
-                producer was started elsewhere.
+            TimeoutError: if that takes longer than ``timeout_ms``.
+            ConfigError: if ``timeout_ms`` is not a finite number >= 0.
+            WrongEventLoopError: if the producer was started in another event loop.
         """
         check_limit_ms(timeout_ms)
         self._loop_binding.check()
@@ -344,11 +335,11 @@ class Producer(TransactionInterface):
             self._metrics.flushed(loop.time() - started)
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions, asked for within ``max_block_ms`` where unknown.
+        """Return the numbers of a topic's partitions; wait up to ``max_block_ms`` for metadata.
 
         Raises:
-            MetadataTimeoutError, InvalidTopicError, BrokerError: the topic can't be had.
-            ProducerClosedError: the producer is closed or not started.
+            MetadataTimeoutError, InvalidTopicError, BrokerError: if there is no such topic.
+            ProducerClosedError: if the producer is closed or not started.
         """
         self._check_running()
         known = await self._core.gate.topic(topic, self._intake.deadline())
@@ -357,17 +348,17 @@ class Producer(TransactionInterface):
     # -- observing ---------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        """Figures of this moment by the names of Kafka's ``producer-metrics``; see
+        """Return the present metrics, by the names of Kafka's ``producer-metrics``; see
         docs/observability.md.
         """
         return self._core.snapshot()
 
     def metrics_by_topic(self) -> dict[str, dict[str, float]]:
-        """The same for each topic in use, by the names of Kafka's ``producer-topic-metrics``."""
+        """Return the metrics of each topic, by the names of Kafka's ``producer-topic-metrics``."""
         return self._core.snapshot_by_topic()
 
     def metrics_by_node(self) -> dict[int, dict[str, float]]:
-        """The same for each broker, by the names of Kafka's ``producer-node-metrics``."""
+        """Return the metrics of each broker, by the names of Kafka's ``producer-node-metrics``."""
         return self._core.snapshot_by_node()
 
     # -- for the calls -----------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Which partitions have a batch to be sent now, found without looking at all that wait: a thousand
-lingering ones cost what one costs.
+"""Finds the partitions that have a batch to send now, without looking at all others: a thousand
+lingering ones cost as much as one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _Entry = tuple[float, int, PartitionQueue]
 
 
 class Schedule:
-    """Queues by the time at which their first batch is due, and those that are due by leader.
+    """Queues by the time at which their first batch is due, and the due ones by leader.
 
-    A queue is looked at when it changes (:meth:`look_at`) and when its time comes; a time that
-    turns out to be no longer true is put right then.
+    A queue is checked when it changes (:meth:`look_at`) and when its time comes; an outdated time
+    is corrected then.
 
     Args:
-        due_at: tells the loop time at which a queue with batches is due.
+        due_at: returns the loop time at which a queue with batches is due.
         wake: called with a time at which :meth:`advance` has to be called, at the latest.
     """
 
@@ -35,7 +35,7 @@ class Schedule:
         self._numbers = itertools.count()
 
     def look_at(self, queue: PartitionQueue, now: float) -> None:
-        """A queue has got or lost a batch, or its first one another due time."""
+        """Check a queue that has got or lost a batch, or whose due time has changed."""
         if not queue.batches or queue in self._due.get(queue.leader, ()):
             return
         due = self._due_at(queue)
@@ -46,17 +46,17 @@ class Schedule:
             self._wake(due)
 
     def moved(self, queue: PartitionQueue, old_leader: int) -> None:
-        """A queue has another leader; its due time may have changed too, so :meth:`look_at` it
-        afterwards.
+        """Note that a queue has another leader. Call :meth:`look_at` then: its due time may have
+        changed too.
         """
         if self._due.get(old_leader, {}).pop(queue, self) is None:
             self._due.setdefault(queue.leader, {})[queue] = None
 
     def advance(self, now: float, *, hurry: bool) -> float:
-        """Let time go on to ``now``; returns when the next queue is due.
+        """Note that it is ``now``; return the loop time at which the next queue is due.
 
         Args:
-            hurry: nothing lingers any more, so the times of all that wait have changed.
+            hurry: whether nothing lingers any more, so that all due times have changed.
         """
         if hurry:
             waiting, self._later = self._later, []
@@ -67,7 +67,7 @@ class Schedule:
         return self._later[0][0] if self._later else NEVER
 
     def _is_settled(self, now: float) -> bool:
-        """Deal with the earliest entry if its time has come or is wrong."""
+        """Handle the earliest entry if it is due or outdated; return whether it was."""
         at, _, queue = self._later[0]
         if not queue.batches or queue in self._due.get(queue.leader, ()):
             heapq.heappop(self._later)
@@ -80,13 +80,11 @@ class Schedule:
         return True
 
     def leaders(self) -> list[int]:
-        """Nodes that lead a due queue, -1 among them for queues without a leader."""
+        """Return the nodes that lead a due queue; -1 stands for queues without a leader."""
         return [leader for leader, queues in self._due.items() if queues]
 
     def due(self, leader: int, now: float) -> Iterator[PartitionQueue]:
-        """The due queues of a node, those that were served least recently first. They may be taken
-        while this runs.
-        """
+        """Yield a node's due queues, least recently served first. They may change meanwhile."""
         for queue in list(self._due.get(leader, ())):
             if queue.batches and self._due_at(queue) <= now:
                 yield queue
@@ -95,6 +93,6 @@ class Schedule:
                 self.look_at(queue, now)
 
     def served(self, queue: PartitionQueue, now: float) -> None:
-        """A queue's first batch was taken: it goes behind the others."""
+        """Move a queue behind the others: its first batch was taken."""
         self._due.get(queue.leader, {}).pop(queue, None)
         self.look_at(queue, now)

@@ -1,21 +1,19 @@
-"""Idempotence: who we are to the broker, and which sequence numbers a partition's batches get. No
-I/O.
+"""Idempotence: the producer id and epoch, and the sequence numbers of batches. No I/O.
 
 The rules (KIP-98, KIP-360), with the reason for each:
 
-- A partition's batches carry consecutive sequences under one identity (producer id and epoch), so
-  the broker stores each once and in order.
-- A batch that ends without being stored leaves a hole: everything behind it would be refused. The
-  epoch is then bumped once, and each partition goes over to the new identity, from sequence 0, when
-  none of its batches is unresolved under the old one.
-- A batch may only be given a new sequence when it is certain that it is not stored: the broker
-  refused it, or refused one before it. A batch whose last attempt ended without an answer is first
-  sent again as it was.
-- A broker that knows nothing of a producer accepts any first sequence. So a partition's first batch
-  under an identity
-  travels alone: were it refused for a moment and the second accepted, the first would come too
-      late.
-- The broker remembers a producer's last five batches per partition; no more are ever unresolved.
+- A partition's batches have consecutive sequence numbers under one producer id and epoch, so the
+  broker stores each once and in order.
+- A batch that ends without being stored leaves a gap: the broker would refuse all later ones. The
+  epoch is then bumped once, and each partition switches to the new one, from sequence number 0,
+  when none of its batches is unresolved under the old one.
+- A batch may get a new sequence number only if it is certain that it is not stored: the broker
+  refused it, or one before it. A batch whose last attempt ended without a reply is first sent again
+  unchanged.
+- A broker that does not know a producer accepts any first sequence number. So a partition's first
+  batch under an epoch is sent alone: if it were refused for a moment and the second accepted, the
+  first would come too late.
+- The broker remembers a producer's last five batches for each partition; no more are unresolved.
 """
 
 from __future__ import annotations
@@ -30,13 +28,12 @@ MAX_UNRESOLVED = 5
 
 
 def increment_sequence(sequence: int, records: int) -> int:
-    """The sequence ``records`` further on; after 2^31 - 1 comes 0."""
+    """Return the sequence number after ``records`` more; 0 follows 2^31 - 1."""
     return (sequence + records) & MAX_SEQUENCE
 
 
 class ProducerState:
-    """The producer's identity; None until a broker gave one, and again when the epochs of one are
-    used up.
+    """The producer id and epoch; None until a broker gives one, and when all epochs are used up.
 
     Args:
         transactional: only the transaction coordinator gives out epochs.
@@ -94,24 +91,24 @@ class PartitionSequence:
         self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
         self.unresolved: list[ProducerBatch] = []
-        # Certain: nothing that is still unresolved under this identity can be stored.
+        # Certain: no batch that is unresolved under this identity can be stored.
         self.broken = False
         self._confirmed = False
         self.refusal_noted = False  # in the log, until a batch is stored
 
     def may_send(self, batch: ProducerBatch) -> bool:
-        """Whether the batch at the head of its queue may go now; one without a sequence is given
-        its own.
+        """Return whether the batch at the head of its queue may be sent now; give it a sequence
+        number if it has none.
         """
         if self.broken:
-            # All of them, not only this one: those behind it can't come to the head of the queue
-            # before it has gone.
+            # All of them, not only this one: the others can't get to the head of the queue before
+            # it is sent.
             for refused in [other for other in self.unresolved if not other.in_flight]:
                 self._forget(refused)
         if batch.identity is not None:
             return batch is self.unresolved[0]
         if self.broken and self.identity == self._producer.identity:
-            return False  # a transactional producer's next epoch is still to come
+            return False  # a transactional producer waits for its next epoch
         if self.identity != self._producer.identity or self.identity is None:
             if self.unresolved or self._producer.identity is None:
                 return False
@@ -131,21 +128,21 @@ class PartitionSequence:
         return bool(self.unresolved) and self.unresolved[0] is batch
 
     def stored(self, batch: ProducerBatch) -> None:
-        """The broker has the batch."""
+        """Note that the batch is stored."""
         self._confirmed = True
         self.refusal_noted = False
         if batch in self.unresolved:
             self.unresolved.remove(batch)
 
     def rewrite(self, batch: ProducerBatch) -> None:
-        """The broker refused the batch for its sequence: it, and all behind it, need new ones."""
+        """Note that the broker refused the batch's sequence number: it and all later ones need new
+        numbers.
+        """
         self._forget(batch)
-        self._hole(certain=True)
+        self._note_gap(certain=True)
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        """The broker refused the batch for its size: its records keep their numbers in the
-        parts.
-        """
+        """Give the records' sequence numbers to the parts of a batch that was too large."""
         if batch.identity is None:
             return
         sequence = batch.base_sequence
@@ -157,14 +154,14 @@ class PartitionSequence:
         self.unresolved[at : at + 1] = parts
 
     def given_up(self, batch: ProducerBatch) -> None:
-        """The batch has failed for good."""
+        """Note that the batch has failed."""
         if batch.identity is None:
             return
         certain = not batch.may_be_stored and not batch.in_flight
         self._forget(batch)
-        self._hole(certain=certain)
+        self._note_gap(certain=certain)
 
-    def _hole(self, *, certain: bool) -> None:
+    def _note_gap(self, *, certain: bool) -> None:
         self.broken = self.broken or certain
         if self.identity == self._producer.identity:
             self._producer.bump()

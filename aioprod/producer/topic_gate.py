@@ -1,9 +1,8 @@
-"""Where calls wait for their topic: until metadata know it, and while a call that puts many records
-there is under way.
+"""Lets calls wait for their topic: until metadata has it, and while another call puts many records
+there.
 
-Whatever ends the wait puts the waiting calls into their places, or into the lines of their
-partitions, in the order of the calls and before any other code runs. So no call that comes later
-can overtake them.
+What ends the wait gives the waiting calls their places, or places in the lines of their partitions,
+in the order of the calls and before any other code runs. So no later call can overtake them.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class TopicGate:
     Args:
         fast: gets the topics whose records need not wait here; the fast path of ``send`` looks at
             nothing else.
-        topics: those that metadata know.
+        topics: the topics in metadata.
         appender: gives a record its place at a partition of a topic, or in the line there.
         admission: says whether a call's records are still accepted when its turn comes.
     """
@@ -69,8 +68,8 @@ class TopicGate:
     # -- records -----------------------------------------------------------------------------------
 
     def open_topic(self, name: str, partition: int | None, hold: TopicHold | None) -> Topic | None:
-        """The topic, if a record for it need not wait here: it is known, has the partition, and no
-        call but ``hold`` holds it.
+        """Return the topic if a record for it need not wait here: it is known, has the partition,
+        and only ``hold`` holds it.
         """
         known = self._topics.get(name)
         if (
@@ -86,9 +85,9 @@ class TopicGate:
         """Wait until the record has entered its partition.
 
         Raises:
-            MetadataTimeoutError, InvalidTopicError, InvalidPartitionError, BrokerError: topic or
-            partition can't be had.
-            BufferExhaustedError: other calls held the topic until ``max_block_ms`` was over.
+            MetadataTimeoutError, InvalidTopicError, InvalidPartitionError, BrokerError: if there is
+                no such topic or partition.
+            BufferExhaustedError: if other calls held the topic until ``max_block_ms`` was over.
         """
         name = pending.record.topic
         asked = hold is not None and hold.asked
@@ -102,11 +101,11 @@ class TopicGate:
                 ):
                     await self._in_line(pending, known)
                 elif known is None or not (asked or _has_partition(known, pending)):
-                    # A partition may be new: ask once. Without an answer that has it the record is
+                    # The partition may be new: ask once. If the reply lacks it, the record is
                     # refused.
                     asked = known is not None
                     if hold is not None:
-                        hold.asked = True  # others wait: the rest of its records do not ask again
+                        hold.asked = True  # its other records do not ask again
                     await self._arrive(pending, name)
                 else:
                     self._appender.enter_topic(pending, known)
@@ -125,8 +124,8 @@ class TopicGate:
         """For ``async with``: all later calls for the topic wait until the block ends.
 
         Args:
-            before: done first, when the call has its place before all later ones, and before a
-                broker is asked for the topic.
+            before: awaited when the call has its place before all later ones, and before a broker
+                is asked for the topic.
         """
         return TopicHold(self, name, deadline, transaction, before)
 
@@ -164,13 +163,13 @@ class TopicGate:
         return hold.topic
 
     def release(self, hold: TopicHold) -> None:
-        """Let the calls that waited for the end of ``hold`` enter, up to the next one that holds
-        the topic.
+        """Let the calls that wait for the end of ``hold`` enter, up to the next one that holds the
+        topic.
         """
         topic, hold.topic = hold.topic, None
         if topic is None:
             return
-        # It stays held until the line is empty: users' code that runs here may make further calls.
+        # It stays held until the line is empty: user code that runs here may make further calls.
         while topic.line:
             call, _ = topic.line.popitem(last=False)
             if isinstance(call, TopicHold):
@@ -190,7 +189,7 @@ class TopicGate:
         hold.wake()
 
     def _let_in(self, topic: Topic, call: PendingCall) -> None:
-        """Let the record of a waiting call enter; what goes wrong is its own error."""
+        """Let the record of a waiting call enter; an exception becomes the call's error."""
         assert isinstance(call, PendingRecord)
         try:
             self._admission.check_may_send(call.transaction)
@@ -205,11 +204,11 @@ class TopicGate:
         try:
             await call.wait()
         except TimeoutError:
-            # Whatever gives it a place takes it out of the line first, be it in this same turn.
+            # It is no longer in line if it got its place in this turn.
             if call in topic.line:
                 raise BufferExhaustedError(
-                    f"max_block_ms={self._max_block_ms} were over while send_many or "
-                    f"send_arrow put records into topic {topic.name!r}"
+                    f"max_block_ms={self._max_block_ms} is over: other calls of send_many or "
+                    f"send_arrow still put records into topic {topic.name!r}"
                 ) from None
         if call.error is not None:
             raise call.error
@@ -217,7 +216,7 @@ class TopicGate:
     # -- metadata ----------------------------------------------------------------------------------
 
     def update(self) -> None:
-        """Metadata have changed: let calls enter whose topic or partition is known now."""
+        """Let calls enter whose topic or partition is known now, after new metadata."""
         for name, topic in self._topics.items():
             if name in self._arrivals:
                 self._admit_arrivals(topic)
@@ -240,10 +239,10 @@ class TopicGate:
             self._forget(call, topic.name)
 
     async def topic(self, name: str, deadline: float) -> Topic:
-        """The topic; waits until metadata know it, whether a transaction is open or not.
+        """Return the topic; wait until metadata has it. No transaction has to be open.
 
         Raises:
-            MetadataTimeoutError, InvalidTopicError, BrokerError: it can't be had.
+            MetadataTimeoutError, InvalidTopicError, BrokerError: if there is no such topic.
         """
         call = PendingCall(deadline)
         while (known := self._topics.get(checked_topic(name))) is None:
@@ -252,7 +251,7 @@ class TopicGate:
         return known
 
     async def look_for(self, hold: TopicHold, partition: int, deadline: float) -> None:
-        """Ask for the held topic once more if it has no such partition, for that may be new."""
+        """Refresh metadata if the held topic lacks a partition, which may be new."""
         if hold.topic is not None and partition >= hold.topic.count:
             call = PendingCall(deadline)
             check = partial(self._admission.check_may_send, hold.transaction)
@@ -267,13 +266,11 @@ class TopicGate:
         await self._refreshed(call, name, check)
 
     def _arrives(self, call: PendingCall, name: str) -> bool:
-        """Whether the call waits for metadata only: whatever holds the topic now came later."""
+        """Return whether the call waits for metadata only: what holds the topic came later."""
         return call in self._arrivals.get(name, ())
 
     def _leave(self, call: PendingCall, name: str) -> None:
-        """Take a call out of wherever it waits: its task goes on, or has failed or was
-        cancelled.
-        """
+        """Remove a call that no longer waits: its task continues, has failed or was cancelled."""
         self._forget(call, name)
         if (topic := self._topics.get(name)) is not None:
             topic.line.pop(call, None)
@@ -334,7 +331,7 @@ class TopicGate:
 
 
 class TopicHold(PendingCall):
-    """A call that puts many records into a topic: for its time, calls that come later wait.
+    """A call that puts many records into a topic; later calls wait until it has done so.
 
     Attributes:
         topic: set while it holds the topic.
@@ -372,16 +369,16 @@ class TopicHold(PendingCall):
 
 
 def _has_partition(topic: Topic, call: PendingCall) -> bool:
-    """Whether the topic has the partition that a record names, if it names one."""
+    """Return whether the topic has the partition that the record names, if it names one."""
     partition = call.record.partition if isinstance(call, PendingRecord) else None
     return partition is None or partition < topic.count
 
 
 def checked_topic(topic: object) -> str:
-    """The name of a topic.
+    """Return the name of a topic.
 
     Raises:
-        InvalidTopicError: it can't be one.
+        InvalidTopicError: if it is not a valid name.
     """
     if not isinstance(topic, str) or not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise InvalidTopicError(

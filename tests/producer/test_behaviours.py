@@ -1,4 +1,4 @@
-"""Behaviour of the whole producer that no other file's subject is: limits on time, requests and
+"""The whole producer, as far as no other file covers it: timeouts, requests and
 connections, metadata, muting, closing.
 """
 
@@ -109,7 +109,7 @@ async def test_memory_gets_what_metadata_left_of_max_block(three: EmbeddedCluste
         three.on(ApiKey.PRODUCE, hold(answer), times=None, node=1)
         kept = await producer.send("t", b"x" * 1_000, partition=0)
         three.on(ApiKey.METADATA, delay(0.25), times=1)
-        with pytest.raises(BufferExhaustedError, match="what was left of max_block_ms") as caught:
+        with pytest.raises(BufferExhaustedError, match="the rest of max_block_ms") as caught:
             await producer.send("new", b"x" * 1_000)
         left = re.search(r"in (\d+) ms", str(caught.value))
         assert left is not None and int(left[1]) <= 150, (
@@ -408,9 +408,7 @@ async def test_many_refused_topics_make_no_storm_of_refreshes(broker: EmbeddedCl
         broker, retry_backoff_ms=100, retry_backoff_max_ms=100, max_block_ms=450
     ) as producer:
         await asyncio.gather(*(producer.send(f"t-{number % 50}", b"x") for number in range(500)))
-    assert asked(broker, ApiKey.METADATA) <= 10, (
-        "one for each back-off of 100 ms, the first at once"
-    )
+    assert asked(broker, ApiKey.METADATA) <= 10, "one for each backoff of 100 ms, the first at once"
 
 
 async def test_refreshes_come_one_at_a_time(broker: EmbeddedCluster) -> None:
@@ -447,8 +445,8 @@ async def test_whoever_waits_for_an_update_is_told_of_success_failure_and_end(
 
 
 async def test_a_leader_that_left_the_cluster_is_asked_after(three: EmbeddedCluster) -> None:
-    """Metadata knows nothing of the topic at first, and of the old leader nothing any more: nobody
-    but the producer can ask again.
+    """Metadata knows nothing of the topic at first, and of the old leader nothing any more: only
+    the producer can ask again.
     """
     async with producer_of(three, metadata_max_age_ms=60_000) as producer:
         for partition in range(3):

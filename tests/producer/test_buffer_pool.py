@@ -1,5 +1,5 @@
 """The pool's books balance at every step, waiters are served in order, and nothing is lost to
-time-outs and cancellation.
+timeouts and cancellation.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ async def test_blocks_are_reused_and_dissolved() -> None:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), total=st.integers(20, 200), block=st.integers(1, 40))
 def test_the_books_balance_under_random_use(seed: int, total: int, block: int) -> None:
-    """Free + lent + collected by waiters = total at every step; at the end everybody was served or
-    told why not.
+    """Free + lent + collected by waiters = total at every step; at the end each waiter was served
+    or failed.
     """
     asyncio.run(_random_use(random.Random(seed), total, block))
 
@@ -134,7 +134,7 @@ async def _random_use(rng: random.Random, total: int, block: int) -> None:
         if lent:
             pool.deallocate(lent.pop())
         await settle()
-        assert lent or not pool.waiting, "somebody waits although everything is free"
+        assert lent or not pool.waiting, "a caller waits although all memory is free"
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     assert all(
         outcome is None or isinstance(outcome, asyncio.CancelledError) for outcome in outcomes

@@ -31,7 +31,7 @@ class ClockedLoop(asyncio.SelectorEventLoop):
         self.run_forever()
 
     def settle(self) -> None:
-        # A time-out takes the most turns: timer, cancelled future, task, and the next waiter's
+        # A timeout takes the most turns: timer, cancelled future, task, and the next waiter's
         # future and task.
         for _ in range(8):
             self.turn()
@@ -272,11 +272,11 @@ class PoolMachine(RuleBasedStateMachine):
             return
         try:
             self._settle()
-            # Whoever still waits is served once memory comes back; nothing else is needed.
+            # Waiting callers are served when memory is given back; nothing else is needed.
             while self.lent:
                 self.give_back(0)
                 self._settle()
-            assert not self.pending, "somebody waits although everything is free"
+            assert not self.pending, "a caller waits although all memory is free"
             assert self.pool.available == self.pool.total and self.pool.waiting == 0
             assert len(self.waits) == sum(caller.waited for caller in self.callers)
         finally:

@@ -32,7 +32,7 @@ from aioprod.protocol.messages.init_producer_id import InitProducerIdResponse
 from aioprod.protocol.messages.metadata import MetadataResponse
 from aioprod.testing import EmbeddedCluster, change_answer, drop_before, fail
 
-#: All codes of Kafka 4.1, and some that nobody has given a name yet.
+#: All codes of Kafka 4.1, and some without a name.
 CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [
     cast("ErrorCode", number) for number in (998, 999, -7)
 ]
@@ -335,7 +335,7 @@ async def test_garbage_ends_that_connection_and_nothing_else(
                     node.port = garbler.port
 
         two.on(ApiKey.METADATA, change_answer(lead_through_it), times=None)
-        # A size that noise makes may be a possible one; then nothing but the time-out ends the wait
+        # A size that noise makes may be a possible one; then only the timeout ends the wait
         # for the rest.
         settings = {**FAST, "request_timeout_ms": 150, "socket_connection_setup_timeout_ms": 150}
         async with Producer(two.address(2), observers=[listening], **settings) as producer:

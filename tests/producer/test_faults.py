@@ -177,7 +177,7 @@ async def test_a_leaderless_batch_expires_without_using_a_sequence(broker: Embed
         rule = broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE), times=None)
         queue.leader = -1
         with pytest.raises(DeliveryTimeoutError):
-            await producer.send_and_wait("t", b"nobody leads")
+            await producer.send_and_wait("t", b"no leader")
         assert queue.sequence.next_sequence == 0 and producer._core.producer_state.bumps == 0
         broker.clear_rules()
         del rule
@@ -373,7 +373,9 @@ async def test_a_code_that_this_version_does_not_know_is_named(broker: EmbeddedC
 
     async with quick(broker) as producer:
         broker.on(ApiKey.PRODUCE, change_answer(change))
-        with pytest.raises(BrokerError, match="error code 999, which this version does not know"):
+        with pytest.raises(
+            BrokerError, match="error code 999, which this version of aioprod lacks"
+        ):
             await producer.send_and_wait("t", b"x")
 
 

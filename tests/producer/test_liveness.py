@@ -1,5 +1,5 @@
 """Brokers that answer nothing: a frozen leader, a silent coordinator, a cluster that is gone. What
-it costs, with the time-outs that are the default.
+it costs, with the default timeouts.
 
 A test that waited for ``request.timeout.ms`` (30 s) or ``socket.connection.setup.timeout.ms`` (10
 s) would break its limit.
@@ -67,7 +67,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 class TestFrozenLeader:
     @pytest.mark.parametrize("in_flight", [1, 5])
-    async def test_what_it_has_not_answered_goes_to_its_heir_in_order_and_once(
+    async def test_what_it_has_not_answered_goes_to_its_successor_in_order_and_once(
         self, three: EmbeddedCluster, in_flight: int
     ) -> None:
         settings: dict[str, Any] = {
@@ -144,7 +144,7 @@ class TestFrozenLeader:
             await producer.send_and_wait("t", b"1", partition=0)
 
     async def test_it_is_not_what_the_others_wait_for(self, three: EmbeddedCluster) -> None:
-        """New topics, producer ids and fresh metadata come from whoever speaks."""
+        """New topics, producer ids and fresh metadata come from the brokers that reply."""
         async with producer_of(three.address(1)) as producer:
             three.freeze_node(1)  # the only one connected
             three.create_topic("new", 3)
@@ -176,10 +176,10 @@ class TestFrozenCoordinator:
     def coordinator(self, three: EmbeddedCluster) -> int:
         return three.coordinator("transaction", "id")
 
-    async def test_a_commit_goes_to_its_heir(
+    async def test_a_commit_goes_to_its_successor(
         self, three: EmbeddedCluster, coordinator: int
     ) -> None:
-        heir, leader = (node_id for node_id in three.node_ids if node_id != coordinator)
+        successor, leader = (node_id for node_id in three.node_ids if node_id != coordinator)
         async with producer_of(three.bootstrap_servers, transactional_id="id") as producer:
             await producer.init_transactions()
             await producer.begin_transaction()
@@ -188,7 +188,7 @@ class TestFrozenCoordinator:
             three.freeze_node(coordinator)
             committing = asyncio.create_task(producer.commit_transaction())
             await until(lambda: requests(three, ApiKey.FIND_COORDINATOR) >= 2)
-            three.move_coordinator("transaction", "id", heir)
+            three.move_coordinator("transaction", "id", successor)
             await committing
         assert [record.value for record in three.records("t", leader - 1, committed_only=True)] == [
             b"value"

@@ -263,7 +263,7 @@ async def test_close_returns_in_its_time_and_fails_what_is_left(
             await until(lambda: producer.metrics()["waiting-threads"] > 0)
             async with asyncio.timeout(
                 timeout_ms / 1000 + SLACK_SECONDS
-            ):  # far below the time-outs of delivery, block and request
+            ):  # far below the timeouts of delivery, block and request
                 await producer.close(timeout_ms)
             assert {type(error) for error in await asyncio.gather(*senders)} == {
                 ProducerClosedError

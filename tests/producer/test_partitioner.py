@@ -199,7 +199,7 @@ def test_it_stays_until_a_batch_of_bytes_was_used() -> None:
     assert choice.current != first
     second = choice.current
     choice.used(99, [0, 1, 2])
-    assert choice.current == second, "bytes are counted anew for each partition"
+    assert choice.current == second, "bytes are counted for each partition from 0"
 
 
 @given(

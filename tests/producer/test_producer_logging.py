@@ -246,7 +246,7 @@ async def test_a_broker_that_is_down_for_longer_than_the_delivery_timeout(
 async def test_fire_and_forget_does_not_fill_the_log(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody looks at the deliveries; hundreds of batches fail."""
+    """No caller looks at the deliveries; hundreds of batches fail."""
     async with quick(broker, batch_size=100) as producer:
         await producer.send_and_wait("t", b"x")
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD), times=None)

@@ -1,7 +1,7 @@
 """Cuts, lost acknowledgements and stalls between a producer and real Kafka 4.1 and 3.9: nothing is
 lost, doubled, reordered or half committed.
 
-Read back by clients that nobody here wrote. Times are short, so that each test sees many faults. A
+Read back by other clients. Times are short, so that each test sees many faults. A
 stall may be longer than request_timeout_ms: then requests arrive late, behind those of a newer
 connection.
 """
@@ -239,7 +239,7 @@ async def test_five_in_flight_lose_double_and_reorder_nothing(proxied: ProxiedKa
 
 
 async def test_records_that_are_given_up_harm_no_others(proxied: ProxiedKafka) -> None:
-    """Their time is up while nobody knows whether they are stored: a new epoch follows (KIP-360),
+    """They expire while it is unknown whether they are stored: a new epoch follows (KIP-360),
     and old requests still arrive.
     """
     topic = proxied.new_topic("impatient")
@@ -330,7 +330,7 @@ async def write(producer: Producer, topic: str, number: int, rng: random.Random,
 async def one_transaction(
     producer: Producer, topic: str, number: int, rng: random.Random, told: Told
 ) -> bool:
-    """Returns False where it was left in the middle."""
+    """Return False if it was left in the middle."""
     try:
         end = await write(producer, topic, number, rng, told)
     except AbortableTransactionError as error:

@@ -25,8 +25,8 @@ LEADERS = st.integers(-1, 2)
 
 
 class ScheduleMachine(RuleBasedStateMachine):
-    """Queues with made-up batches; a batch is due at a time of its own, or at once while somebody
-    is in a hurry.
+    """Queues with made-up batches; a batch is due at a time of its own, or at once while
+    ``hurry`` is set.
     """
 
     @initialize()

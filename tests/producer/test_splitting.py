@@ -187,8 +187,8 @@ def test_orders_of_parts_lie_between_those_of_their_neighbours() -> None:
 async def test_a_part_of_what_may_be_stored_whole_is_not_written_again_under_other_numbers(
     broker: EmbeddedCluster,
 ) -> None:
-    """The answer to the whole batch is lost, then the broker calls it too large: somebody lowered
-    the limit meanwhile.
+    """The answer to the whole batch is lost, then the broker calls it too large: the limit was
+    lowered meanwhile.
     """
     async with Producer(
         broker.bootstrap_servers,
@@ -207,5 +207,5 @@ async def test_a_part_of_what_may_be_stored_whole_is_not_written_again_under_oth
         await producer.send_and_wait("t", b"last")
         assert producer._pool.available == producer.config.buffer_memory
     assert stored(broker) == [b"first", *values, b"last"], (
-        "each once, though nobody could tell the caller so"
+        "each once, although the caller could not be told"
     )

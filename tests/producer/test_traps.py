@@ -97,7 +97,7 @@ async def test_sequences_wrap_to_zero_on_the_way(broker: EmbeddedCluster, troubl
 async def test_one_refused_sequence_bumps_once_and_all_partitions_go_on_from_zero(
     broker: EmbeddedCluster,
 ) -> None:
-    """KAFKA-12152: where only one partition starts anew, all others are refused next, and bump
+    """KAFKA-12152: if only one partition starts again, all others are refused next, and bump
     again.
     """
     broker.create_topic("t", num_partitions=3)
@@ -132,7 +132,7 @@ async def test_one_refused_sequence_bumps_once_and_all_partitions_go_on_from_zer
 
 
 async def test_a_metadata_task_that_is_gone_makes_sends_raise(broker: EmbeddedCluster) -> None:
-    """Whichever task is killed, nobody may wait for what can't come."""
+    """No caller waits forever, whichever task is killed."""
     async with asyncio.timeout(LIMIT_SECONDS):
         producer = Producer(broker.bootstrap_servers, **FAST)
         await producer.start()
@@ -210,8 +210,8 @@ async def test_everything_ends_though_all_clocks_stand_still(broker: EmbeddedClu
 
 
 async def test_a_single_record_waits_for_no_timer(broker: EmbeddedCluster) -> None:
-    """confluent-kafka's futures wait for the next poll: here nothing but the answer wakes whoever
-    waits.
+    """confluent-kafka's futures wait for the next poll: here only the reply wakes the
+    waiting task.
     """
     async with Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         await producer.send_and_wait("t", b"first")
@@ -477,7 +477,7 @@ async def test_the_number_of_tasks_does_not_change_the_work_of_a_record() -> Non
     few, many = (
         await calls(600),
         await calls(6_000),
-    )  # with fewer, nobody would have to wait for memory
+    )  # with fewer, no call would have to wait for memory
     assert many < few * 2, f"{many} calls a record with 6,000 tasks, {few} with 600"
 
 

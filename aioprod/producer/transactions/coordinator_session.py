@@ -1,7 +1,8 @@
-"""What one producer and its coordinators have agreed on: which protocol, what is part of the open
-transaction, and the calls that change it.
+"""What the coordinator knows of one producer: which protocol it uses, what is part of the open
+transaction; and the requests that change that.
 
-Knows nothing of callers and of states; the manager decides which call is next.
+It knows no callers and no states: :mod:`aioprod.producer.transactions.tasks` decides which request
+is next.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ _OPENERS = (CoordinatorApi.ADD_PARTITIONS, CoordinatorApi.ADD_OFFSETS)
 
 
 class CoordinatorSession:
-    """The producer's side of it.
+    """The producer's side of what it and its coordinator have agreed.
 
     Attributes:
-        v2: whether transactions follow the second protocol (KIP-890).
-        added: partitions that the coordinator has as part of the open transaction (first protocol).
-        to_add: partitions that it is still to be told of (first protocol).
-        perhaps_begun: something was sent that opens the transaction at the coordinator; whether it
-            came through or not.
-        begun: it is certain that the coordinator has the transaction.
+        v2: whether transactions use the second protocol (KIP-890).
+        added: partitions that the coordinator has added to the open transaction (first protocol).
+        to_add: partitions that are still to be added (first protocol).
+        perhaps_begun: whether a request was sent that opens the transaction at the coordinator,
+            with or without a reply.
+        begun: whether it is certain that the coordinator has the transaction.
     """
 
     def __init__(
@@ -73,17 +74,17 @@ class CoordinatorSession:
         self._opener: CoordinatorCall[Any] | None = (
             None  # the newest request of the first protocol that opens a transaction
         )
-        # Of the transaction before: such a request where a late copy of one may still come, and
-        # whether a late EndTxn may.
+        # Of the transaction before: such a request, if a late copy of one may still arrive, and
+        # whether a late copy of EndTxn may.
         self._late_opener: CoordinatorCall[Any] | None = None
         self._late_end = False
-        # Since the present epoch was given: whether a transaction was opened for the next one, and
-        # whether that was asked for.
+        # Since the present epoch was given: whether a transaction was opened before asking for the
+        # next one, and whether the next one was asked for.
         self._reopened = self._asked = False
         self.begun = False
 
     def batch_sent(self) -> None:
-        """Note that records are on their way, which perhaps open the transaction."""
+        """Note that records are sent, which may open the transaction."""
         self.perhaps_begun = True
 
     def batch_stored(self) -> None:
@@ -96,11 +97,11 @@ class CoordinatorSession:
         return self._producer.identity
 
     async def initialize(self, attempts: Attempts) -> None:
-        """Get a producer id, or the present one's next epoch.
+        """Get a producer id, or the next epoch of the present one.
 
         Raises:
-            FatalProducerError: refused for good.
-            BrokerError, AuthenticationError: refused for now.
+            FatalProducerError: if the coordinator refuses for good.
+            BrokerError, AuthenticationError: if it refuses, and may accept a later call.
         """
         old = self._producer.identity
         before = (
@@ -121,7 +122,7 @@ class CoordinatorSession:
                 raise ProducerFencedError(
                     error.code, f"transactional_id={self._id!r}: {what}; close this producer"
                 ) from error
-            # By this producer's own doing, and the epoch behind its own was given to nobody.
+            # This producer has fenced itself, and no producer has got the next epoch.
             reply = await self._ask_for_identity(
                 attempts, ProducerIdAndEpoch((old.producer_id, old.epoch + 1))
             )
@@ -154,17 +155,16 @@ class CoordinatorSession:
         return reply
 
     async def _reopen(self, opener: CoordinatorCall[Any], attempts: Attempts) -> None:
-        """Make certain that a transaction is open when the next epoch is asked for, where a late
-        copy may open one at any moment (first protocol).
+        """Open a transaction before asking for the next epoch, as a late copy of a request may open
+        one at any moment (first protocol).
 
-        A coordinator that finds one open fences the present epoch, also where it is that of the
-        producer that asks, and up to Kafka 3.9 forgets it. With one open the epoch behind it
-        becomes nobody's, and can be asked for; with none open another producer might have been
-        given it.
+        A coordinator with an open transaction fences the present epoch, even for the producer that
+        has it, and up to Kafka 3.9 forgets it. With an open transaction no producer gets the epoch
+        after that one, so it can be asked for. Without, another producer might have got it.
 
         Raises:
-            ProducerFencedError: another producer has taken over. Its transaction is not harmed by
-                asking for an epoch.
+            ProducerFencedError: if another producer has taken over. Asking for an epoch does not
+                harm its transaction.
         """
         try:
             await self._calls.perform(opener, attempts)
@@ -172,12 +172,12 @@ class CoordinatorSession:
             if not self._asked:
                 raise
         except (AbortableTransactionError, FatalProducerError):
-            pass  # late copies are refused as well
+            pass  # then late copies are refused as well
         else:
             self._reopened = True
 
     async def add_partitions(self, attempts: Attempts, on_added: Callable[[], None]) -> None:
-        """Add what is to be added, and what comes to it meanwhile."""
+        """Add the partitions that are to be added, also those that come meanwhile."""
         while self.to_add:
             asked = sorted(self.to_add)
             self._opener = CoordinatorCall(
@@ -227,8 +227,8 @@ class CoordinatorSession:
     def _opening(
         self, make: Callable[[Peer, ProducerIdAndEpoch], _Prepared]
     ) -> Callable[[Peer], _Prepared]:
-        """Mark that the request made may open the transaction at its coordinator, even where no
-        answer comes.
+        """Return ``make`` for the present identity, which notes that the request may open the
+        transaction, with or without a reply.
         """
 
         def prepare(peer: Peer) -> _Prepared:
@@ -238,8 +238,8 @@ class CoordinatorSession:
         return prepare
 
     async def end(self, attempts: Attempts, *, commit: bool) -> None:
-        """Commit or abort, unless nothing was begun. In the second protocol the answer brings the
-        next epoch.
+        """Commit or abort, unless nothing was sent. In the second protocol the reply has the next
+        epoch.
         """
 
         def prepare(peer: Peer) -> _Prepared:
@@ -256,7 +256,7 @@ class CoordinatorSession:
             if commit:
                 raise
             if error.code != ErrorCode.UNKNOWN_PRODUCER_ID:
-                # An abort that asks for an abort would go round for ever (KAFKA-19250).
+                # An abort that requires an abort would repeat forever (KAFKA-19250).
                 raise FatalProducerError(
                     error.code,
                     f"transactional_id={self._id!r}: the abort failed, close this producer",
@@ -264,17 +264,17 @@ class CoordinatorSession:
             self._producer.request_epoch()
         except FatalProducerError as error:
             if error.code == ErrorCode.PRODUCER_FENCED and self.v2 and not (commit or self.begun):
-                # A coordinator that still writes the markers of the transaction before says this
+                # A coordinator that still writes the markers of the transaction before replies this
                 # too, and nothing of the present one may have reached it. Asking for the next epoch
-                # tells whether somebody else has the transactional id.
+                # tells whether another producer has the transactional id.
                 self._producer.request_epoch()
                 return
             if error.code != ErrorCode.INVALID_TXN_STATE:
                 raise
             if commit and self.v2:
-                # It is certain that it is not committed: the coordinator has aborted it, because it
-                # was open for too long. Java ends the producer here, although the abort that
-                # follows would bring the next epoch.
+                # It is certainly not committed: the coordinator has aborted it, as it was open for
+                # too long. Java fails the producer here, although an abort would bring the next
+                # epoch.
                 raise AbortableTransactionError(
                     error.code,
                     f"transactional_id={self._id!r}: call abort_transaction(); it was open longer "
@@ -282,34 +282,32 @@ class CoordinatorSession:
                 ) from error
             if commit or self.begun:
                 raise
-            # The request that perhaps opened the transaction did not: there is nothing to abort.
+            # The request that might have opened the transaction did not: there is nothing to abort.
         else:
             if reply.producer_id >= 0:
                 self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
 
     def prepared(self) -> PreparedTransaction | None:
-        """What the transaction that is written can be ended with by anybody; None where there is
-        nothing to end.
-        """
+        """Return what another process needs to end the transaction; None if nothing was sent."""
         return (
             PreparedTransaction(self._id, *self._identity, self.v2) if self.perhaps_begun else None
         )
 
     def forget_transaction(self) -> None:
-        """It has ended: the next one starts with nothing."""
+        """Start again with nothing: the transaction has ended."""
         self.begun = self.perhaps_begun = False
         self.added.clear()
         self.to_add.clear()
         if self._calls.unanswered and not self.v2:
-            # A late copy, of the EndTxn above all, would act on the next transaction: only an epoch
-            # of its own keeps it off (KIP-890).
+            # A late copy, of EndTxn above all, would act on the next transaction. Only a new epoch
+            # prevents that (KIP-890).
             self._producer.request_epoch()
             self._late_opener = (
                 None if self._calls.unanswered.isdisjoint(_OPENERS) else self._opener
             )
             self._late_end = CoordinatorApi.END in self._calls.unanswered
         if self._v2_seen and not self.v2:
-            # The cluster has gone over to the second protocol. That starts with an epoch which the
+            # The cluster has switched to the second protocol, which starts with an epoch that the
             # first has not used.
             self._producer.request_epoch()
         self.v2 = self.v2 and self._v2_seen

@@ -1,6 +1,4 @@
-"""The producer's calls for transactions, apart from those for sending: a base class of
-:class:`aioprod.Producer`.
-"""
+"""The producer's calls for transactions: a base class of :class:`aioprod.Producer`."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class TransactionInterface:
     _metrics: ProducerMetrics
 
     def _check_running(self) -> None:
-        """Raise where the producer is closed or not started."""
+        """Raise an error if the producer is closed or not started."""
         raise NotImplementedError
 
     def _now(self) -> float:
@@ -37,26 +35,24 @@ class TransactionInterface:
         raise NotImplementedError
 
     async def init_transactions(self) -> None:
-        """Make certain that older producers with the same ``transactional_id`` are fenced off, and
-        their open transactions aborted.
+        """Fence older producers with the same ``transactional_id``, and abort their transactions.
 
-        ``start`` has done that already, so this returns at once. It is there for code that is
-        written for Java's producer or librdkafka's, where it has to be called. Waits at most
-        ``max_block_ms``, where the coordinator has to be asked for a new epoch.
+        ``start`` has done so already, so this returns at once. It exists for code written for
+        Java's producer or librdkafka, which require the call. Waits at most ``max_block_ms``, if
+        the coordinator has to be asked for a new epoch.
 
         Raises:
-            TransactionStateError: no ``transactional_id`` is set, or a transaction is open.
-            KafkaTimeoutError: it goes on behind the scenes: call again to go on waiting.
-            FatalProducerError: not allowed.
+            TransactionStateError: if no ``transactional_id`` is set, or a transaction is open.
+            KafkaTimeoutError: if it takes longer. It continues: call again to wait for it.
+            FatalProducerError: if the coordinator refuses for good.
         """
         await self._timed("init", self._transactional().init())
 
     async def begin_transaction(self) -> None:
-        """Open a transaction. Where :meth:`init_transactions` was not called this does the same,
-        within ``max_block_ms``.
+        """Open a transaction. Waits at most ``max_block_ms`` for the end of the one before.
 
         Raises:
-            TransactionStateError: one is open already.
+            TransactionStateError: if one is open already.
         """
         await self._timed("begin", self._transactional().begin())
 
@@ -65,70 +61,67 @@ class TransactionInterface:
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         group_metadata: str | ConsumerGroupMetadata,
     ) -> None:
-        """Commit positions of a consumer group with this transaction (KIP-447): both happen, or
-        neither. Waits at most ``max_block_ms``.
+        """Commit a consumer group's positions with this transaction (KIP-447): either both take
+        effect, or neither. Waits at most ``max_block_ms``.
 
         Args:
-            offsets: for each partition the offset of the next record to read.
-            group_metadata: of the consumer that read the records; a group's name alone does not
-                fence off a replaced member.
+            offsets: the offset of the next record to read, by partition.
+            group_metadata: ``consumer.group_metadata()`` of the consumer that read the records. A
+                group id alone does not fence a replaced member.
 
         Raises:
-            AbortableTransactionError: the member was replaced, or the group refuses: abort.
+            AbortableTransactionError: if the member was replaced, or the group refuses; abort.
         """
         await self._timed(
             "send-offsets", self._transactional().send_offsets(offsets, group_metadata)
         )
 
     async def prepare_transaction(self) -> PreparedTransaction | None:
-        """Have all records written, and leave the transaction open for whoever is to end it, here
-        or in another process.
+        """Write all records, and leave the transaction open to be ended here or by another process.
 
-        ``close`` leaves a prepared transaction alone, so that it outlives the producer until
-        ``transaction_timeout_ms`` is over. This producer may still commit or abort it, and can
-        begin no other before.
+        ``close`` does not end a prepared transaction: it stays open until
+        ``transaction_timeout_ms`` is over. This producer can still commit or abort it, and begins
+        no other before.
 
         Returns:
-            What the transaction is ended with; None where nothing was written, so that there is
-            nothing to end.
+            What another process needs to end the transaction; None if nothing was written.
 
         Raises:
-            TransactionStateError: no transaction is open.
-            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on
-                waiting.
-            KafkaError: a record of the transaction failed; abort.
+            TransactionStateError: if no transaction is open.
+            KafkaTimeoutError: if it takes longer than ``max_block_ms``. It continues; call again to
+                wait for it.
+            KafkaError: if a record of the transaction has failed; abort.
         """
         return await self._transactional().prepare()
 
     async def commit_transaction(self) -> None:
-        """Send what is left, then make all of the transaction visible. Waits at most
-        ``max_block_ms``; after a time-out call it again.
+        """Send the remaining records, then make the whole transaction visible. Waits at most
+        ``max_block_ms``; after a timeout, call it again.
 
         Raises:
-            KafkaError: a record of the transaction failed; abort.
+            KafkaError: if a record of the transaction has failed; abort.
         """
         await self._timed("commit", self._transactional().commit())
 
     async def abort_transaction(self) -> None:
-        """Drop what was not sent, and have the rest never seen by consumers that read committed
-        records. Waits at most ``max_block_ms``.
+        """Drop what was not sent; consumers that read committed records never see the rest. Waits
+        at most ``max_block_ms``.
         """
         await self._timed("abort", self._transactional().abort())
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """``async with producer.transaction():`` commits at the end, and aborts where the block
-        raises or is cancelled.
+        """Run an ``async with`` block in a transaction: commit at its end, abort if it raises or is
+        cancelled.
 
-        Beginning, committing and aborting wait at most ``max_block_ms`` each.
+        Begin, commit and abort wait at most ``max_block_ms`` each.
         """
         await self.begin_transaction()
         try:
             yield self
             await self.commit_transaction()
         except BaseException:
-            # The block's own error is what the caller has to see; the abort runs in a task of the
-            # manager's.
+            # The caller has to see the block's error. The abort continues in its own task.
             with contextlib.suppress(KafkaError):
                 if self._transactions.in_transaction:
                     await self.abort_transaction()

@@ -89,8 +89,8 @@ class TransactionManager:
 
     @property
     def holds_up_readers(self) -> bool:
-        """Whether the coordinator may have a transaction that nothing but this producer, or its
-        timeout, ends.
+        """Whether the coordinator may have a transaction that only this producer, or its timeout,
+        ends.
         """
         return (
             self._session.perhaps_begun
@@ -100,24 +100,24 @@ class TransactionManager:
 
     @property
     def produce_adds_partitions(self) -> bool:
-        """Whether brokers add partitions to the transaction by themselves, from Produce version 12
-        on (KIP-890). Else no such version may be used.
+        """Whether brokers add partitions to the transaction, from Produce version 12 on (KIP-890).
+        Otherwise no such version may be used.
         """
         return self._session.v2
 
     def check_may_send(self) -> None:
-        """Whether a record may be taken now.
+        """Check that a record may be appended now.
 
         Raises:
-            TransactionStateError: no transaction is open.
-            AbortableTransactionError, FatalProducerError: the transaction, or the producer, has
-            failed.
+            TransactionStateError: if no transaction is open.
+            AbortableTransactionError, FatalProducerError: if the transaction, or the producer, has
+                failed.
         """
         if not self.status.may_append:
             self.status.check(Call.SEND, _S.IN_TRANSACTION)
 
     def partition_used(self, tp: TopicPartition) -> None:
-        """A batch was opened for the partition: it becomes part of the transaction."""
+        """Make a partition part of the transaction: a batch was opened for it."""
         session = self._session
         if not session.v2 and tp not in session.added and self.state in WRITING:
             self._tasks.add_partition(tp)
@@ -130,7 +130,7 @@ class TransactionManager:
         return self
 
     def may_send(self, tp: TopicPartition) -> bool:
-        """Whether the partition's batches may go to the broker now."""
+        """Return whether the partition's batches may be sent now."""
         if self.state is _S.FATAL_ERROR:
             return False
         if self._session.v2 or tp in self._session.added:
@@ -139,22 +139,22 @@ class TransactionManager:
         return False
 
     def batch_sent(self, tp: TopicPartition) -> None:
-        """A batch leaves now: from here on something of the transaction may be in the partition."""
+        """Note that a batch is being sent: the partition may have part of the transaction now."""
         self._session.batch_sent()
 
     def batch_stored(self) -> None:
-        """A broker has taken a batch, so the coordinator knows of the transaction."""
+        """Note that a batch is stored, so the coordinator knows the transaction."""
         self._session.batch_stored()
 
     def batch_failed(self, batch: ProducerBatch, error: KafkaError) -> None:
-        """A batch of the transaction was given up. The caller that ends the transaction gets the
-        error.
+        """Fail the transaction: a batch of it has failed. The caller that ends the transaction gets
+        the error, so the batch's failure counts as seen.
         """
         self.record_refused(batch.tp, error)
         batch.failure()
 
     def record_refused(self, tp: TopicPartition, error: KafkaError) -> None:
-        """A record of the transaction is lost: the transaction can't be committed any more."""
+        """Fail the transaction: a record of it is lost."""
         where = f"transactional_id={self._id!r}: {place_of(tp)}"
         self._tasks.fail(batch_failure(where, error))
 
@@ -167,8 +167,8 @@ class TransactionManager:
     # -- calls -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Do what :meth:`init` does, as part of the producer's start: after a failure nothing goes
-        on, and it may be called again.
+        """Do what :meth:`init` does, as part of the producer's start. After a failure nothing runs
+        any more, and it may be called again.
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -183,29 +183,29 @@ class TransactionManager:
             self._metrics.transaction_step("init", loop.time() - started)
 
     async def init(self) -> None:
-        """Unless :meth:`start` has: get the producer id, which fences off an older producer and has
-        its open transaction aborted.
+        """Get the producer id, unless :meth:`start` has done so. That fences an older producer and
+        aborts its open transaction.
 
         Raises:
-            TransactionStateError: a transaction is open.
-            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on
-                waiting.
-            FatalProducerError: refused for good.
-            BrokerError: refused for now: the right to it is missing.
+            TransactionStateError: if a transaction is open.
+            KafkaTimeoutError: if it takes longer than ``max_block_ms``. It continues; call again to
+                wait for it.
+            FatalProducerError: if the coordinator refuses for good.
+            BrokerError: if an ACL is missing.
         """
         self.status.check(Call.INIT, _S.UNINITIALIZED, _S.INITIALIZING, _S.READY)
         if self.state is not _S.READY:
             await self._join(self._tasks.running_init(), self._deadline(), Call.INIT)
 
     async def begin(self) -> None:
-        """Open a transaction. No request is sent for it, unless :meth:`init` is still to be done.
+        """Open a transaction. That sends no request, unless :meth:`init` is still to be done.
 
-        A commit or abort whose caller has left is waited for.
+        A commit or abort that still runs is waited for.
 
         Raises:
-            TransactionStateError: one is open already.
-            KafkaError: as for :meth:`init`; and what an earlier transaction failed with, until it
-                is aborted.
+            TransactionStateError: if one is open already.
+            KafkaError: as :meth:`init`; and if an earlier transaction has failed and is not
+                aborted.
         """
         deadline = self._deadline()
         while self.state is not _S.READY or self.status.closed is not None:
@@ -225,16 +225,16 @@ class TransactionManager:
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         group: str | ConsumerGroupMetadata,
     ) -> None:
-        """Put a consumer group's positions into the transaction (KIP-447). No offsets, no request.
+        """Put a consumer group's positions into the transaction (KIP-447).
 
         Raises:
-            SerializationError: an argument is of the wrong type or outside its limits.
-            TransactionStateError: no transaction is open.
-            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; the same call again
-                goes on waiting.
-            AbortableTransactionError: refused, for example because the group's member was replaced:
-                abort.
-            FatalProducerError: refused for good.
+            SerializationError: if an argument has the wrong type or is outside its limits.
+            TransactionStateError: if no transaction is open.
+            KafkaTimeoutError: if it takes longer than ``max_block_ms``. It continues; make the same
+                call again to wait for it.
+            AbortableTransactionError: if it is refused, for example because the group's member was
+                replaced; abort.
+            FatalProducerError: if it is refused for good.
         """
         self.status.check(Call.SEND_OFFSETS, _S.IN_TRANSACTION)
         arguments = (requests.checked_offsets(offsets), requests.checked_group(group))
@@ -251,8 +251,11 @@ class TransactionManager:
         await self._join(operation, deadline, Call.SEND_OFFSETS)
 
     async def prepare(self) -> PreparedTransaction | None:
-        """Have all records written, and leave the transaction open; None where nothing was written.
-        Raises what :meth:`commit` does.
+        """Write all records, and leave the transaction open. Return what ends it; None if nothing
+        was written.
+
+        Raises:
+            KafkaError: as :meth:`commit`.
         """
         deadline = self._deadline()
         if not self._tasks.succeeded_unseen(Call.PREPARE):
@@ -262,16 +265,16 @@ class TransactionManager:
         return self._session.prepared()
 
     async def commit(self) -> None:
-        """Have all records written, then make them visible together.
+        """Write all records, then make them visible together.
 
         Raises:
-            TransactionStateError: no transaction is open.
-            AbortableTransactionError: something of it failed: abort.
-            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on
-                waiting.
-            TransactionAbortedError: another task aborted it meanwhile.
-            FatalProducerError: nothing more can be done with this producer. Whether the commit
-                happened, a new one can't tell either.
+            TransactionStateError: if no transaction is open.
+            AbortableTransactionError: if part of it has failed; abort.
+            KafkaTimeoutError: if it takes longer than ``max_block_ms``. It continues; call again to
+                wait for it.
+            TransactionAbortedError: if another task has aborted it meanwhile.
+            FatalProducerError: if the producer has failed. Whether the commit happened is unknown,
+                also to a new producer.
         """
         deadline = self._deadline()
         if not self._tasks.succeeded_unseen(Call.COMMIT):
@@ -279,17 +282,15 @@ class TransactionManager:
             await self._join(self._tasks.towards(_S.COMMITTING), deadline, Call.COMMIT)
 
     async def abort(self) -> None:
-        """Drop what was not sent, and have the rest never shown to consumers that read committed
-        records.
+        """Drop what was not sent; consumers that read committed records never see the rest.
 
-        A commit that was called but not sent to the coordinator yet is overtaken.
+        An abort overtakes a commit that is not sent to the coordinator yet.
 
         Raises:
-            TransactionStateError: no transaction is open, or its commit is on its way.
-            KafkaTimeoutError: not done within ``max_block_ms``. It goes on; call again to go on
-                waiting.
-            FatalProducerError: nothing more can be done with this producer. What it wrote stays
-                invisible.
+            TransactionStateError: if no transaction is open, or its commit is in flight.
+            KafkaTimeoutError: if it takes longer than ``max_block_ms``. It continues; call again to
+                wait for it.
+            FatalProducerError: if the producer has failed. What it wrote stays invisible.
         """
         deadline = self._deadline()
         if not self._tasks.succeeded_unseen(Call.ABORT):
@@ -305,13 +306,11 @@ class TransactionManager:
             await self._join(self._tasks.towards(_S.ABORTING), deadline, Call.ABORT)
 
     async def settle(self) -> None:
-        """Leave no transaction open, before the producer closes: wait for the commit or abort under
-        way, abort one that neither is called for.
-
-        One that is prepared belongs to whoever was told so, and is left alone.
+        """End the open transaction before the producer closes: wait for its commit or abort, or
+        abort it. A prepared transaction is left for the process that ends it.
 
         Raises:
-            KafkaError: as :meth:`commit` and :meth:`abort` do.
+            KafkaError: as :meth:`commit` and :meth:`abort`.
         """
         if self.state is _S.COMMITTING:
             await self._join(self._tasks.running_end(), self._deadline(), Call.COMMIT)
@@ -321,8 +320,8 @@ class TransactionManager:
             await self.abort()
 
     def stop(self) -> None:
-        """End all that is under way, at once: before the producer fails what is left, which no
-        commit may pass by.
+        """Cancel all operations at once, before the producer fails the remaining batches: a commit
+        must not take their end for success.
         """
         self.status.close()
         self._tasks.stop()
@@ -338,6 +337,6 @@ class TransactionManager:
         return asyncio.get_running_loop().time() + self._config.max_block_ms / 1000
 
     async def _join(self, operation: Operation, deadline: float, call: Call) -> None:
-        """Wait until it is over and share its outcome."""
+        """Wait until an operation has ended, and raise its error if it failed."""
         await operation.wait(call, self._config.max_block_ms, deadline)
         operation.raise_failure(call, self.status.closed or self.error)

@@ -1,8 +1,7 @@
-"""What a coordinator's error code means for the transaction, and what a batch's failure does. Pure
-tables, the rules of Kafka 4.1's own producer.
+"""What to do after a coordinator's reply, by its error code, and after a batch has failed: tables
+with the rules of Kafka 4.1's own producer.
 
-A code that no rule names gets a action all the same, by API: a code that is new or out of place
-must not kill a task.
+Codes that no rule names have an action too, so that a new or unexpected code does not end a task.
 """
 
 from __future__ import annotations
@@ -33,26 +32,25 @@ class CoordinatorApi(Enum):
 
 
 class ReplyAction(IntEnum):
-    """What to do after an answer. Of several in one answer the greatest counts."""
+    """What to do after a reply. If its codes differ, the greatest action counts."""
 
     DONE = 0
     RETRY = 1
-    """The same request again, after a pause."""
+    """Send the request again, after the backoff."""
     NEW_COORDINATOR = 2
-    """The same, but look for the coordinator first."""
+    """Look for the coordinator, then send the request again."""
     ABORTABLE = 3
     """The transaction has to be aborted (KIP-1050)."""
     FATAL = 4
     FENCED = 5
-    """Fatal: another producer has the transactional id, or the coordinator took it away when the
-    transaction ran too long.
+    """Fatal: another producer has the transactional id, or the coordinator fenced this one because
+    the transaction was open for too long.
     """
 
 
 _E = ErrorCode
 _MOVED = dict.fromkeys(COORDINATOR_MOVED, ReplyAction.NEW_COORDINATOR)
-# Brokers before Kafka 2.7 say INVALID_PRODUCER_EPOCH where newer ones say PRODUCER_FENCED
-# (KIP-588).
+# Brokers before Kafka 2.7 reply INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED (KIP-588).
 _FENCED = dict.fromkeys((_E.INVALID_PRODUCER_EPOCH, _E.PRODUCER_FENCED), ReplyAction.FENCED)
 _LOST = dict.fromkeys(
     (
@@ -74,7 +72,7 @@ _RULES: dict[CoordinatorApi, dict[ErrorCode, ReplyAction]] = {
     CoordinatorApi.INIT_PRODUCER_ID: {
         **_MOVED,
         **_FENCED,
-        # Abortable, for nothing is lost: once the right is given, the next try succeeds.
+        # Nothing is lost: when the ACL is granted, the next attempt succeeds.
         **dict.fromkeys(
             (
                 _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -91,8 +89,8 @@ _RULES: dict[CoordinatorApi, dict[ErrorCode, ReplyAction]] = {
         **_FENCED,
         **_ABORTABLE,
         _E.REQUEST_TIMED_OUT: ReplyAction.NEW_COORDINATOR,
-        # The member was replaced, or its assignment is out of date: its offsets must not count, the
-        # producer is sound.
+        # The member was replaced, or its assignment is outdated: its offsets must not count. The
+        # producer can continue.
         **dict.fromkeys(
             (
                 _E.FENCED_INSTANCE_ID,
@@ -103,8 +101,7 @@ _RULES: dict[CoordinatorApi, dict[ErrorCode, ReplyAction]] = {
             ),
             ReplyAction.ABORTABLE,
         ),
-        # The fault is in what was given to this one call. Java ends the producer here; an abort is
-        # as safe.
+        # The arguments of this call are wrong. Java fails the producer here; an abort is as safe.
         **dict.fromkeys(
             (
                 _E.TOPIC_AUTHORIZATION_FAILED,
@@ -123,8 +120,7 @@ _RULES: dict[CoordinatorApi, dict[ErrorCode, ReplyAction]] = {
         _E.TRANSACTION_ABORTABLE: ReplyAction.ABORTABLE,
     },
 }
-# What a partition can't have: the transaction goes, the producer stays. For the others the
-# unexpected is the end.
+# Unexpected codes: for a partition they fail the transaction, for other requests the producer.
 _OTHERWISE = {CoordinatorApi.ADD_PARTITIONS: ReplyAction.ABORTABLE}
 
 _FATAL_FOR_A_BATCH = frozenset(
@@ -139,7 +135,7 @@ _FATAL_FOR_A_BATCH = frozenset(
 
 
 def action_of_code(api: CoordinatorApi, code: ErrorCode) -> ReplyAction:
-    """The action on one code in an answer."""
+    """Return the action for one code of a reply."""
     if code == _E.NONE:
         return ReplyAction.DONE
     rule = _RULES[api].get(code)
@@ -151,9 +147,9 @@ def action_of_code(api: CoordinatorApi, code: ErrorCode) -> ReplyAction:
 def action_of_reply(
     api: CoordinatorApi, codes: Iterable[ErrorCode]
 ) -> tuple[ReplyAction, ErrorCode]:
-    """The action on an answer with a code for each partition, and the code that it rests on."""
+    """Return the action for a reply with a code for each partition, and the code that decides."""
     wrong = [code for code in codes if code != _E.NONE]
-    # "Not attempted" only says that another partition has a reason.
+    # "Not attempted" means that another partition has the reason.
     reasons = [code for code in wrong if code != _E.OPERATION_NOT_ATTEMPTED] or wrong
     return max(
         ((action_of_code(api, code), code) for code in reasons), default=(ReplyAction.DONE, _E.NONE)
@@ -161,9 +157,7 @@ def action_of_reply(
 
 
 def batch_failure(where: str, error: KafkaError) -> AbortableTransactionError | FatalProducerError:
-    """What a record or batch that failed for good does to its transaction, as the error that says
-    so.
-    """
+    """Return the error with which a failed record or batch fails its transaction."""
     if isinstance(error, FatalProducerError):
         return error
     code = error.code if isinstance(error, BrokerError) else _E.TRANSACTION_ABORTABLE

@@ -1,5 +1,4 @@
-"""The requests of transactions, made from state, in the form of each version; and what their
-answers hold. No I/O.
+"""Makes the requests of transactions for each version, and reads their replies. No I/O.
 
 There are two protocols (KIP-890). In the first, the client adds every partition and group to the
 transaction before it writes there. In the second, brokers do that themselves when the first records
@@ -48,23 +47,23 @@ _MAX_STRING = 2**15 - 1
 
 
 class Peer(Protocol):
-    """What is asked of a connection before a request is made for it."""
+    """What a request needs to know of the connection on which it is sent."""
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
-        """Of each API the oldest and newest version that the broker has."""
+        """The oldest and newest version of each API that the broker supports."""
 
     @property
     def finalized_features(self) -> Mapping[str, int]:
-        """Of each feature the level that the whole cluster has (KIP-584)."""
+        """The level of each feature in the whole cluster (KIP-584)."""
 
     def pick_version(self, request_type: type[Request[Any]], newest: int | None = None) -> int:
-        """The newest version that both sides know."""
+        """Return the newest version that both sides support."""
 
 
 def speaks_v2(peer: Peer) -> bool:
-    """Whether the second protocol can be used: the cluster has agreed on it, and the broker's
-    versions are there too.
+    """Return whether the second protocol can be used: the cluster has finalized it, and the broker
+    supports the versions.
     """
     return peer.finalized_features.get(_FEATURE, 0) >= 2 and all(
         peer.versions.get(kind.API_KEY, (0, -1))[1] >= first for kind, first in _FIRST_OF_V2.items()
@@ -85,10 +84,10 @@ def _version(peer: Peer, kind: type[Request[Any]], *, v2: bool) -> int:
 def init_producer_id(
     peer: Peer, transactional_id: str, timeout_ms: int, identity: ProducerIdAndEpoch | None
 ) -> tuple[InitProducerIdRequest, int]:
-    """Ask for a producer id; with the present identity, for its next epoch (KIP-360).
+    """Ask for a producer id or, with the present identity, for its next epoch (KIP-360).
 
-    Before Kafka 2.5 a coordinator only knows the first form. It gives a new epoch too, but does not
-    notice when this producer is not the newest one.
+    Before Kafka 2.5 only the first form exists. It gives a new epoch too, but does not notice if
+    this producer is not the newest one.
     """
     version = peer.pick_version(InitProducerIdRequest)
     request = InitProducerIdRequest(
@@ -123,10 +122,10 @@ def add_partitions(
 def codes_of_partitions(
     reply: AddPartitionsToTxnResponse, asked: Iterable[TopicPartition]
 ) -> list[ErrorCode]:
-    """The code of each partition that was asked for.
+    """Return the error code of each requested partition.
 
     Raises:
-        ProtocolError: the answer leaves one out.
+        ProtocolError: if the reply lacks one.
     """
     told = {
         TopicPartition(topic.name, result.partition_index): ErrorCode.of(
@@ -163,13 +162,13 @@ def commit_offsets(
     """Put offsets into the transaction; they count once it is committed.
 
     Raises:
-        UnsupportedVersionError: the broker is older than Kafka 2.5 and can't tell whether the
-            group's member is still one (KIP-447).
+        UnsupportedVersionError: if the broker is older than Kafka 2.5 and can't check that the
+            consumer is still a member of the group (KIP-447).
     """
     version = _version(peer, TxnOffsetCommitRequest, v2=v2)
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
-        # Version 1 and older have no leader epoch. It is a hint, so it may be left out there.
+        # Versions 0 and 1 have no leader epoch. It is only a hint.
         told = TxnOffsetCommitRequestPartition(
             partition, offset, leader_epoch if version >= 2 else -1, metadata
         )
@@ -200,10 +199,10 @@ def commit_offsets(
 def codes_of_offsets(
     reply: TxnOffsetCommitResponse, asked: Iterable[TopicPartition]
 ) -> list[ErrorCode]:
-    """The code of each partition whose offset was given.
+    """Return the error code of each partition whose offset was sent.
 
     Raises:
-        ProtocolError: the answer leaves one out.
+        ProtocolError: if the reply lacks one.
     """
     told = {
         TopicPartition(topic.name, p.partition_index): ErrorCode.of(p.error_code)
@@ -232,7 +231,7 @@ def _codes(
     left_out = [tp for tp in asked if tp not in told]
     if left_out:
         raise ProtocolError(
-            f"the broker's answer to {name} leaves out {left_out[0].topic}-{left_out[0].partition}"
+            f"the broker's reply to {name} lacks {left_out[0].topic}-{left_out[0].partition}"
         )
     return list(told.values())
 
@@ -240,10 +239,10 @@ def _codes(
 def checked_offsets(
     offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets in one form, each looked at.
+    """Return the checked offsets as OffsetAndMetadata.
 
     Raises:
-        SerializationError: something in it is of the wrong type or outside its limits; the message
+        SerializationError: if a value has the wrong type or is outside its limits; the message
             names it.
     """
     if not isinstance(offsets, Mapping):
@@ -287,11 +286,10 @@ def _is_number(value: object, most: int) -> bool:
 
 
 def checked_group(group: str | ConsumerGroupMetadata) -> ConsumerGroupMetadata:
-    """The group in one form.
+    """Return the checked group as ConsumerGroupMetadata.
 
     Raises:
-        SerializationError: it is neither a group's id nor metadata, or a field is of the wrong
-            type.
+        SerializationError: if it is neither a group id nor metadata, or a field has the wrong type.
     """
     if isinstance(group, str):
         group = ConsumerGroupMetadata(group)

@@ -63,7 +63,7 @@ set, or something to be called.
 
 class FakePeer:
     """A broker's versions; those not named are the newest. ``level`` is that of the feature
-    transaction.version, None where it is unknown.
+    transaction.version, None if it is unknown.
     """
 
     def __init__(self, newest: Mapping[type[Request[Any]], int], level: int | None) -> None:

@@ -404,7 +404,7 @@ async def test_a_fault_of_ours_hangs_nobody(coordinators: CoordinatorScript, mad
 async def test_an_abort_waits_for_the_request_on_its_way_but_not_for_its_repetition(
     first: CoordinatorScript, made: Made, name: str, answer: ErrorCode
 ) -> None:
-    """Else it could arrive after the end, and open a transaction that nobody ends."""
+    """Else it could arrive after the end, and open a transaction that no producer ends."""
     sender, manager = made(first)
     await manager.begin()
     gate = asyncio.Event()

@@ -176,7 +176,7 @@ async def one_transaction(producer: Producer, end: str, tag: bytes = b"a") -> No
     indirect=["protocol"],
 )
 async def test_every_code_at_each_step(cluster: EmbeddedCluster, api: ApiKey) -> None:
-    """aiokafka#1004: a code that nobody had thought of kills the sender, and everything hangs."""
+    """aiokafka#1004: an unexpected code kills the sender, and everything hangs."""
     cluster.create_topic("t")
     expected: set[bytes | None] = set()
     for code in (*ErrorCode, 134, 999):
@@ -564,7 +564,7 @@ async def test_an_abort_while_the_last_markers_are_still_written() -> None:
 
     A partition that can't be reached is enough for that: its marker waits, records are refused as
     concurrent until they expire, and the abort that follows is the first request of the new epoch.
-    Nobody has taken over.
+    No other producer has taken over.
     """
     async with (
         EmbeddedCluster(transaction_version=2, num_partitions=3) as cluster,
@@ -596,11 +596,11 @@ async def test_an_abort_of_a_transaction_of_which_nothing_arrived_finds_out_who_
         with pytest.raises(AbortableTransactionError):
             await producer.commit_transaction()
         dropped.cancel()
-        async with made(cluster) as heir:
-            await heir.init_transactions()
+        async with made(cluster) as successor:
+            await successor.init_transactions()
             await producer.abort_transaction()
             with pytest.raises(FatalProducerError):
                 await producer.begin_transaction()
-            async with heir.transaction():
-                await send_all(heir, b"b")
+            async with successor.transaction():
+                await send_all(successor, b"b")
         assert set(seen(cluster)) == whole(b"b")

@@ -1,4 +1,4 @@
-"""What still waits, or is still under way, when a transaction is over: nobody waits for it in vain,
+"""What still waits, or is still under way, when a transaction is over: no caller waits in vain,
 and it does not touch the next one.
 """
 
@@ -70,7 +70,7 @@ async def test_a_late_copy_of_what_had_no_answer_meets_a_newer_epoch(lost: str, 
 @pytest.mark.parametrize("level", [0, 2], ids=["v1", "v2"])
 @pytest.mark.parametrize("then", ["flush", "delivery", "commit", "abort"])
 async def test_what_is_to_go_again_behind_a_refused_batch_is_dropped(then: str, level: int) -> None:
-    """It could go only under an epoch that comes after the abort: whoever waits for it must not
+    """It could go only under an epoch that comes after the abort: its caller must not
     wait for delivery_timeout_ms.
     """
     async with EmbeddedCluster(transaction_version=level) as broker, asyncio.timeout(LIMIT_S):

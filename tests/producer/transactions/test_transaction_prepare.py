@@ -1,4 +1,4 @@
-"""Prepared transactions: written, left open by their producer, and ended by whoever knows the
+"""Prepared transactions: written, left open by their producer, and ended by any process with the
 identity (KIP-939's name for it).
 """
 

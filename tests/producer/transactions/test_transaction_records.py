@@ -233,7 +233,7 @@ async def test_stop_comes_before_records_fail(coordinators: CoordinatorScript, m
     commit = asyncio.create_task(manager.commit())
     await until(lambda: bool(sender.in_flight))
     manager.stop()
-    sender.abort(ProducerClosedError("closed"))  # all batches end, and whoever waits for them wakes
+    sender.abort(ProducerClosedError("closed"))  # all batches end, and waiting tasks wake
     with pytest.raises(ProducerClosedError):
         await commit
     await manager.close()

@@ -132,7 +132,7 @@ async def test_who_has_taken_over_is_found_all_the_same(cluster: EmbeddedCluster
     """And its open transaction is left alone, which InitProducerId would end: a coordinator does
     not look at the epoch that asks.
     """
-    old, heir = (
+    old, successor = (
         Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) for _ in range(2)
     )
     async with old, asyncio.TaskGroup() as tasks:
@@ -140,22 +140,22 @@ async def test_who_has_taken_over_is_found_all_the_same(cluster: EmbeddedCluster
         cluster.on(ApiKey.END_TXN, hold_answer(ended), times=1)
         ending = tasks.create_task(end_with_a_request_unanswered(cluster, old))
         await cluster.wait_for_request(ApiKey.END_TXN)
-        async with heir:
-            await heir.begin_transaction()
-            await heir.send_and_wait("t", b"of the heir")
+        async with successor:
+            await successor.begin_transaction()
+            await successor.send_and_wait("t", b"of the successor")
             ended.set()
             await ending
             with pytest.raises(ProducerFencedError):
                 await old.begin_transaction()
-            await heir.commit_transaction()
-    assert seen(cluster) == [b"first", b"of the heir"]
+            await successor.commit_transaction()
+    assert seen(cluster) == [b"first", b"of the successor"]
 
 
 async def test_who_takes_over_meanwhile_gets_another_epoch(cluster: EmbeddedCluster) -> None:
-    """The one that is asked for in the end is nobody's: the transaction that was open for that
-    keeps it from being given away.
+    """No producer has the epoch that is asked for in the end: the transaction that was opened for
+    that keeps it free.
     """
-    old, heir = (
+    old, successor = (
         Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) for _ in range(2)
     )
     async with old:
@@ -163,13 +163,13 @@ async def test_who_takes_over_meanwhile_gets_another_epoch(cluster: EmbeddedClus
         cluster.on(ApiKey.INIT_PRODUCER_ID, hold(gate), times=1)
         await end_with_a_request_unanswered(cluster, old)
         await cluster.wait_for_request(ApiKey.INIT_PRODUCER_ID, 2)
-        async with heir:
+        async with successor:
             gate.set()
             with pytest.raises(ProducerFencedError):
                 await old.begin_transaction()
-            async with heir.transaction():
-                await heir.send("t", b"of the heir")
-    assert seen(cluster) == [b"first", b"of the heir"]
+            async with successor.transaction():
+                await successor.send("t", b"of the successor")
+    assert seen(cluster) == [b"first", b"of the successor"]
 
 
 async def test_where_the_end_had_no_answer_either_the_error_names_it(
@@ -192,10 +192,10 @@ async def test_where_the_end_had_no_answer_either_the_error_names_it(
         ):
             await producer.begin_transaction()
     async with (
-        Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) as heir,
-        heir.transaction(),
+        Producer(cluster.bootstrap_servers, transactional_id="x", **FAST) as successor,
+        successor.transaction(),
     ):
-        await heir.send("t", b"second")
+        await successor.send("t", b"second")
     assert seen(cluster) == [b"first", b"second"]
 
 

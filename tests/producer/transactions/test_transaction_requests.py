@@ -108,7 +108,7 @@ def test_codes_of_partitions() -> None:
         ErrorCode.NONE,
         ErrorCode.NOT_COORDINATOR,
     ]
-    with pytest.raises(ProtocolError, match="leaves out b-0"):
+    with pytest.raises(ProtocolError, match="lacks b-0"):
         requests.codes_of_partitions(reply, [A0, B0])
 
 
@@ -175,7 +175,7 @@ def test_codes_of_offsets() -> None:
         topics=[TxnOffsetCommitResponseTopic("a", [TxnOffsetCommitResponsePartition(0, 22)])]
     )
     assert requests.codes_of_offsets(reply, [A0]) == [ErrorCode.ILLEGAL_GENERATION]
-    with pytest.raises(ProtocolError, match="TxnOffsetCommit leaves out b-0"):
+    with pytest.raises(ProtocolError, match="TxnOffsetCommit lacks b-0"):
         requests.codes_of_offsets(reply, OFFSETS)
 
 

@@ -1,5 +1,5 @@
 """Whole transactions, against the embedded broker in both protocols and real Kafka 4.1 and 3.9;
-read back by clients that nobody here wrote.
+read back by other clients.
 """
 
 from __future__ import annotations
@@ -316,8 +316,8 @@ async def test_five_hundred_tasks_in_one_transaction(servers: str, name: str) ->
 async def test_a_record_of_many_that_is_refused_is_not_left_out_of_a_commit(
     servers: str, name: str
 ) -> None:
-    """The error is in the record's delivery, and nobody has to look there: the transaction knows of
-    it.
+    """The error is in the record's delivery, and the application need not look there: the
+    transaction has failed.
     """
     async with Producer(servers, transactional_id=name) as producer:
         await producer.begin_transaction()
