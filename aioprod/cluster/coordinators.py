@@ -25,7 +25,7 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.backoff import Backoff
-from aioprod.net.brokers import Brokers, Node
+from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
 from aioprod.net.silence import SILENCE_S
 from aioprod.protocol.message import Message, Request
@@ -62,7 +62,7 @@ class Coordinators:
         self._config = config
         self._brokers = brokers
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self._known: dict[tuple[CoordinatorType, str], Node] = {}
+        self._known: dict[tuple[CoordinatorType, str], BrokerAddress] = {}
         self.trouble: KafkaError | None = None
 
     def forget(self, kind: CoordinatorType, key: str) -> None:
@@ -120,7 +120,7 @@ class Coordinators:
             connection.request(message, version=version, timeout_ms=timeout_ms),
             name="aioprod-coordinator-request",
         )
-        looking: asyncio.Task[Node] | None = None
+        looking: asyncio.Task[BrokerAddress] | None = None
         try:
             while True:
                 both = [waiting] if looking is None else [waiting, looking]
@@ -183,7 +183,7 @@ class Coordinators:
                 self._known[kind, key] = node
         return {key: self._known[kind, key].node_id for key in keys}
 
-    async def _find(self, kind: CoordinatorType, key: str) -> Node:
+    async def _find(self, kind: CoordinatorType, key: str) -> BrokerAddress:
         node = (await self._brokers.ask_any(partial(_find_coordinators, kind, [key])))[key]
         self._brokers.learn(node)
         self._known[kind, key] = node
@@ -193,7 +193,7 @@ class Coordinators:
 
 async def _find_coordinators(
     kind: CoordinatorType, keys: Collection[str], connection: Connection
-) -> dict[str, Node]:
+) -> dict[str, BrokerAddress]:
     version = connection.pick_version(FindCoordinatorRequest)
     if version < _TRANSACTIONS_FROM and kind is not CoordinatorType.GROUP:
         raise UnsupportedVersionError(
@@ -213,18 +213,18 @@ async def _find_coordinators(
             )
         found = told[key]
         _check(kind, key, found.error_code, found.error_message)
-        nodes[key] = Node(found.node_id, found.host, found.port)
+        nodes[key] = BrokerAddress(found.node_id, found.host, found.port)
     return nodes
 
 
 async def _find_coordinator(
     kind: CoordinatorType, key: str, connection: Connection, version: int
-) -> Node:
+) -> BrokerAddress:
     reply = await connection.request(
         FindCoordinatorRequest(key_type=kind, key=key), version=version
     )
     _check(kind, key, reply.error_code, reply.error_message)
-    return Node(reply.node_id, reply.host, reply.port)
+    return BrokerAddress(reply.node_id, reply.host, reply.port)
 
 
 def _check(kind: CoordinatorType, key: str, error_code: int, message: str | None) -> None:

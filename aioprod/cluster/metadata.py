@@ -14,7 +14,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
-from aioprod.net.brokers import Brokers, Node
+from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.metadata import (
     MetadataRequest,
@@ -301,7 +301,7 @@ class Metadata:
         return self.snapshot
 
     def take_leaders(
-        self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
+        self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[BrokerAddress]
     ) -> None:
         """Update leaders (node id, epoch) from the answer to another request (KIP-951)."""
         snapshot = self.snapshot.with_leaders(leaders, nodes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ProtocolError
-from aioprod.net.brokers import Node
+from aioprod.net.brokers import BrokerAddress
 from aioprod.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from aioprod.types import TopicPartition
 
@@ -74,7 +74,7 @@ class ClusterSnapshot:
     """
 
     version: int = 0
-    nodes: Mapping[int, Node] = field(default_factory=dict)
+    nodes: Mapping[int, BrokerAddress] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     controller_id: int = -1
     cluster_id: str | None = None
@@ -110,7 +110,7 @@ class ClusterSnapshot:
             if topic.name is not None:
                 topics[topic.name] = _topic_info(topic, self.topics.get(topic.name))
         nodes = {
-            broker.node_id: Node(broker.node_id, broker.host, broker.port)
+            broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port)
             for broker in reply.brokers
         }
         return ClusterSnapshot(
@@ -118,7 +118,7 @@ class ClusterSnapshot:
         )
 
     def with_leaders(
-        self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
+        self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[BrokerAddress]
     ) -> ClusterSnapshot:
         """Return the next snapshot, with those of the leaders (node id, epoch) whose epoch is newer
         (KIP-951).

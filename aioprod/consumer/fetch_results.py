@@ -20,7 +20,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, OffsetOutOfRangeError
 from aioprod.metrics import ConsumerMetrics
 from aioprod.net.backoff import Backoff
-from aioprod.net.brokers import Node
+from aioprod.net.brokers import BrokerAddress
 from aioprod.protocol.messages.fetch import FetchResponse, PartitionData
 from aioprod.types import TopicPartition
 
@@ -102,7 +102,11 @@ class FetchResults:
                     news |= self._accept(fetch, data, now)
         if leaders:
             self._metadata.take_leaders(
-                leaders, [Node(node.node_id, node.host, node.port) for node in reply.node_endpoints]
+                leaders,
+                [
+                    BrokerAddress(node.node_id, node.host, node.port)
+                    for node in reply.node_endpoints
+                ],
             )
         return news
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Node(NamedTuple):
+class BrokerAddress(NamedTuple):
     """A broker: its id, and the address at which it listens."""
 
     node_id: int
@@ -63,7 +63,7 @@ class Brokers:
         self._rng = rng
         self._backoff = ReconnectBackoff(config, rng)
         self._bootstrap = BootstrapServers(config, rng, self._backoff, on_connection, on_silence)
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, BrokerAddress] = {}
         self._links: dict[int, BrokerLink] = {}
         # Nodes that the log reported as unreachable; links come and go meanwhile.
         self._unreachable: set[int] = set()
@@ -77,7 +77,7 @@ class Brokers:
         self._closed = False
         self._bootstrap.open()
 
-    def update_nodes(self, nodes: Mapping[int, Node]) -> None:
+    def update_nodes(self, nodes: Mapping[int, BrokerAddress]) -> None:
         """Take over the cluster's current brokers, and close connections to those that moved or
         left.
         """
@@ -89,7 +89,7 @@ class Brokers:
                     self._drop(link, f"{address}: broker {node_id} moved or left the cluster")
         self._nodes = dict(nodes)
 
-    def learn(self, node: Node) -> None:
+    def learn(self, node: BrokerAddress) -> None:
         """Add one broker that is not known from metadata yet, such as a group's coordinator."""
         if self._nodes.get(node.node_id) != node:
             self.update_nodes({**self._nodes, node.node_id: node})
@@ -311,7 +311,7 @@ class Brokers:
             return attempts
         return attempts + await bootstrap.attempts()
 
-    async def _connect(self, node: Node, link: BrokerLink) -> Connection:
+    async def _connect(self, node: BrokerAddress, link: BrokerLink) -> Connection:
         begun = asyncio.get_running_loop().time()
         silence = SilenceWatch(lambda: begun, self._on_silence)
         silence.begin()
@@ -350,7 +350,7 @@ class Brokers:
             link.connecting = None
             self._on_change()
 
-    def _note_unreachable(self, node: Node, error: KafkaError) -> None:
+    def _note_unreachable(self, node: BrokerAddress, error: KafkaError) -> None:
         if node.node_id not in self._unreachable:
             self._unreachable.add(node.node_id)
             log.warning(
@@ -361,7 +361,9 @@ class Brokers:
                 error,
             )
 
-    def _connection_closed(self, node: Node, link: BrokerLink, connection: Connection) -> None:
+    def _connection_closed(
+        self, node: BrokerAddress, link: BrokerLink, connection: Connection
+    ) -> None:
         if link.connection is not connection:
             return  # its handshake failed
         error = connection.error

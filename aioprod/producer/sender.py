@@ -16,7 +16,7 @@ from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
 from aioprod.metrics import BatchSent, Observers, ProducerMetrics, RequestDone
-from aioprod.net.brokers import Node
+from aioprod.net.brokers import BrokerAddress
 from aioprod.net.connection import Connection
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
@@ -413,5 +413,6 @@ class Sender:
         }
         if told:
             self._metadata.take_leaders(
-                told, [Node(end.node_id, end.host, end.port) for end in reply.node_endpoints]
+                told,
+                [BrokerAddress(end.node_id, end.host, end.port) for end in reply.node_endpoints],
             )

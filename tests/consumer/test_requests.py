@@ -19,7 +19,7 @@ from aioprod import (
 from aioprod.config.addresses import split_address
 from aioprod.config.client import ClientConfig
 from aioprod.consumer.requests import Requests
-from aioprod.net.brokers import Brokers, Node
+from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.list_offsets import ListOffsetsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest
@@ -30,7 +30,7 @@ def requests_to(address: str, **settings: object) -> tuple[Requests, Brokers]:
     config = ClientConfig(bootstrap_servers=(address,), **settings)  # type: ignore[arg-type]
     brokers = Brokers(config, random.Random(1), on_change=lambda: requests.brokers_changed())
     requests = Requests(config, brokers)
-    brokers.update_nodes({7: Node(7, *split_address(address))})
+    brokers.update_nodes({7: BrokerAddress(7, *split_address(address))})
     return requests, brokers
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError
-from aioprod.net.brokers import Brokers, Node
+from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.testing import EmbeddedCluster
 
 LIMIT_SECONDS = 5.0
@@ -26,10 +26,10 @@ async def many() -> AsyncIterator[EmbeddedCluster]:
         yield broker
 
 
-def node_of(broker: EmbeddedCluster, node_id: int, *, at: int | None = None) -> Node:
+def node_of(broker: EmbeddedCluster, node_id: int, *, at: int | None = None) -> BrokerAddress:
     """Return a node as in metadata; ``at``: with the address of another one."""
     host, _, port = broker.address(at or node_id).rpartition(":")
-    return Node(node_id, host, int(port))
+    return BrokerAddress(node_id, host, int(port))
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.backoff import Backoff
-from aioprod.net.brokers import Brokers, Node
+from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
@@ -182,7 +182,7 @@ async def test_versions_that_do_not_meet(broker: EmbeddedCluster) -> None:
 async def test_one_connection_is_shared_and_comes_back(broker: EmbeddedCluster) -> None:
     brokers = Brokers(config(reconnect_backoff_ms=1), random.Random(1))
     host, port = address(broker)
-    brokers.update_nodes({1: Node(1, host, port)})
+    brokers.update_nodes({1: BrokerAddress(1, host, port)})
     first, second = await asyncio.gather(brokers.connection(1), brokers.connection(1))
     assert first is second is brokers.live(1)
     first.abort(BrokerConnectionError("cut"))
@@ -299,7 +299,7 @@ async def reach_a_broker_that_hangs_up_at_first() -> None:
         brokers = Brokers(
             config(reconnect_backoff_ms=1, reconnect_backoff_max_ms=1), random.Random(1)
         )
-        brokers.update_nodes({1: Node(1, "127.0.0.1", port)})
+        brokers.update_nodes({1: BrokerAddress(1, "127.0.0.1", port)})
         for _ in range(20):
             with contextlib.suppress(BrokerConnectionError):
                 await brokers.connection(1)

@@ -20,7 +20,7 @@ from aioprod.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from aioprod.net.brokers import Brokers, Node
+from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.net.reauthentication import Reauthentication
@@ -327,7 +327,7 @@ class TestNotHammered:
 
     async def test_a_node_likewise(self, broker: EmbeddedCluster, brokers: Brokers) -> None:
         host, _, port = broker.bootstrap_servers.rpartition(":")
-        brokers.update_nodes({1: Node(1, host, int(port))})
+        brokers.update_nodes({1: BrokerAddress(1, host, int(port))})
         began = time.monotonic()
         for _ in range(50):
             with pytest.raises(AuthenticationError, match=r"SCRAM-SHA-256: Authentication failed"):

@@ -21,7 +21,7 @@ from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, RequestTimedOutError
 from aioprod.net import brokers as brokers_module
 from aioprod.net import silence
-from aioprod.net.brokers import Brokers, Node
+from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
 from aioprod.net.race import first_answer
 from aioprod.net.silence import SilenceWatch
@@ -63,7 +63,7 @@ async def brokers_of(
     nodes = {}
     for node_id in broker.node_ids:
         host, _, port = broker.address(node_id).rpartition(":")
-        nodes[node_id] = Node(node_id, host, int(port))
+        nodes[node_id] = BrokerAddress(node_id, host, int(port))
     brokers.update_nodes(nodes)
     try:
         async with asyncio.timeout(LIMIT_SECONDS):

@@ -1,4 +1,4 @@
-"""The accelerator does what its sources in Python do, byte for byte, and whatever it is given."""
+"""The accelerator does what its sources in Python do, byte for byte, for valid records and for any others."""
 
 from __future__ import annotations
 

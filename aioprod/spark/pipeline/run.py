@@ -70,19 +70,17 @@ def run_pipeline(
     """Read all flight events of a topic; write delay figures to Parquet and to another topic, and
     records that are not events to a third.
 
-    Three streaming queries read the topic. The first computes figures by carrier and hour (output
-    mode update, so that figures appear before their hour is closed): it writes each update to the
-    topic and to Parquet, and the last update of a carrier and hour counts. The others compute the
-    worst routes (output mode complete) and find the dead letters. They are named after the topic,
-    with ``: delays``, ``: routes`` and ``: dead letters`` appended.
+    Three streaming queries, named by :func:`query_names`, read the topic. The first computes
+    figures by carrier and hour (output mode update, so that figures appear before their hour is
+    closed); the last update of a carrier and hour counts. The others compute the worst routes
+    (output mode complete) and find the dead letters.
 
     Args:
         spark: a session; with the format ``kafka`` it needs Spark's connector jars.
         options: what to read and where to write.
-        follow: continue reading as events arrive until ``stop`` is set or Ctrl-C, instead of
-            ending after the events that exist now.
+        follow: read until ``stop`` is set or Ctrl-C, not only the events that exist now.
         stop: ends a run with ``follow``.
-        on_progress: called after each micro-batch of each query, in a thread of the listener.
+        on_progress: called after each micro-batch, in a thread of the listener.
         timeout_s: time limit of a run without ``follow``.
 
     Raises:
