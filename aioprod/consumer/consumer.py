@@ -148,8 +148,7 @@ class Consumer:
 
     def __del__(self) -> None:
         if "_lifecycle" in self.__dict__:  # the settings were valid
-            lifecycle = self._lifecycle
-            lifecycle.runtime.dropped(self, lifecycle, lifecycle.loss())
+            self._lifecycle.runtime.dropped(self, self._lifecycle, self._lifecycle.loss())
 
     # -- records -----------------------------------------------------------------------------------
 
@@ -356,9 +355,8 @@ class Consumer:
     async def committed(
         self, *partitions: TopicPartition, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offsets of these, or of all assigned partitions; None if
-        there is none. Errors as of :meth:`commit`. The limit is ``default_api_timeout_ms`` by
-        default.
+        """Return the group's committed offsets of these, or of all assigned partitions, or None.
+        Errors as of :meth:`commit`. The limit is ``default_api_timeout_ms`` by default.
         """
         return await self._commits.committed(partitions, timeout_ms)
 
@@ -412,9 +410,7 @@ class Consumer:
         return await self._lookups.partitions_for_topic(topic, timeout_ms)
 
     async def topics(self, timeout_ms: float | None = None) -> frozenset[str]:
-        """Return all topics that this consumer may see. The limit is ``default_api_timeout_ms`` by
-        default; KafkaTimeoutError: if no broker answers in time.
-        """
+        """Return the names of all topics, within ``default_api_timeout_ms`` by default."""
         return await self._lookups.topics(timeout_ms)
 
     # -- figures -----------------------------------------------------------------------------------
