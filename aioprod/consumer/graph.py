@@ -71,15 +71,8 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     problems = Problems(notifier.notify)
     in_group = config.group_id is not None
     ready = ReadyRecords(buffer, metrics, notifier, problems, in_group=in_group)
-    runtime = ClientRuntime(
-        config,
-        rng,
-        kind="consumer",
-        closed_error=ConsumerClosedError,
-        not_started_error=ConsumerStateError,
-        create_topics=config.allow_auto_create_topics,
-        on_change=lambda: connections.requests.brokers_changed(),
-        on_fork=ready.clear,
+    runtime = _runtime(
+        config, rng, on_change=lambda: connections.requests.brokers_changed(), on_fork=ready.clear
     )
     run_state = RunState(runtime, clock, on_fault=ready.interrupt)
     guard = CallGuard(runtime.loop_binding, run_state, ready, config.default_api_timeout_ms)
@@ -122,6 +115,25 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
         CommitCalls(guard, subscription, membership, commits),
         LookupCalls(config, guard, metadata, requests, backoff),
         FigureCalls(config, run_state, ready, subscription, buffer, metrics),
+    )
+
+
+def _runtime(
+    config: ConsumerConfig,
+    rng: random.Random,
+    on_change: Callable[[], None],
+    on_fork: Callable[[], None],
+) -> ClientRuntime:
+    """The connections and the metadata, with the errors of a consumer."""
+    return ClientRuntime(
+        config,
+        rng,
+        kind="consumer",
+        closed_error=ConsumerClosedError,
+        not_started_error=ConsumerStateError,
+        create_topics=config.allow_auto_create_topics,
+        on_change=on_change,
+        on_fork=on_fork,
     )
 
 
