@@ -268,7 +268,7 @@ async def test_settings_by_kafkas_names(cluster: EmbeddedCluster) -> None:
         Admin.from_config({"default.api.timeout.m": 1})
     with pytest.raises(
         ConfigError,
-        match=r"'retries' of Java's admin client is not there: calls are tried again until",
+        match=r"'retries' of the Java admin client is not supported: calls are retried until",
     ):
         Admin.from_config({"retries": 1})
     with pytest.raises(ConfigError, match="default_api_timeout_ms=0: must be from 1"):
