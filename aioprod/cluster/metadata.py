@@ -41,8 +41,6 @@ class Metadata:
         last_error: why the last refresh failed; None if it succeeded.
         refreshed_at: loop time of the last success.
         want_all_topics: whether each refresh asks for all topics, as a pattern subscription needs.
-        on_update: called with each new snapshot.
-        on_fault: called if the task fails, so that there are no more updates.
     """
 
     def __init__(
@@ -52,8 +50,8 @@ class Metadata:
         self.last_error: KafkaError | None = None
         self.refreshed_at = 0.0
         self.want_all_topics = False
-        self.on_update: Callable[[ClusterSnapshot], None] | None = None
-        self.on_fault: Callable[[KafkaError], None] | None = None
+        self._on_update: Callable[[ClusterSnapshot], None] | None = None
+        self._on_fault: Callable[[KafkaError], None] | None = None
         self._config = config
         self._brokers = brokers
         self._connections = [brokers]
@@ -85,8 +83,8 @@ class Metadata:
             on_update: called with each new snapshot.
             on_fault: called if the task fails, so that there are no more updates.
         """
-        self.on_update = on_update or self.on_update
-        self.on_fault = on_fault or self.on_fault
+        self._on_update = on_update
+        self._on_fault = on_fault
         self._task = asyncio.get_running_loop().create_task(
             self._refresh_always(), name="aioprod-metadata"
         )
@@ -116,8 +114,8 @@ class Metadata:
         )
         if not task.cancelled():
             log.error("the metadata task failed", exc_info=task.exception())
-        if self.on_fault is not None:
-            self.on_fault(
+        if self._on_fault is not None:
+            self._on_fault(
                 KafkaError(f"the client's metadata task {reason}; close the client, make a new one")
             )
         self._wake_waiters()
@@ -314,8 +312,8 @@ class Metadata:
         self.snapshot = snapshot
         for brokers in self._connections:
             brokers.update_nodes(snapshot.nodes)
-        if self.on_update is not None:
-            self.on_update(snapshot)
+        if self._on_update is not None:
+            self._on_update(snapshot)
 
     def _rebootstrap(self, why: str) -> None:
         if self._config.metadata_recovery_strategy == "rebootstrap":

@@ -147,8 +147,7 @@ class Consumer:
 
     def __del__(self) -> None:
         if "_lifecycle" in self.__dict__:  # the settings were valid
-            lifecycle = self._lifecycle
-            lifecycle.runtime.dropped(self, lifecycle, lifecycle.loss())
+            self._lifecycle.runtime.dropped(self, self._lifecycle, self._lifecycle.loss())
 
     # -- records -----------------------------------------------------------------------------------
 

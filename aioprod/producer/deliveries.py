@@ -147,7 +147,9 @@ class Deliveries(Sequence[Delivery]):
                 raise error.with_traceback(None)
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]:
-        """Wait for the metadata of all records; raise as :meth:`wait` does."""
+        """Wait for the metadata of all records, within ``delivery_timeout_ms``; raise as
+        :meth:`wait` does.
+        """
         yield from self.wait().__await__()
         places = [
             batch.place(index)

@@ -159,12 +159,12 @@ class Producer(TransactionInterface):
             self._core.runtime.dropped(self, self._core, self._core.loss())
 
     async def __aenter__(self) -> Self:
-        """Start the producer."""
+        """Start, as :meth:`start` does."""
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Close the producer."""
+        """Close, as :meth:`close` does."""
         await self.close()
 
     # -- sending -----------------------------------------------------------------------------------

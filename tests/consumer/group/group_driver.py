@@ -85,12 +85,11 @@ class Driver:
             self.attention.set,
             self.interceptors.on_commit,
         )
-        self.metadata.on_update = self.member.metadata_changed
         self._closed = False
 
     async def __aenter__(self) -> Self:
         self.brokers.open()
-        self.metadata.start()
+        self.metadata.start(on_update=self.member.metadata_changed)
         self.member.start()
         return self
 
