@@ -106,7 +106,7 @@ def test_passwords_come_from_a_file_and_are_warned_of_on_the_command_line(
     assert command.main([*NEEDED, "--kafka", "sasl.password=hunter2"]) == 0
     warned = "--kafka sasl.password: all users of this machine can see it in the process list"
     assert [text.partition(";")[0] for text in caplog.messages] == [warned]
-    assert caplog.messages[0].endswith("put it into a file for --kafka-file")
+    assert caplog.messages[0].endswith("use a file with --kafka-file")
     file.write_text("hunter2\n")
     with pytest.raises(SystemExit):
         command.main([*NEEDED, *named])

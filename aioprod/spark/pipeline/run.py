@@ -103,10 +103,7 @@ def run_pipeline(
         if not listener.wait_until_ended(
             [str(query.runId) for query in queries], _PROGRESS_LIMIT_S
         ):
-            log.warning(
-                "Spark has not reported the end of all queries; the counts may lack their "
-                "last micro-batches"
-            )
+            log.warning("the counts may lack the last micro-batches: Spark did not report all")
     finally:
         spark.streams.removeListener(listener)
     outputs.compact(str(queries[0].id), str(queries[1].id))
