@@ -179,7 +179,11 @@ async def test_what_no_other_start_can_mend(
         with pytest.raises(FatalProducerError, match=f"'x'.*close this producer.*{code.name}"):
             await producer.start()
     await nothing_is_left(broker)
+    with pytest.raises(FatalProducerError, match="close this producer"):
+        await producer.send("t", b"x")  # "not started" would advise another start
     await producer.close()
+    with pytest.raises(ProducerClosedError, match="is closed"):
+        await producer.send("t", b"x")
 
 
 @pytest.mark.parametrize("end", ["close", "cancel"])
