@@ -299,7 +299,8 @@ class ClientRuntime:
 
     def _set_closing(self, reason: str) -> None:
         self.closing = self.closing or self._closed_error(f"the {self._kind} {reason}")
-        self._woken.set()
+        if not self.loop_binding.loop_closed:  # or waking the tasks of that loop would raise
+            self._woken.set()
 
     async def _finish(self, client: ClientLifecycle, deadline: float) -> None:
         try:

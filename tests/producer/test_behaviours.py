@@ -368,6 +368,14 @@ async def test_a_duplicate_is_a_success_of_unknown_place(broker: EmbeddedCluster
         assert producer._core.producer_state.bumps == 0
 
 
+async def test_the_advice_of_a_fatal_answer_is_that_of_its_code(broker: EmbeddedCluster) -> None:
+    broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    async with producer_of(broker) as producer:
+        with pytest.raises(KafkaError, match="create a new one: INVALID_PRODUCER_ID_M") as raised:
+            await producer.send_and_wait("t", b"x")
+    assert "grant" not in str(raised.value)
+
+
 async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(
     broker: EmbeddedCluster,
 ) -> None:

@@ -275,9 +275,6 @@ _ADVICE = {
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
         "; lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"
     ),
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "; grant DESCRIBE and WRITE on the transactional id to the client's principal"
-    ),
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
         "; the broker forgets a transactional id that is not used for "
         "transactional.id.expiration.ms"
