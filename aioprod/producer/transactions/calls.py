@@ -179,6 +179,7 @@ class CoordinatorCalls:
 
         def note(error: KafkaError, failures: int) -> None:
             nonlocal failed, warned
+            error.with_traceback(None)  # which refers to what keeps the error
             attempts.check_not_stopped()
             failed = failures
             if not warned and not _is_behind_last(error):
