@@ -61,7 +61,8 @@ class ProducerIdRequest:
 
     def stop(self) -> None:
         """Ask no more."""
-        if self._task is not None:
+        # Once: a second cancellation would interrupt the clean-up after the first.
+        if self._task is not None and not self._task.cancelling():
             self._task.cancel()
 
     async def close(self) -> None:
