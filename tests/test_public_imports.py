@@ -21,8 +21,8 @@ from tests.public_names import PUBLIC_NAMES
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("aioprod.producer", "aioprod.consumer", "aioprod.admin", "aioprod.config")
-# Classes of aioprod.metrics that are not for users.
-INTERNAL = {"ConsumerMetrics", "Observers", "ProducerMetrics"}
+# Classes of aioprod.metrics that are not for users, and a class of aioprod.protocol.
+INTERNAL = {"ApiKey", "ConsumerMetrics", "Observers", "ProducerMetrics"}
 
 
 def printed(code: str) -> str:
@@ -49,7 +49,7 @@ def test_a_name_that_both_have_is_the_same_object(package: str) -> None:
 
 def public_classes() -> dict[str, type]:
     names = {(aioprod, name) for name in PUBLIC_NAMES}
-    for package in (*PACKAGES, "aioprod.metrics"):
+    for package in (*PACKAGES, "aioprod.metrics", "aioprod.testing"):
         module = import_module(package)
         names |= {(module, name) for name in module.__all__}
     found = {f"{module.__name__}.{name}": getattr(module, name) for module, name in names}
