@@ -120,7 +120,7 @@ class ConsumerConfig(ClientConfig):
             it restarts within ``session_timeout_ms``. Requires ``group_id``.
             Kafka: ``group.instance.id`` (since 2.3, KIP-345). Default: ``None``.
         group_protocol: Group protocol; ``consumer`` is the one of KIP-848, in which the broker
-            assigns partitions. It requires brokers of Kafka 4.0.
+            assigns partitions. It requires Kafka 4.0, or 3.7 with the protocol enabled.
             Kafka: ``group.protocol`` (since 3.7, KIP-848). Default: ``"classic"``; allowed:
             ``classic``, ``consumer``.
         group_remote_assignor: Assignor of the broker, for ``group_protocol=consumer``. Without it,

@@ -57,7 +57,7 @@ GROUP = section(
         "classic",
         ("classic", "consumer"),
         "Group protocol; `consumer` is the one of KIP-848, in which the broker assigns partitions. "
-        "It requires brokers of Kafka 4.0.",
+        "It requires Kafka 4.0, or 3.7 with the protocol enabled.",
         change_case=str.lower,
         since="3.7, KIP-848",
     ),
