@@ -353,13 +353,11 @@ def serialize(
         SerializationError: if it fails. The text has the type of the data, but not the data.
     """
     if serializer is None:
-        return _stored(
-            setting,
+        if data is None or type(data) is bytes:
+            return data
+        return _copied(
             data,
-            (
-                f"the {_what(setting)} must be bytes, not {_name(data)}: pass bytes, or set "
-                f"{setting}"
-            ),
+            f"the {_what(setting)} must be bytes, not {_name(data)}: pass bytes, or set {setting}",
         )
     try:
         stored = serializer(topic, headers, data)
@@ -370,21 +368,17 @@ def serialize(
         raise SerializationError(
             f"{setting}: {_serializer_name(serializer)} failed for {what}: {_reason(error)}"
         ) from error
+    if stored is None or type(stored) is bytes:
+        return stored
     if inspect.iscoroutine(stored):
         stored.close()
-    return _stored(
-        setting,
+    return _copied(
         stored,
-        (
-            f"{setting}: {_serializer_name(serializer)} must return bytes or None, not "
-            f"{_name(stored)}"
-        ),
+        f"{setting}: {_serializer_name(serializer)} must return bytes or None, not {_name(stored)}",
     )
 
 
-def _stored(setting: str, data: Any, complaint: str) -> bytes | None:
-    if data is None or type(data) is bytes:
-        return data
+def _copied(data: Any, complaint: str) -> bytes:
     if isinstance(data, bytes | bytearray | memoryview):
         # A copy: the caller may change its buffer after send.
         return bytes(data)

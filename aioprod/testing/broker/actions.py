@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError
 from aioprod.protocol.message import Message
+from aioprod.public_module import set_module
 
 
 class Pieces(NamedTuple):
@@ -50,6 +51,7 @@ class Failure:
         return self.topic in (None, topic) and self.partition in (None, partition)
 
 
+@set_module("aioprod.testing")
 class Action:
     """One thing to do to a request. The base class does nothing.
 

@@ -18,6 +18,7 @@ from typing import Self, TypedDict, TypeVar, Unpack
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioprod.errors import ConfigError
+from aioprod.public_module import set_module
 from aioprod.testing.broker.broker_node import BrokerNode
 from aioprod.testing.broker.cluster import FIRST_NODE_ID, Cluster
 from aioprod.testing.broker.controls.configs import ConfigControls
@@ -58,6 +59,7 @@ class ClusterSettings(TypedDict, total=False):
     security: BrokerSecurity | None
 
 
+@set_module("aioprod.testing")
 class EmbeddedCluster:
     """A Kafka cluster in this process and on this event loop, for tests, demos and experiments.
 
@@ -280,6 +282,7 @@ class EmbeddedCluster:
     wait_for_request = forward("_requests", RequestControls.wait_for_request)
 
 
+@set_module("aioprod.testing")
 class ThreadedCluster:
     """The calls of an :class:`EmbeddedCluster`, for any thread but that of its event loop.
 

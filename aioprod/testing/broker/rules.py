@@ -8,10 +8,12 @@ from anyio.from_thread import BlockingPortal
 
 from aioprod.errors import ConfigError, KafkaTimeoutError
 from aioprod.protocol.message import Message
+from aioprod.public_module import set_module
 from aioprod.testing.broker.actions import Action
 from aioprod.testing.broker.request_log import Count
 
 
+@set_module("aioprod.testing")
 class Rule:
     """A rule made by :meth:`EmbeddedCluster.on` or :meth:`EmbeddedCluster.on_every`."""
 

@@ -18,12 +18,14 @@ from aioprod.protocol.sasl.mechanism import ServerMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from aioprod.protocol.sasl.plain import PlainServer
 from aioprod.protocol.sasl.scram import ScramCredential, ScramServer
+from aioprod.public_module import set_module
 from aioprod.testing.broker.actions import Answer, DropConnection
 from aioprod.testing.broker.connection import Connection, ConnectionHandler
 
 _SALT_BYTES = 16
 
 
+@set_module("aioprod.testing")
 @dataclass(slots=True)
 class BrokerSecurity:
     """What the embedded broker demands of its clients. Changes while the broker is running apply to
