@@ -205,9 +205,8 @@ def _check_tls(config: SecurityConfig) -> None:
         )
     if context is None:
         if files:
-            new_tls_context(
-                config, system_trust=False
-            )  # checks the files now, not for the first connection
+            # Check the files now, not when the first connection is made.
+            new_tls_context(config, system_trust=False)
     elif files:
         raise ConfigError(
             f"{files[0]} and ssl_context are both set: the context is used as it is, so set only "

@@ -81,9 +81,8 @@ def encode(
     leads = [_offset_deltas(cuts, isinstance(timestamps, int), null_key)]
     if not isinstance(timestamps, int):
         leads = [*_varints(_timestamp_deltas(timestamps, cuts)), *leads]
-    sizes = reduce(
-        pc.add, map(_size, leads), pc.add(sizes, 1 + len(no_headers))
-    )  # 1: the attributes
+    # One byte is for the attributes.
+    sizes = reduce(pc.add, map(_size, leads), pc.add(sizes, 1 + len(no_headers)))
     records = _join(
         *_varints(pc.multiply(sizes, _TWO), _varints_and_attributes()), *leads, *fields, *no_headers
     )
