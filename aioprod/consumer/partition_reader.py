@@ -199,9 +199,9 @@ class PartitionReader:
     lost connections and timeouts are retried with backoff; the limits are ``retry_limit_ms`` for
     one try, and as much for all tries since the first that failed.
 
-    Raises:
-        BrokerError: while iterating, if the leader does not have ``start`` (OFFSET_OUT_OF_RANGE),
-            or answers with another code that is not retriable.
+    Raises (while iterating):
+        BrokerError: the code is OFFSET_OUT_OF_RANGE where ``start`` is outside what the leader has;
+            other codes that can't be retried.
         BrokerConnectionError, RequestTimedOutError: no progress within the limit.
         CorruptRecordError: the broker's bytes are no record batches.
     """

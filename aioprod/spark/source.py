@@ -74,7 +74,7 @@ class KafkaDataSource(DataSource):
         from aioprod.spark.source_options import check_read_options, wants_headers
 
         if "topic" not in self.options:  # with a topic it is a view to write to
-            # load() raises for an invalid option; otherwise the stream would start first, then fail.
+            # load() reports an invalid option; otherwise the stream would start and fail later.
             check_read_options(self.options)
         return source_columns(include_headers=wants_headers(self.options))
 
