@@ -64,7 +64,7 @@ class FrameReader:
         self._frame: bytearray | None = None  # incomplete
         self._size = 0  # of that frame
         self._filled = 0
-        self._filling_frame = False  # whether get_buffer returned memory of the frame
+        self._filling_frame = False  # the buffer that was lent last is the frame's
 
     def get_buffer(self) -> memoryview:
         """Return memory to put the next bytes into; report them to :meth:`received`."""

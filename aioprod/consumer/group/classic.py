@@ -203,8 +203,9 @@ class ClassicMember(GroupMember):
             )
             if not await self._revoke(revoked, deadline):
                 return False
-            # The listener or the coordinator has ended the membership.
-            if self._joined is not joined or self._state.is_lost:
+            if (
+                self._joined is not joined or self._state.is_lost
+            ):  # the listener has ended the membership, or the coordinator has
                 return True
         self._joined = None
         self._present = joined.generation

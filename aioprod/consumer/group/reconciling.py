@@ -130,8 +130,9 @@ class ReconcilingMember(GroupMember):
         if revoked and not await self._revoke(revoked, deadline):
             self.needs_attention = True
             return
-        # The listener or the coordinator has ended the membership.
-        if self._session.target is None:
+        if (
+            self._session.target is None
+        ):  # the listener has ended the membership, or the coordinator has
             return
         self._auto_commit.reset(asyncio.get_running_loop().time())
         try:
