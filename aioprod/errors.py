@@ -104,7 +104,7 @@ class ConfigError(KafkaError, ValueError):
 
 
 class ProtocolError(KafkaError):
-    """Received or given bytes do not follow the protocol of Kafka."""
+    """Bytes do not follow the protocol of Kafka."""
 
 
 class CorruptRecordError(ProtocolError):

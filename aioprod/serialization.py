@@ -26,7 +26,7 @@ class Serializer(Protocol):
         """Return the bytes to store for ``data``; None stores a null.
 
         An error becomes the cause of a SerializationError for the record. ``send`` raises
-        KeyboardInterrupt and SystemExit as they are.
+        KeyboardInterrupt and SystemExit unchanged.
         """
         ...
 
@@ -44,7 +44,7 @@ class Deserializer(Protocol):
         """Return the object for the application.
 
         An error becomes the cause of a DeserializationError for the record; KeyboardInterrupt and
-        SystemExit are raised as they are. The application gets earlier records first, and the next
+        SystemExit are raised unchanged. The application gets earlier records first, and the next
         call reads the record again.
         """
         ...
@@ -308,7 +308,7 @@ def _by_java_name(kind: str, *classes: type) -> dict[str, type]:
     return {_JAVA_PACKAGE + name: each for name, each in names.items()}
 
 
-#: The names of Java's classes, and the classes here that use the same format.
+#: The classes by the names of Java's classes with the same format.
 JAVA_CLASSES: Mapping[str, type] = {
     **_by_java_name(
         "Serializer",

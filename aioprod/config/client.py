@@ -20,7 +20,7 @@ class ClientConfig(SecurityConfig):
         security_protocol: Protocol of the connections to brokers.
             Kafka: ``security.protocol``. Default: ``"PLAINTEXT"``; allowed: ``PLAINTEXT``, ``SSL``,
             ``SASL_PLAINTEXT``, ``SASL_SSL``.
-        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings.
+        ssl_context: TLS context to use instead of the other ``ssl_`` settings.
             Not in Kafka. Default: ``None``.
         ssl_truststore_location: PEM file with the certificates to trust. Without it, the
             certificates that the system trusts.

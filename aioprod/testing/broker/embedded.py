@@ -1,7 +1,7 @@
 """The embedded broker as tests use it: :class:`EmbeddedCluster` on their event loop, and
 :class:`ThreadedCluster` for code that blocks.
 
-Both are tables: what a call does is in ``controls/``, one class for each theme.
+Both only forward their calls to ``controls/``, which has a class for each theme.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class EmbeddedCluster:
 
     It speaks Kafka's protocol to any client: metadata, produce (idempotent too), fetch, offsets,
     transactions, administration and classic consumer groups. Its ApiVersions response leaves out
-    what it does not support, such as the newer consumer protocol (KIP-848). It writes nothing to
+    unsupported APIs, such as the newer consumer protocol (KIP-848). It writes nothing to
     disk and deletes nothing by age: topic settings such as retention.ms are stored but have no
     effect.
 

@@ -66,7 +66,7 @@ class Rule:
             action.release()
 
     async def wait(self, count: int = 1, timeout_seconds: float = 10.0) -> None:
-        """Wait until the rule has acted on ``count`` requests in all.
+        """Wait until the rule has acted on ``count`` requests in total.
 
         Raises:
             KafkaTimeoutError: if it has acted on fewer requests after ``timeout_seconds``.

@@ -28,7 +28,7 @@ _SALT_BYTES = 16
 @set_module("aioprod.testing")
 @dataclass(slots=True)
 class BrokerSecurity:
-    """What the embedded broker demands of its clients. Changes while the broker is running apply to
+    """The security settings of the embedded broker. Changes while the broker is running apply to
     the next login.
 
     Attributes:
@@ -175,9 +175,7 @@ class Session:
 
 
 class LoginGuard(ConnectionHandler):
-    """Stands between a connection and its node, and passes on only the requests that the session
-    allows.
-    """
+    """Passes on to the node only the requests that the session of the connection allows."""
 
     def __init__(
         self,
