@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -149,7 +148,5 @@ class Stream(asyncio.BufferedProtocol):
         self.transport.abort()
 
     async def closed(self) -> None:
-        """Wait until the socket is closed, for a second at most."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await self._lost.wait()
+        """Wait until the socket is closed and no task is left, for a second at most."""
+        await asyncio.wait([self._closer], timeout=_CLOSE_TIMEOUT_S)
