@@ -139,9 +139,8 @@ class Fetcher:
                     topics=last.topics,
                 )
                 answer = requests.send(node_id, request)
-                answer.add_done_callback(
-                    lambda done: done.cancelled() or done.exception()
-                )  # it was worth a try
+                # Best effort. Retrieve the error, which asyncio would log otherwise.
+                answer.add_done_callback(lambda done: done.cancelled() or done.exception())
                 answers.append(answer)
         return answers
 

@@ -1,4 +1,4 @@
-"""The socket of a connection: received frames go to a callback, written bytes to the transport."""
+"""The socket of a connection: passes on received frames, and writes bytes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Stream(asyncio.BufferedProtocol):
             self._on_end(ConnectionAbortedError("the connection's task was cancelled"))
             raise
 
-    # -- what the transport calls ------------------------------------------------------------------
+    # -- called by the transport -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -84,24 +84,24 @@ class Stream(asyncio.BufferedProtocol):
             self._on_end(error)
 
     def eof_received(self) -> None:
-        """The peer sends no more."""
+        """Report that the peer has ended the stream."""
         self._on_end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
+        """Report that the socket is closed."""
         self._lost.set()
         self._writable.set()
         self._on_end(exc)
 
     def pause_writing(self) -> None:
-        """The transport has enough to write."""
+        """Block writers, as the transport's buffer is full."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """The transport takes more."""
+        """Let writers continue."""
         self._writable.set()
 
-    # -- what the connection calls -----------------------------------------------------------------
+    # -- called by the connection ------------------------------------------------------------------
 
     def accept(self, max_frame_bytes: int) -> None:
         """Accept replies of up to this many bytes from now on."""
@@ -127,7 +127,7 @@ class Stream(asyncio.BufferedProtocol):
         return self.transport.get_write_buffer_size()
 
     def write(self, buffers: Sequence[bytes]) -> None:
-        """Write bytes, or let them wait in memory if the socket takes no more."""
+        """Write bytes; buffer them if the socket takes no more."""
         self.transport.writelines(buffers)
 
     async def writable(self) -> None:

@@ -224,9 +224,8 @@ class TopicGate:
                 self._fast[name] = topic
 
     def _admit_arrivals(self, topic: Topic) -> None:
-        holder = (
-            topic.holder
-        )  # what waits for metadata was called before it, or is a record of its own
+        # Calls that wait for metadata came before the holder, or send the holder's records.
+        holder = topic.holder
         for call in list(self._arrivals[topic.name]):
             if topic.holder is not holder:
                 topic.line[call] = None  # behind the one that was given the topic just now

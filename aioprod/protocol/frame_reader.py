@@ -1,7 +1,7 @@
-"""Cut a stream of bytes into frames, for either side of a connection.
+"""Cuts a stream of bytes into frames, for either side of a connection.
 
-Bytes in, frames out: no socket, clock or event loop. A frame is what follows its 4-byte size:
-a request on the way to a broker, a reply on the way back.
+Bytes in, frames out: no socket, clock or event loop. A frame is a request or a
+reply, without the 4 bytes of its size.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from aioprod.errors import ProtocolError
 #: A reply has at least its correlation id, a request its API key and version.
 MIN_FRAME_BYTES = 4
 _BUFFER_BYTES = 64 * 1024
-# A frame gets memory for this many bytes at once, and for more as they arrive: the four bytes of a
-# size must not cost half a gigabyte.
+# A frame gets memory for this many bytes at once, and for more as they arrive: a peer that only
+# announces a size must not make this process allocate half a gigabyte.
 _GROWTH_BYTES = 64 * 1024 * 1024
 _SIZE = struct.Struct(">i")
 
 
 class FrameSizeError(ProtocolError):
-    """A frame has a size that is not allowed, so the rest of the stream makes no sense.
+    """A frame has a size that is not allowed, so the rest of the stream can't be decoded.
 
     Attributes:
         size: in bytes, as the peer announced it.
@@ -38,7 +38,7 @@ class FrameSizeError(ProtocolError):
 
 
 class FrameReader:
-    """Lends buffers to a socket and returns the frames that are complete.
+    """Provides buffers for a socket, and returns the complete frames.
 
     Small frames share a buffer, from which each is copied once. The bytes of a large frame are
     received in the frame itself, except for those that arrive together with its size.

@@ -349,6 +349,5 @@ def test_a_connection_that_ends_with_its_first_answer_is_not_taken_for_a_live_on
     connected to the broker again.
     """
     for seed in range(10):
-        run(
-            reach_a_broker_that_hangs_up_at_first(), seed, hostile=True
-        )  # a loop that reads again at once (uvloop) sees both in one turn
+        # A loop that reads again at once (uvloop) sees both in one turn.
+        run(reach_a_broker_that_hangs_up_at_first(), seed, hostile=True)

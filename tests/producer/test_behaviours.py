@@ -259,9 +259,8 @@ async def test_without_acknowledgements_a_new_leader_is_found_all_the_same(
         async with asyncio.timeout(LIMIT_SECONDS):
             while b"after" not in stored(three):
                 await producer.send_and_wait("t", b"after", partition=0)
-                await asyncio.sleep(
-                    0.03
-                )  # longer than reconnecting may take: nothing else asks for metadata then
+                # Longer than reconnecting takes: nothing else asks for metadata in that time.
+                await asyncio.sleep(0.03)
 
 
 async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(

@@ -80,7 +80,7 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
         return protocol
 
     def is_reading(self) -> bool:
-        """Whether data may be delivered now."""
+        """Return whether data may be delivered now."""
         return self.accepts_data
 
     def pause_reading(self) -> None:
@@ -211,7 +211,7 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
     # -- the end -----------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed or closing."""
+        """Return whether the connection is closed or closing."""
         return self._closing
 
     def close(self) -> None:
