@@ -1,4 +1,4 @@
-"""The build hook always compiles, and names the platform of a wheel so that installers accept it."""
+"""The build hook always compiles, and gives a wheel a platform that installers accept."""
 
 from __future__ import annotations
 
