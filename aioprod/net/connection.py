@@ -142,16 +142,26 @@ class Connection:
             ) from None
         except OSError as error:
             raise connection_failure(address, error, tls=tls is not None) from error
-        sock = connection._stream.info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, size in (
-                (socket.SO_SNDBUF, send_buffer_bytes),
-                (socket.SO_RCVBUF, receive_buffer_bytes),
-            ):
-                if size > 0:
-                    sock.setsockopt(socket.SOL_SOCKET, option, size)
+        try:
+            connection._set_options(send_buffer_bytes, receive_buffer_bytes)
+        except OSError as error:
+            # As macOS does if the connection was reset.
+            failure = connection_failure(address, error, tls=tls is not None, replies=0)
+            connection.abort(failure)
+            raise failure from error
         return connection
+
+    def _set_options(self, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
+        sock = self._stream.info("socket")
+        if sock is None:
+            return
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, size in (
+            (socket.SO_SNDBUF, send_buffer_bytes),
+            (socket.SO_RCVBUF, receive_buffer_bytes),
+        ):
+            if size > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
 
     # -- state -------------------------------------------------------------------------------------
 

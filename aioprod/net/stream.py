@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -44,6 +43,7 @@ class Stream(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._lost = asyncio.Event()
+        self._closer: asyncio.Task[None] | None = None
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         """Connect to the first address of ``host`` that answers.
@@ -52,6 +52,7 @@ class Stream(asyncio.BufferedProtocol):
             OSError: if no address answers, or the TLS handshake fails.
         """
         await self._loop.create_connection(lambda: self, host, port, ssl=tls)
+        # Not before: uvloop does not report the end of a connection whose opening was cancelled.
         self._closer = self._loop.create_task(self._close_with_loop(), name="aioprod-connection")
 
     async def _close_with_loop(self) -> None:
@@ -149,7 +150,6 @@ class Stream(asyncio.BufferedProtocol):
         self.transport.abort()
 
     async def closed(self) -> None:
-        """Wait until the socket is closed, for a second at most."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await self._lost.wait()
+        """Wait until the socket is closed and no task is left, for a second at most."""
+        if self._closer is not None:
+            await asyncio.wait([self._closer], timeout=_CLOSE_TIMEOUT_S)

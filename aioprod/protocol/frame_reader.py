@@ -53,6 +53,7 @@ class FrameReader:
         "_filling_frame",
         "_frame",
         "_leftover",
+        "_lent",
         "_size",
         "max_frame_bytes",
     )
@@ -65,6 +66,7 @@ class FrameReader:
         self._size = 0  # of that frame
         self._filled = 0
         self._filling_frame = False  # the buffer that was lent last is the frame's
+        self._lent: memoryview | None = None  # of a frame; the last one
 
     def get_buffer(self) -> memoryview:
         """Return memory to put the next bytes into; report them to :meth:`received`."""
@@ -73,7 +75,8 @@ class FrameReader:
         if frame is None or not self._filling_frame:
             return self._buffer[self._leftover :]
         self._grow(frame, self._filled + 1)
-        return memoryview(frame)[self._filled :]
+        self._lent = lent = memoryview(frame)[self._filled :]
+        return lent
 
     def received(self, count: int) -> Iterator[bytes | bytearray]:
         """Return the frames that are complete now that ``count`` more bytes are in the buffer.
@@ -120,9 +123,12 @@ class FrameReader:
 
     def _grow(self, frame: bytearray, needed: int) -> None:
         if len(frame) < needed:
+            if self._lent is not None:
+                # Windows' event loop still refers to it, and a frame with views can't grow.
+                self._lent.release()
             frame.extend(bytes(min(self._size - len(frame), _GROWTH_BYTES)))
 
     def _take_frame(self) -> bytearray:
-        frame, self._frame = self._frame, None
+        frame, self._frame, self._lent = self._frame, None, None
         assert frame is not None
         return frame

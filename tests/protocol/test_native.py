@@ -191,6 +191,14 @@ def test_any_bytes_are_survived(body: bytes, count: int, base: int) -> None:
 
 
 @needs_native
+def test_an_offset_delta_at_the_limit_of_a_number_is_left_to_python() -> None:
+    largest = encode_record((1 << 63) - 1, 0, None, b"", NO_HEADERS)[2:12]
+    record = b"\0\0" + largest + b"\1\1\0"
+    body = bytes([2 * len(record)]) + record + encode_record(0, 0, None, None, NO_HEADERS)
+    assert accelerator().parse_records(body, 2, 0) is None
+
+
+@needs_native
 def test_valid_records_need_no_help() -> None:
     """The source in Python would hide an accelerator that gives up too soon."""
     for seed in range(300):
