@@ -153,6 +153,12 @@ class LookupCalls:
                 topics = sorted({tp.topic for tp in missing})
                 snapshot = await self._refresh(topics, deadline, failure)
                 failure = await self._ask_offsets(snapshot, missing, found, deadline)
+                if failure is None and (left_out := missing.keys() - found.keys()):
+                    tp = min(left_out)
+                    failure = BrokerError(
+                        ErrorCode.UNKNOWN_SERVER_ERROR,
+                        f"no offset of {tp.topic}-{tp.partition} in the response",
+                    )
                 if failure is not None:
                     raise failure
 
