@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from aioprod import BrokerError, ConsumerStatus, ErrorCode, KafkaError
+from aioprod.cluster.client import ClusterClient
+from aioprod.consumer.partition_reader import LATEST, list_offsets
 from aioprod.consumer.subscription import PartitionState, Phase, SubscriptionState
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, change_answer, hold
@@ -83,3 +85,6 @@ async def test_offsets_that_a_response_leaves_out_are_asked_for_again(
         await consumer.position(TP)
         broker.on(ApiKey.LIST_OFFSETS, change_answer(leave_out), times=2)
         assert await consumer.end_offsets([TP]) == {TP: 3}
+    async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=2) as client:
+        broker.on(ApiKey.LIST_OFFSETS, change_answer(leave_out), times=2)
+        assert await list_offsets(client, {TP: LATEST}) == {TP: 3}

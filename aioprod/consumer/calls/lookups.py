@@ -21,6 +21,7 @@ from aioprod.consumer.offset_lookup import (
     LATEST_TIMESTAMP,
     by_leader,
     found_offsets,
+    left_out,
     list_offsets_request,
 )
 from aioprod.consumer.problems import is_worth_telling
@@ -153,12 +154,6 @@ class LookupCalls:
                 topics = sorted({tp.topic for tp in missing})
                 snapshot = await self._refresh(topics, deadline, failure)
                 failure = await self._ask_offsets(snapshot, missing, found, deadline)
-                if failure is None and (left_out := missing.keys() - found.keys()):
-                    tp = min(left_out)
-                    failure = BrokerError(
-                        ErrorCode.UNKNOWN_SERVER_ERROR,
-                        f"no offset of {tp.topic}-{tp.partition} in the response",
-                    )
                 if failure is not None:
                     raise failure
 
@@ -215,4 +210,4 @@ class LookupCalls:
                     failure = told
                 else:
                     found[tp] = told
-        return failure
+        return failure or left_out(timestamps, found)
