@@ -153,6 +153,7 @@ class Fetcher:
             if state.position.leader_epoch >= 0 and state.validated_epoch >= 0:
                 self._in_flight.pop(state.tp, None)  # the answer would be the old leader's
                 self._subscription.revalidate(state.tp)
+                self._buffer.drop(state.tp)  # records that the new leader may not have
                 return False
             state.validated_epoch = info.leader_epoch
         return True
