@@ -142,10 +142,9 @@ class EmbeddedCluster:
             replica_lag_time_max_ms=replica_lag_time_max_ms,
         )
         self._dispatcher = Dispatcher(self._store)
-        first_port = port and port - FIRST_NODE_ID
         listening = {
             node_id: BrokerNode(
-                node_id, host, first_port and first_port + node_id, self._dispatcher, security
+                node_id, host, port and port + node_id - FIRST_NODE_ID, self._dispatcher, security
             )
             for node_id in self._cluster.node_ids
         }

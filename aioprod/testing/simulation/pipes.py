@@ -229,6 +229,11 @@ class Pipe:
 
     # -- the receiver's side -----------------------------------------------------------------------
 
+    def put_back(self, data: bytes) -> None:
+        """Deliver again what the receiver could not take, before everything else."""
+        self._in_flight.appendleft((self._network.loop.time(), data))
+        self._in_flight_bytes += len(data)
+
     def schedule_delivery(self) -> None:
         """Schedule the delivery of the first packet, unless the direction is blocked."""
         if self._timer is None and self._in_flight and not self.conditions.blocked:

@@ -105,7 +105,10 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
 
     def _fill_buffers(self, data: bytes) -> None:
         rest = memoryview(data)
-        while rest:
+        while rest and not self._closing:
+            if self._paused:
+                self._incoming.put_back(bytes(rest))
+                return
             # Release the buffer before the next call, as the protocol may resize it.
             with memoryview(self._protocol.get_buffer(len(rest))).cast("B") as buffer:
                 taken = min(len(buffer), len(rest))
