@@ -169,8 +169,8 @@ class Appender:
         afterwards.
 
         Raises:
-            BufferExhaustedError: no memory before the call's deadline.
-            ProducerClosedError: closed before the records had a place.
+            BufferExhaustedError: if no memory before the call's deadline.
+            ProducerClosedError: if closed before the records had a place.
         """
         queue = pending.queue
         assert queue is not None

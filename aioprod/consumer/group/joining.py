@@ -112,9 +112,9 @@ class Joining:
         be given up before it joins again.
 
         Raises:
-            BrokerError: the coordinator refuses this member.
-            ConsumerStateError: the assignor or another member breaks the rules.
-            AuthenticationError, UnsupportedVersionError: trying again does not help.
+            BrokerError: if the coordinator refuses this member.
+            ConsumerStateError: if the assignor or another member breaks the rules.
+            AuthenticationError, UnsupportedVersionError: if trying again does not help.
             Exception: what the assignor raises.
         """
         self._reason = reason

@@ -49,7 +49,7 @@ def read_members(members: Sequence[JoinGroupResponseMember]) -> list[MemberSubsc
     """What the members bring.
 
     Raises:
-        ConsumerStateError: the bytes of one are no subscription.
+        ConsumerStateError: if the bytes of one are no subscription.
     """
     read = []
     for member in members:
@@ -80,8 +80,8 @@ async def lead(
     them.
 
     Raises:
-        KafkaError: no broker answers with metadata.
-        ConsumerStateError: the assignor breaks the rules.
+        KafkaError: if no broker answers with metadata.
+        ConsumerStateError: if the assignor breaks the rules.
     """
     topics = {topic for member in members for topic in member.topics}
     for topic in topics:

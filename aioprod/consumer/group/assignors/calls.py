@@ -20,9 +20,9 @@ def ask_assignor(assignor: Assignor, question: Callable[..., T], *arguments: obj
     """Return what a method of the assignor returns.
 
     Raises:
-        Exception: what the assignor raises.
-        ConsumerStateError: it raised something else. CancelledError would pass for the end of the
-            task that joins.
+        Exception: if the assignor raises it.
+        ConsumerStateError: if the assignor raises another BaseException. CancelledError would look
+            like a cancellation of the task that joins.
     """
     try:
         return question(*arguments)

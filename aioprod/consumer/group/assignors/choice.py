@@ -25,7 +25,8 @@ def make_assignors(strategy: Iterable[object]) -> list[Assignor]:
     """An assignor for each name or object, in the order of preference.
 
     Raises:
-        ConfigError: a name is unknown or comes twice, there is none, or an object is no assignor.
+        ConfigError: if a name is unknown or occurs twice, none is given, or an object is not an
+            assignor.
     """
     found: dict[str, Assignor] = {}
     for each in strategy:
@@ -56,7 +57,7 @@ def rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
     restarts.
 
     Raises:
-        ConfigError: they have none in common.
+        ConfigError: if they have none in common.
     """
     common = set.intersection(*(set(assignor.supported_protocols) for assignor in assignors))
     if not common:
