@@ -66,8 +66,8 @@ class Lifecycle(ClientLifecycle):
         if not self._group_id or not partitions:
             return ""
         return (
-            f": group {self._group_id!r} keeps its {partitions} partitions for it until the session "
-            "timeout"
+            f": group {self._group_id!r} keeps its {partitions} partitions for it until the "
+            "session timeout"
         )
 
     # -- steps -------------------------------------------------------------------------------------
