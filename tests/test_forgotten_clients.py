@@ -143,7 +143,7 @@ async def admin(servers: str) -> Admin:
 
 
 HELD_UP = (
-    "its transaction holds up readers until the coordinator aborts it, after "
+    "its transaction blocks consumers until the coordinator aborts it, after "
     "transaction_timeout_ms=60000"
 )
 KINDS = {

@@ -1,4 +1,4 @@
-"""Reading records: the consumer with its groups, and below it a reader of single partitions."""
+"""Reads records: the consumer with its groups, and below it a reader of single partitions."""
 
 import typing as _typing
 

@@ -1,4 +1,4 @@
-"""Which batches of a reply belong to aborted transactions (KIP-98)."""
+"""Finds the batches of a reply that belong to aborted transactions (KIP-98)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _ABORT_MARKER = 0
 
 
 class AbortedBatches:
-    """The broker lists aborted transactions by producer and first offset; their end is the marker
-    in the log.
+    """The aborted transactions of one reply.
+
+    The broker lists them by producer and first offset; the marker in the log is their end.
 
     Args:
-        aborted: the reply's list.
+        aborted: the list in the reply.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
@@ -28,13 +29,13 @@ class AbortedBatches:
         self._open: set[int] = set()
 
     def contains(self, data: bytes, place: int, header: BatchHeader) -> bool:
-        """Whether a batch is to be left out; to be asked of each batch, in their order.
+        """Return whether to skip a batch. Must be called for each batch, in the order of the log.
 
         Args:
-            header: as ``fetched_batches`` gives it, checked.
+            header: checked, as ``fetched_batches`` returns it.
 
         Raises:
-            CorruptRecordError: a marker can't be read.
+            CorruptRecordError: if a marker can't be read.
         """
         while self._coming and self._coming[0][0] <= header.last_offset:
             self._open.add(heapq.heappop(self._coming)[1])

@@ -1,4 +1,4 @@
-"""What a consumer does in the background, from its start to its end."""
+"""Runs the background work of a consumer, from start to close."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _END_SESSIONS_S = 0.5
 
 
 class Background:
-    """Connections, group membership, and looking for positions and records."""
+    """Connections, group membership, and the lookup of positions and records."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Background:
         await self._connections.metadata.first(topics, "default_api_timeout_ms")
 
     def start(self) -> None:
-        """Begin to work, once the consumer is connected."""
+        """Start the background tasks, once the consumer is connected."""
         self._started = True
         self._connections.metadata.start(self._updates.apply, self._scheduler.fail)
         self._membership.start()
@@ -63,7 +63,7 @@ class Background:
 
         Args:
             deadline: loop time by which it should be done.
-            timeout: ends all of it.
+            timeout: cancels the whole call.
         """
         self._ready.settle()
         await self._commits.finish(deadline)
@@ -78,7 +78,7 @@ class Background:
         self._ready.close()
         await self._commits.close()
         if self._started:
-            # With this deadline its tasks end, and nothing is sent.
+            # The deadline has passed already, so its tasks end without sending a request.
             await self._membership.close(asyncio.get_running_loop().time(), leave=False)
         self._scheduler.stop()
         await self._positions.close()

@@ -1,4 +1,4 @@
-"""Commits in the background: offsets that come while one is in flight go into the next one."""
+"""Commits in the background. Offsets added during a commit go into the next one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class CommitQueue:
-    """At most one commit in flight, and one that collects offsets.
+    """At most one commit in flight, and one that collects further offsets.
 
     Args:
         membership: commits offsets.
-        timeout_ms: limit of each commit.
+        timeout_ms: the timeout of each commit.
     """
 
     def __init__(self, membership: Membership, timeout_ms: float) -> None:
@@ -64,7 +64,7 @@ class CommitQueue:
             )
 
     async def close(self) -> None:
-        """Give up all commits; their futures are cancelled."""
+        """Cancel all commits and their futures."""
         if self._task is not None:
             task = self._task
             task.cancel()
@@ -79,4 +79,4 @@ def _settle(waiting: list[asyncio.Future[None]], error: Exception | None) -> Non
             future.set_result(None)
         else:
             future.set_exception(error)
-            future.exception()  # the caller need not look
+            future.exception()  # no warning if the caller ignores the result

@@ -16,14 +16,14 @@ class Connections:
 
     Args:
         config: the consumer's settings.
-        runtime: has the connections for all requests but fetches, and calls ``brokers_changed`` of
-            ``requests``.
+        runtime: has the connections for all requests except fetches, and calls ``brokers_changed``
+            of ``requests``.
         on_change: called when a connection opens or closes.
 
     Attributes:
         metadata: the brokers, topics and leaders of the cluster.
-        requests: all requests but fetches.
-        fetch_requests: fetches.
+        requests: sends all requests except fetches.
+        fetch_requests: sends fetches.
     """
 
     def __init__(
@@ -44,7 +44,9 @@ class Connections:
         self.fetch_requests.close()
 
     def _broker_is_silent(self) -> None:
-        """Ask for metadata if a Fetch takes longer than the broker was told to wait for records."""
+        """Request metadata: a Fetch takes longer than ``fetch_max_wait_ms``, so another broker may
+        lead by now.
+        """
         for node_id in self.metadata.snapshot.nodes:
             connection = self._fetch_brokers.live(node_id)
             if connection is not None and connection.waited_s >= self._fetch_limit_s:

@@ -1,4 +1,4 @@
-"""The consumer that users see. It holds no state of its own but delegates to the collaborators that
+"""The public consumer. It has no state and delegates to the collaborators that
 :mod:`aioprod.consumer.graph` builds.
 """
 
@@ -47,7 +47,8 @@ class Consumer:
     Args:
         topics: topics to subscribe to; ``subscribe`` and ``assign`` do it later.
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
-        clock: seconds since 1970; ``time.time`` by default, and if it fails, which is logged.
+        clock: returns seconds since 1970; ``time.time`` by default. It is used too if ``clock``
+            raises, which is logged.
         rng: source of all random choices (jitter, nodes to ask).
         settings: the fields of :class:`aioprod.ConsumerConfig`; see docs/configuration.md.
 
@@ -95,8 +96,7 @@ class Consumer:
         Deserializers, interceptors and assignors may be classes or import paths.
 
         Raises:
-            ConfigError: as the constructor does; also for a setting of Java's that is not
-                supported, with the reason.
+            ConfigError: as the constructor; also if a setting exists in Java only, with the reason.
         """
         with client_arguments(
             CONSUMER, settings, lambda given: client_id(given.get("group_id"))
@@ -110,10 +110,10 @@ class Consumer:
 
         Raises:
             BrokerConnectionError: if no bootstrap server answers; the message has each reason.
-            KafkaTimeoutError: if the limit has passed: a server accepts connections, but does not
-                answer with the brokers of its cluster.
+            KafkaTimeoutError: if a server accepts connections, but does not return the brokers of
+                its cluster in time.
             AuthenticationError: if the broker refuses the credentials.
-            ConsumerClosedError: if the consumer was closed before, or is closed meanwhile.
+            ConsumerClosedError: if the consumer was closed before, or is closed during the call.
             WrongEventLoopError: if it was started in another event loop, or in another process.
         """
         await self._lifecycle.start()
@@ -137,12 +137,12 @@ class Consumer:
         await self._lifecycle.close(timeout_ms)
 
     async def __aenter__(self) -> Self:
-        """As :meth:`start`."""
+        """Start, as :meth:`start` does."""
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """As :meth:`close`."""
+        """Close, as :meth:`close` does."""
         await self.close()
 
     def __del__(self) -> None:
@@ -163,15 +163,15 @@ class Consumer:
         """Return the next record.
 
         Args:
-            timeout_ms: the limit; None waits forever, also during transient errors (``state``).
+            timeout_ms: the timeout; None waits forever, also during transient errors (``state``).
 
         Raises:
             KafkaTimeoutError: if there was no record in time; the cause is the last error, if any.
             DeserializationError, CorruptRecordError: if the record can't be read; ``seek`` past it.
             NoOffsetError, OffsetOutOfRangeError, LogTruncationError: if a partition has no valid
                 position and ``auto_offset_reset`` is "none".
-            BrokerError, AuthenticationError: if something is not authorized or not possible; raised
-                once for each time that it happens.
+            BrokerError, AuthenticationError: if a request is not authorized, or refused for another
+                reason that a retry does not cure; raised once for each failure.
             WakeupError: if ``wakeup`` was called.
             ConcurrentUseError: if another task waits in a call of this consumer.
             ConsumerClosedError: if the consumer is closed.
@@ -184,12 +184,12 @@ class Consumer:
     async def getmany(
         self, max_records: int | None = None, timeout_ms: float | None = None
     ) -> Sequence[ConsumerRecord]:
-        """Return the next records, as soon as there are any. The sequence can't be changed.
+        """Return the next records as soon as any are available, as an immutable sequence.
 
         Args:
             max_records: the most to return; ``max_poll_records`` by default.
-            timeout_ms: the limit on waiting for the first, after which the sequence is empty; None
-                waits forever.
+            timeout_ms: how long to wait for the first record, after which the sequence is empty;
+                None waits forever.
 
         Raises:
             ConfigError: if ``max_records`` is below 1, or an argument is not a number.
@@ -202,7 +202,7 @@ class Consumer:
 
         Any task of the consumer's event loop may call it. A rebalance listener that runs, and its
         calls of this consumer, are not interrupted: WakeupError is raised after it. If the listener
-        raises, its error comes out of the present call, and WakeupError out of the next one.
+        raises, the present call raises that error, and the next one WakeupError.
         ``close`` is not interrupted.
         """
         self._guard.wakeup()
@@ -216,11 +216,11 @@ class Consumer:
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics, or all whose whole name matches ``pattern``, instead of earlier ones.
+        """Read these topics, or all whose full name matches ``pattern``, in place of earlier ones.
 
         A pattern is Python's, or a :class:`SubscriptionPattern` for the broker. With ``group_id``
-        the members of the group share the partitions, otherwise all are read. The next call for
-        records takes them over.
+        the members of the group share the partitions, otherwise all are read. The change takes
+        effect in the next call for records.
 
         Raises:
             ConsumerStateError: if partitions are assigned, or topics are subscribed in the other
@@ -230,8 +230,8 @@ class Consumer:
         self._subscribing.subscribe(topics, pattern, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, whatever the group reads; those that were assigned before
-        keep their positions.
+        """Read exactly these partitions, without regard to the group. Those that were assigned
+        before keep their positions.
 
         Raises:
             ConsumerStateError: if topics are subscribed; call ``unsubscribe`` first.
@@ -242,8 +242,8 @@ class Consumer:
     async def unsubscribe(self) -> None:
         """Read nothing, and leave the group, within ``default_api_timeout_ms``.
 
-        Afterwards ``subscribe`` and ``assign`` are possible, also if the listener raises, whose
-        error comes out of this call.
+        Afterwards ``subscribe`` and ``assign`` are possible, also if the listener raises; this call
+        then raises the listener's error.
         """
         await self._subscribing.unsubscribe()
 
@@ -285,8 +285,8 @@ class Consumer:
 
         Raises:
             ConsumerStateError: if one is not assigned.
-            KafkaTimeoutError: if the offset is unknown after ``default_api_timeout_ms``; looking it
-                up continues.
+            KafkaTimeoutError: if the offset is unknown after ``default_api_timeout_ms``; the lookup
+                continues.
         """
         await self._positions.seek_by(partitions, EARLIEST)
 
@@ -310,17 +310,17 @@ class Consumer:
         return await self._positions.seek_to_committed(partitions)
 
     async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """Return the offset of the next record that the application gets of an assigned partition;
+        """Return the offset of the next record of an assigned partition that the application gets;
         look it up if it is unknown.
 
         Args:
-            timeout_ms: the limit on that; ``default_api_timeout_ms`` by default.
+            timeout_ms: the timeout of the lookup; ``default_api_timeout_ms`` by default.
 
         Raises:
             ConsumerStateError: if it is not assigned.
             NoOffsetError, OffsetOutOfRangeError, LogTruncationError: if there is no such offset and
                 ``auto_offset_reset`` is "none".
-            KafkaTimeoutError: if it is unknown after the limit.
+            KafkaTimeoutError: if it is unknown after the timeout.
         """
         return await self._positions.position(partition, timeout_ms)
 
@@ -352,8 +352,9 @@ class Consumer:
     async def committed(
         self, *partitions: TopicPartition, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offsets of these, or of all assigned partitions, or None.
-        Errors as of :meth:`commit`. The limit is ``default_api_timeout_ms`` by default.
+        """Return the group's committed offsets of these, or of all assigned partitions; None for a
+        partition without one. Errors as of :meth:`commit`. The timeout is
+        ``default_api_timeout_ms`` by default.
         """
         return await self._commits.committed(partitions, timeout_ms)
 
@@ -376,7 +377,7 @@ class Consumer:
 
         Raises:
             ConfigError: if a timestamp is not a whole number of at least 0.
-            KafkaTimeoutError: if not all answers came in time.
+            KafkaTimeoutError: if a broker does not answer in time.
             BrokerError: if reading a partition is not authorized.
         """
         return await self._lookups.offsets_for_times(timestamps, timeout_ms)
@@ -410,16 +411,16 @@ class Consumer:
         """Return the names of all topics, within ``default_api_timeout_ms`` by default."""
         return await self._lookups.topics(timeout_ms)
 
-    # -- figures -----------------------------------------------------------------------------------
+    # -- state and metrics -------------------------------------------------------------------------
 
     @property
     def state(self) -> ConsumerState:
-        """How the consumer is at this moment; for health checks, from any task."""
+        """The present state of the consumer, for health checks; may be read from any task."""
         return self._health.state
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Return how many offsets there are between the position and the end of an assigned
-        partition, as of its last fetch; None before the first (KIP-695).
+        """Return the number of offsets between the position and the end of an assigned partition,
+        as of its last fetch; None before the first (KIP-695).
         """
         return self._figures.lag(partition)
 
@@ -430,8 +431,8 @@ class Consumer:
         return self._figures.highwater(partition)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the first open transaction, or else the high watermark, as of the
-        last fetch; None before the first.
+        """Return the offset of the first open transaction, or the high watermark if none is open,
+        as of the last fetch; None before the first.
         """
         return self._figures.last_stable_offset(partition)
 

@@ -39,15 +39,16 @@ class FetchBuffer:
         self.size += data.size
 
     def unread_bytes(self, tp: TopicPartition) -> int:
-        """Return how many bytes of a partition are not decoded yet."""
+        """Return the number of bytes of a partition that are not decoded yet."""
         waiting = self._partitions.get(tp)
         return sum(data.unread_bytes for data in waiting.data) if waiting is not None else 0
 
     def next_position(self, state: PartitionState) -> Position | None:
-        """Return where the next fetch begins: behind the queued data, or at the partition's
-        position if there is none.
+        """Return where the next fetch begins: after the queued data, or at the partition's
+        position if no data are queued.
 
-        None if the queued data end with a corrupt batch: the application gets that error first.
+        Return None if the queued data end with a corrupt batch: the application gets that error
+        first.
         """
         waiting = self._partitions.get(state.tp)
         return waiting.next if waiting is not None else state.position
@@ -66,9 +67,9 @@ class FetchBuffer:
 
     def take(self, limit: int) -> tuple[FetchedData, Sequence[ConsumerRecord]] | None:
         """Return at most ``limit`` records of one partition, and the data that they are from; None
-        if there are none to return now.
+        if no record may be returned now.
 
-        Data without further records are removed, and the position moves behind them.
+        Data without further records are removed, and the position moves past them.
 
         Raises:
             CorruptRecordError, DeserializationError: if the next record of a partition can't be

@@ -1,4 +1,4 @@
-"""Takes over the partitions' data and errors in the answers to fetches."""
+"""Handles the data and errors of each partition in Fetch responses."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class PartitionFetch:
     node, or its position has changed.
 
     Attributes:
-        node_id: the node that was asked.
+        node_id: the node that gets the request.
         state: the partition.
-        version: the version of the state at that time.
-        start: the position that was asked for.
+        version: the version of the state when the request was sent.
+        start: the requested position.
     """
 
     node_id: int
@@ -73,12 +73,12 @@ class FetchResults:
         topic_names: Mapping[uuid.UUID, str],
         now: float,
     ) -> bool:
-        """Take over an answer; return whether there are new records.
+        """Handle a response; return whether there are new records.
 
         Args:
-            reply: an answer without an error of its own.
-            fetches: the partitions that the node was asked for and no other one since.
-            topic_names: names by topic id, which newer answers have in place of names.
+            reply: a response without a top-level error.
+            fetches: the requested partitions that have not been requested from another node since.
+            topic_names: names by topic id, which newer versions have in place of names.
             now: loop time.
         """
         leaders: dict[TopicPartition, tuple[int, int]] = {}
@@ -118,7 +118,7 @@ class FetchResults:
             self._problems.add(state.tp, error, now)
 
     def _accept(self, fetch: PartitionFetch, data: PartitionData, now: float) -> bool:
-        """Take over one partition's data; return whether there are new records."""
+        """Handle one partition's data; return whether there are new records."""
         state, tp = fetch.state, fetch.state.tp
         state.high_watermark, state.last_stable_offset = (
             data.high_watermark,
@@ -154,7 +154,7 @@ class FetchResults:
         state.preferred_replica = replica
         state.preferred_until = now + self._config.metadata_max_age_ms / 1000
         if replica not in self._metadata.snapshot.nodes:
-            # The metadata do not have this follower; the leader would name it again and again.
+            # The metadata lack this follower; until they have it, the leader would name it again.
             self._metadata.request_update()
             self.failed(state, None, now)
 
@@ -181,8 +181,8 @@ class FetchResults:
             state.preferred_replica = -1  # a follower may lag: ask the leader
             return
         if state.position is None or fetch.start.offset != state.position.offset:
-            # The application has not read the records before that offset; the log may reach it by
-            # then.
+            # The application has not read the records before that offset; the log may have reached
+            # it by then.
             self.failed(state, None, now)
             return
         if self._config.offset_reset.strategy != NONE:
@@ -196,7 +196,7 @@ class FetchResults:
         state.failure = OffsetOutOfRangeError(
             (
                 f"{tp.topic}-{tp.partition} has no offset {offset}, and auto_offset_reset is "
-                "'none'; seek to the offset to continue at"
+                "'none'; seek to the offset at which to continue"
             ),
             tp,
             offset,

@@ -1,5 +1,5 @@
-"""The consumer's side of fetch sessions (KIP-227): what a node remembers of our requests, so that
-the next one names only changes.
+"""The consumer's side of fetch sessions (KIP-227): a node remembers the partitions of earlier
+requests, so the next request has only changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HIGHEST_EPOCH = 2**31 - 1
 
 
 class Asked(NamedTuple):
-    """What a request asks of one partition."""
+    """The fields of a request for one partition."""
 
     topic_id: uuid.UUID
     offset: int
@@ -48,7 +48,7 @@ class FetchSession:
     known: dict[TopicPartition, Asked] = field(default_factory=dict)
 
     def begin(self, wanted: Mapping[TopicPartition, Asked]) -> SessionRequest:
-        """Return the next request, after which the session has the partitions ``wanted``."""
+        """Return the next request. After it the session has the partitions ``wanted``."""
         if self.epoch == _FIRST_EPOCH:
             changed, forgotten = dict(wanted), {}
         else:
@@ -71,7 +71,7 @@ class FetchSession:
         )
 
     def answered(self, error_code: int, session_id: int) -> None:
-        """Take over the response of the node: its session id, or an error of the whole request."""
+        """Handle the response of the node: its session id, or a top-level error."""
         if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND or (
             not error_code and session_id == _NO_SESSION
         ):
@@ -83,8 +83,8 @@ class FetchSession:
             self.epoch = self.epoch + 1 if self.epoch < _HIGHEST_EPOCH else 1
 
     def lost(self) -> None:
-        """There was no response, so the state of the session is unknown. The next request ends the
-        session and begins another.
+        """Note that there was no response, so the state of the session is unknown. The next request
+        ends the session and begins another.
         """
         self.epoch = _FIRST_EPOCH
 

@@ -1,4 +1,4 @@
-"""The batches of a fetch: each is checked before any of its fields is acted on."""
+"""The batches of a fetch. Each is checked before any of its fields is used."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _LENGTH = struct.Struct(">8xi")
 def fetched_batches(
     data: bytes, asked: int, *, check_crcs: bool
 ) -> Iterator[tuple[BatchHeader, int]]:
-    """Headers of the whole batches, each with the byte it starts at.
+    """Yield the header of each complete batch, and the index of its first byte.
 
-    A base offset is not under the checksum: one is refused that the question or the neighbors
-    contradict. Gaps are allowed, since compaction leaves some.
+    The checksum does not cover the base offset, so it is compared with the requested offset and
+    with the batches before and after. Gaps are valid, because compaction leaves some.
 
     Args:
-        asked: the offset that was asked for. A broker begins with the batch that holds it, or the
-            next one.
+        asked: the requested offset. A broker begins with the batch that holds it, or the next one.
 
     Raises:
-        CorruptRecordError: a batch fails its checks; the batches before were given.
+        CorruptRecordError: if a batch fails its checks, after the batches before it.
     """
     least = 0
     for header, place in iter_batches(data, check_crc=check_crcs):
@@ -35,8 +34,8 @@ def fetched_batches(
         if last < asked:
             raise CorruptRecordError(f"batch of offsets {base} to {last} before offset {asked}")
         if base < least:
-            raise CorruptRecordError(f"batch at offset {base} behind one that ends at {least - 1}")
-        # Looked at now: once the records are handed out, the position has moved.
+            raise CorruptRecordError(f"batch at offset {base} after one that ends at {least - 1}")
+        # Checked now: once the records are returned, the position has moved.
         following = place + header.size_in_bytes
         if len(data) - following >= _BASE_OFFSET.size:
             (after,) = _BASE_OFFSET.unpack_from(data, following)
@@ -49,10 +48,10 @@ def fetched_batches(
 
 
 def end_of(data: bytes, *, check_crcs: bool) -> Position | None:
-    """The position behind the last whole batch; None if there is none, or if it is corrupt.
+    """Return the position after the last complete batch; None if there is none, or it is corrupt.
 
-    Of the other batches only the lengths are looked at: a batch among them that is corrupt is
-    found when it is read, and what was fetched behind it is dropped then.
+    Only the lengths of the other batches are read. If one of them is corrupt, reading it fails, and
+    the data fetched after it are dropped.
     """
     position, last = 0, -1
     while position + HEADER_SIZE <= len(data):

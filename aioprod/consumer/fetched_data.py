@@ -24,8 +24,8 @@ class FetchedData:
     Args:
         state: the partition; the data are void once its version has changed.
         data: batches; the last one may be incomplete.
-        start: the position that was asked for; records before it are skipped.
-        aborted: batches to skip, if only committed records are wanted.
+        start: the requested position; records before it are skipped.
+        aborted: with ``read_committed``, the batches to skip.
         converter: converts records before they are returned, if not None.
 
     Attributes:
@@ -80,7 +80,7 @@ class FetchedData:
 
     def take(self, limit: int) -> Sequence[ConsumerRecord]:
         """Return at most ``limit`` records, none at the end of the data. :attr:`position` moves
-        behind them.
+        past them.
 
         Raises:
             CorruptRecordError, DeserializationError: if the next record can't be read. Earlier
@@ -105,7 +105,7 @@ class FetchedData:
         return raw
 
     def give_back(self, records: list[ConsumerRecord]) -> None:
-        """Put back the records that were taken last: the next call returns them again."""
+        """Put back the records that were taken last: the next :meth:`take` returns them again."""
         self._given_back = records + self._given_back
         self.position = Position(records[0].offset, records[0].leader_epoch)
 
@@ -125,8 +125,8 @@ class FetchedData:
         return Records(taken)
 
     def _behind(self, last: ConsumerRecord) -> None:
-        # Behind the last record of a batch comes what the batch ends with: compaction may have
-        # removed records there.
+        # After the last record of a batch, the position is the end of the batch: compaction may
+        # have removed its last records.
         self.position = (
             Position(last.offset + 1, last.leader_epoch)
             if self._left or self._given_back or self._failure
@@ -148,10 +148,10 @@ class FetchedData:
                     return True
                 self.position = self._open_end
             if self._failure is None and self.position == self._start:
-                # One whole batch comes whatever its size; without an error it would be asked for
-                # again at once, for ever.
+                # A broker sends the first batch complete, whatever its size. Without an error, the
+                # consumer would fetch it again and again.
                 raise CorruptRecordError(
-                    f"the broker sent {self.size} bytes without a whole batch of it"
+                    f"the broker sent {self.size} bytes without a complete batch"
                 )
         except ProtocolError as error:
             tp = self.state.tp

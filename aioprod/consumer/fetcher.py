@@ -47,7 +47,7 @@ class _NodeState:
 
 
 class Fetcher:
-    """Keeps the buffer filled.
+    """Keeps the fetch buffer filled.
 
     A node has one request in flight. It is sent when each of the node's partitions that may be
     fetched has little in the buffer, so that the set of partitions of the fetch session stays the
@@ -55,14 +55,14 @@ class Fetcher:
 
     Args:
         config: the consumer's settings.
-        connections: has separate ones for fetches.
-        subscription: what to fetch.
-        buffer: what is fetched already.
-        problems: where errors of nodes are noted.
-        backoff: pauses after errors.
-        metrics: counts answers.
-        results: takes over answers.
-        scheduler: woken after each answer.
+        connections: has separate connections for fetches.
+        subscription: the partitions to fetch, with their positions.
+        buffer: gets the fetched data.
+        problems: collects errors of nodes.
+        backoff: the pauses after errors.
+        metrics: counts responses.
+        results: handles the data in responses.
+        scheduler: woken after each response.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class Fetcher:
         self._in_flight: dict[TopicPartition, PartitionFetch] = {}
         self._ended = False
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def step(self, now: float) -> float:
-        """Send what is due; return the loop time at which to call again at the latest."""
+        """Send the requests that are due; return the loop time of the next call, at the latest."""
         again_at = _NEVER
         if self._ended:
             return again_at
@@ -114,17 +114,17 @@ class Fetcher:
                 by_node[self._node_for(state, info, now)].append((state, info))
         for node_id, node in self._nodes.items():
             if node_id not in by_node and not node.reserved:
-                self._problems.over(node_id)  # nothing is wanted of it any more
+                self._problems.over(node_id)  # none of its partitions is read any more
         for node_id, partitions in by_node.items():
             again_at = min(again_at, self._ask(node_id, partitions, now))
         return again_at
 
     def end(self, requests: Requests) -> list[asyncio.Future[FetchResponse]]:
-        """Ask for nothing more, and have the nodes forget what they remember of this consumer: else
-        that takes others' room for minutes (KIP-227).
+        """Send no more fetches, and end the fetch sessions: otherwise they would occupy the nodes'
+        session caches for minutes (KIP-227).
 
         Args:
-            requests: over other connections, since what comes behind a Fetch waits for it.
+            requests: uses other connections, because a request behind a Fetch waits for it.
         """
         self._ended = True
         answers = []
@@ -145,13 +145,13 @@ class Fetcher:
         return answers
 
     def _is_confirmed(self, state: PartitionState, info: PartitionInfo) -> bool:
-        """Whether the position is known to be right for the present leader (KIP-320); if not, that
-        is found out first.
+        """Return whether the position is validated for the present leader (KIP-320); if not, begin
+        to validate it.
         """
         if info.leader_epoch > state.validated_epoch:
             assert state.position is not None
             if state.position.leader_epoch >= 0 and state.validated_epoch >= 0:
-                self._in_flight.pop(state.tp, None)  # the answer would be the old leader's
+                self._in_flight.pop(state.tp, None)  # the response would be the old leader's
                 self._subscription.revalidate(state.tp)
                 self._buffer.drop(state.tp)  # records that the new leader may not have
                 return False
@@ -159,7 +159,7 @@ class Fetcher:
         return True
 
     def _node_for(self, state: PartitionState, info: PartitionInfo, now: float) -> int:
-        """The leader, or the follower that it named (KIP-392)."""
+        """Return the leader, or the follower that it named (KIP-392)."""
         if state.preferred_replica < 0:
             return info.leader
         if now < state.preferred_until and state.preferred_replica in self._metadata.snapshot.nodes:
@@ -170,8 +170,8 @@ class Fetcher:
     def _ask(
         self, node_id: int, partitions: list[tuple[PartitionState, PartitionInfo]], now: float
     ) -> float:
-        """Send a request to a node, unless one is under way, it failed a moment ago, or enough
-        waits already.
+        """Send a request to a node, unless one is in flight, the node is in backoff, or the buffer
+        has enough.
         """
         node = self._nodes.setdefault(node_id, _NodeState(FetchSession()))
         if node.reserved:
@@ -179,7 +179,7 @@ class Fetcher:
         if node.retry_at > now:
             return node.retry_at
         config = self._config
-        # A request for a few bytes only would bring one batch after the other.
+        # A request for only a few bytes would return a single batch.
         least = min(config.max_partition_fetch_bytes, config.max_buffered_bytes)
         room = self._room()
         if room < least:
@@ -189,7 +189,7 @@ class Fetcher:
             self._buffer.unread_bytes(state.tp) >= config.max_partition_fetch_bytes
             for state, _ in partitions
         ):
-            return _NEVER  # the application's next call is news
+            return _NEVER  # the application's next call wakes the scheduler
         wanted: dict[TopicPartition, Asked] = {}
         topics = self._metadata.snapshot.topics
         for state, info in partitions:
@@ -201,8 +201,7 @@ class Fetcher:
                 info.leader_epoch,
                 config.max_partition_fetch_bytes,
             )
-            # It takes the place of a question to a node that led before, whose answer may never
-            # come.
+            # This replaces a request to the former leader, whose response may never arrive.
             self._in_flight[state.tp] = PartitionFetch(node_id, state, state.version, start)
         most = min(config.fetch_max_bytes, room)
         session = node.session.begin(wanted)
@@ -229,7 +228,7 @@ class Fetcher:
             - sum(node.reserved for node in self._nodes.values())
         )
 
-    # -- answers -----------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
     def _answered(
         self,

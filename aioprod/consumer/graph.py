@@ -1,4 +1,4 @@
-"""Builds a consumer: every collaborator, and what each of them knows."""
+"""Builds the collaborators of a consumer, and passes them to one another."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from aioprod.metrics import ConsumerMetrics
 
 
 class Graph(NamedTuple):
-    """What the :class:`aioprod.Consumer` delegates to. None of it refers to the Consumer, so that a
+    """The collaborators of a :class:`aioprod.Consumer`. None of them refers to the Consumer, so a
     Consumer that is dropped without ``close`` is released at once.
     """
 
@@ -124,7 +124,7 @@ def _runtime(
     on_change: Callable[[], None],
     on_fork: Callable[[], None],
 ) -> ClientRuntime:
-    """The connections and the metadata, with the errors of a consumer."""
+    """Make the connections and the metadata, with the errors of a consumer."""
     return ClientRuntime(
         config,
         rng,
@@ -145,7 +145,7 @@ def _membership(
     on_attention: Callable[[], None],
     on_commit: Callable[[Offsets], None],
 ) -> Membership:
-    """The member that ``group_id`` and ``group_protocol`` ask for."""
+    """Make the group member that ``group_id`` and ``group_protocol`` require."""
     if config.group_id is None:
         return NoGroup(config, subscription, runtime.metadata, partitions, on_attention)
     member = ReconcilingMember if config.group_protocol == "consumer" else ClassicMember
@@ -153,6 +153,6 @@ def _membership(
 
 
 def client_id(group_id: str | None) -> str:
-    """Return a client id for a consumer that was given none."""
+    """Return the default ``client_id``."""
     prefix = f"aioprod-consumer-{group_id}" if group_id else "aioprod-consumer"
     return f"{prefix}-{next_client_number('consumer')}"

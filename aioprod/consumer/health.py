@@ -9,7 +9,7 @@ from aioprod.consumer.state import ConsumerState, ConsumerStatus
 
 
 class Health:
-    """Sums up the stage of the consumer, its group and its unsolved problems."""
+    """Derives one state from the consumer's stage, its group and its unsolved problems."""
 
     def __init__(self, run_state: RunState, membership: Membership, problems: Problems) -> None:
         self._run_state = run_state

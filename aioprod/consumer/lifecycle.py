@@ -20,14 +20,14 @@ class Lifecycle(ClientLifecycle):
 
     Args:
         runtime: the connections, metadata and state of the consumer.
-        run_state: keeps the stage that the consumer is in.
+        run_state: holds the stage of the consumer.
         guard: the application's calls, which ``close`` ends.
-        background: what starts and ends.
+        background: the work to start and end.
         converter: has the user's deserializers and interceptors, which are closed with it.
-        subscription, group_id: what is lost if the consumer is dropped.
+        subscription, group_id: name in a warning what is lost if the consumer is dropped.
 
     Attributes:
-        runtime: the same.
+        runtime: the connections, metadata and state of the consumer.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Lifecycle(ClientLifecycle):
         if not self._group_id or not partitions:
             return ""
         return (
-            f": group {self._group_id!r} keeps its {partitions} partitions for it until its "
-            "session is over"
+            f": group {self._group_id!r} keeps its {partitions} partitions for it until the "
+            "session timeout"
         )
 
     # -- steps -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The consumer's membership in a group, and its stand-in without a group."""
+"""The consumer's membership in a group, and a substitute for consumers without a group."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ class Membership(Protocol):
 
     Heartbeats run in a separate task. Partitions are assigned and revoked only in
     :meth:`ensure_active`, :meth:`unsubscribe` and :meth:`close`, which run inside calls of the
-    application. Before each of them the positions in the subscription are those of the application.
+    application. Before each of these calls, the positions in the subscription are those of the
+    application.
 
     Attributes:
         needs_attention: whether the next poll has to call :meth:`ensure_active`; set by heartbeats,
             new metadata and changes of the subscription.
         rebalancing: whether the group rebalances now, for ``consumer.state``.
-        problem: why the group can't be reached or joined now, while retrying; None if all is well.
+        problem: why the group can't be reached or joined now, while it is retried; else None.
         failure: why this member can't continue; each poll raises it.
     """
 
@@ -44,15 +45,15 @@ class Membership(Protocol):
     def failure(self) -> KafkaError | None: ...
 
     def start(self) -> None:
-        """Begin; called in the event loop."""
+        """Start; must be called in the event loop."""
         ...
 
     def subscription_changed(self) -> None:
-        """Take over a new subscription or assignment."""
+        """Adopt a new subscription or assignment."""
         ...
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """Take over new metadata, which may have other topics and partitions."""
+        """Handle new metadata, which may have other topics and partitions."""
         ...
 
     async def unsubscribe(self, deadline: float) -> None:
@@ -62,10 +63,9 @@ class Membership(Protocol):
         ...
 
     async def ensure_active(self, deadline: float) -> None:
-        """Join, take over and give up partitions, and call the listener, until loop time
-        ``deadline``; return early if that takes longer.
+        """Join, take and give up partitions, and call the listener, until loop time ``deadline``.
 
-        It may be cancelled at any point: the next call continues.
+        A call that was cancelled, or has reached the deadline, is continued by the next one.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What new metadata mean for what a consumer reads."""
+"""Applies new metadata to a consumer's subscription, positions and fetches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aioprod.errors import BrokerError
 
 
 class MetadataUpdates:
-    """Takes over each snapshot of the cluster."""
+    """Applies each snapshot of the cluster."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class MetadataUpdates:
         self._snapshot = self._metadata.snapshot
 
     def topics(self) -> frozenset[str]:
-        """Return the topics that metadata are needed of."""
+        """Return the topics whose metadata are needed."""
         return self._subscription.all_topics()
 
     def apply(self, snapshot: ClusterSnapshot) -> None:
-        """Take over a snapshot. Partitions that only lacked a leader are read without a pause."""
+        """Apply a snapshot. Partitions that only lacked a leader are read without backoff."""
         before, self._snapshot = self._snapshot, snapshot
         for state in self._subscription.partitions.values():
             if isinstance(snapshot.find_leader(state.tp), PartitionInfo) and not isinstance(
@@ -50,8 +50,8 @@ class MetadataUpdates:
         self._scheduler.wake()
 
     def _note_topics(self, snapshot: ClusterSnapshot) -> None:
-        """Note subscribed topics that do not exist or must not be read. Errors of partitions that
-        are assigned by hand are found when they are read.
+        """Note subscribed topics that do not exist or are not authorized. Errors of partitions from
+        ``assign`` are found when they are read.
         """
         now = asyncio.get_running_loop().time()
         for topic in self._subscription.topics:

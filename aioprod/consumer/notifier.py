@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-# A task that finds records without waiting lets other tasks run this often.
+# The longest time for which a task that always finds records keeps other tasks from running.
 _BURST_S = 0.01
 
 
@@ -16,7 +16,7 @@ class Notifier:
         self._suspended_at = 0.0
 
     def notify(self) -> None:
-        """Wake the waiting call, if any: it looks again for what it needs."""
+        """Wake the waiting call, if any; it checks its condition again."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -37,7 +37,7 @@ class Notifier:
         return True
 
     async def let_others_run(self) -> None:
-        """Suspend the calling task once if it has not been suspended for a while."""
+        """Suspend the calling task once if it has run for ``_BURST_S`` without a break."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._suspended_at >= _BURST_S:
             await asyncio.sleep(0)

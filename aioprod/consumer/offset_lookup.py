@@ -1,5 +1,5 @@
-"""ListOffsets and OffsetForLeaderEpoch: one request per leader, and what its answer says of each
-partition.
+"""ListOffsets and OffsetForLeaderEpoch: makes one request per leader, and reads the response for
+each partition.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from aioprod.types import OffsetAndTimestamp, TopicPartition
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 _ALWAYS_THERE = (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
-# The messages' own default is a follower's id: it would be told of records that consumers may not
-# see yet.
+# The field's default is a follower's id; the leader would return offsets that consumers may not
+# read yet.
 _CONSUMER = -1
 
 T = TypeVar("T")
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch, or the last before it that there was, ends; -1 and -1 where the broker
-    does not know.
+    """The end of a leader epoch, or of the last earlier one in the log; -1 and -1 if the broker
+    does not know it.
     """
 
     leader_epoch: int
@@ -47,7 +47,7 @@ class EpochEnd(NamedTuple):
 def by_leader(
     leaders: Mapping[TopicPartition, PartitionInfo],
 ) -> dict[int, dict[TopicPartition, PartitionInfo]]:
-    """The same partitions, by their leader's node id."""
+    """Return the partitions by the node id of their leader."""
     nodes: defaultdict[int, dict[TopicPartition, PartitionInfo]] = defaultdict(dict)
     for tp, info in leaders.items():
         nodes[info.leader][tp] = info
@@ -60,8 +60,8 @@ def list_offsets_request(
     isolation_level: int,
     timeout_ms: float,
 ) -> ListOffsetsRequest:
-    """Ask one node for the offset of each of these partitions: -1 for the end, -2 for the
-    beginning, else by milliseconds since 1970.
+    """Make a request to one node for one offset per partition, by timestamp: -1 for the end, -2 for
+    the beginning, else milliseconds since 1970.
     """
     asked = _by_topic(
         leaders,
@@ -88,7 +88,8 @@ def found_offsets(
     """Return the offset of each partition in a response; -1 if all records are earlier.
 
     Args:
-        timestamps: what was asked. A log always has a beginning and an end: -1 is an error there.
+        timestamps: those of the request. A log always has a beginning and an end, so -1 is an error
+            for these.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | KafkaError] = {}
     for topic in reply.topics:
@@ -121,7 +122,7 @@ def left_out(
 def epoch_request(
     leaders: Mapping[TopicPartition, PartitionInfo], epochs: Mapping[TopicPartition, int]
 ) -> OffsetForLeaderEpochRequest:
-    """Ask one node where these leader epochs end (KIP-320)."""
+    """Make a request to one node for the ends of these leader epochs (KIP-320)."""
     asked = _by_topic(
         leaders,
         lambda tp, info: OffsetForLeaderPartition(
@@ -138,7 +139,7 @@ def epoch_request(
 def found_epochs(
     reply: OffsetForLeaderEpochResponse,
 ) -> dict[TopicPartition, EpochEnd | BrokerError]:
-    """What an answer says of each partition."""
+    """Return the end of the epoch, or the error, of each partition in a response."""
     found: dict[TopicPartition, EpochEnd | BrokerError] = {}
     for topic in reply.topics:
         for answer in topic.partitions:

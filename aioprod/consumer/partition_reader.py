@@ -1,5 +1,5 @@
-"""Offsets of partitions, and the records of one partition in order, over leader moves and lost
-connections.
+"""Looks up offsets of partitions, and reads one partition in order. Retries when a leader moves or
+a connection breaks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 LATEST = LATEST_TIMESTAMP
 EARLIEST = EARLIEST_TIMESTAMP
 
-# Not every broker knows a new topic yet; one that does not exist does not cost the whole limit.
+# Some brokers do not know a new topic yet; a missing topic fails earlier than the whole limit.
 _UNKNOWN_TOPIC_LIMIT_S = 5.0
 _UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
 _LIMIT_NAME = "default.api.timeout.ms"
@@ -56,15 +56,15 @@ class FetchSettings:
     """How to fetch; names and meaning as in Kafka's consumer.
 
     Attributes:
-        fetch_max_bytes: most bytes in one reply (``fetch.max.bytes``); one batch above it still
-            comes.
+        fetch_max_bytes: most bytes in one response (``fetch.max.bytes``); a larger first batch is
+            returned nevertheless.
         max_partition_fetch_bytes: the same per partition (``max.partition.fetch.bytes``).
         fetch_max_wait_ms: how long a broker may wait for ``fetch_min_bytes``
             (``fetch.max.wait.ms``).
-        fetch_min_bytes: least bytes worth a reply (``fetch.min.bytes``).
+        fetch_min_bytes: a broker waits for this many bytes (``fetch.min.bytes``).
         isolation_level: ``read_uncommitted`` or ``read_committed`` (``isolation.level``, KIP-98).
         check_crcs: whether checksums are checked (``check.crcs``).
-        retry_limit_ms: longest time without any progress before the read fails
+        retry_limit_ms: longest time without progress before the read fails
             (``default.api.timeout.ms``).
     """
 
@@ -92,13 +92,13 @@ class FetchSettings:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """One reply's batches of records that may be read: control and aborted batches are left out.
+    """The batches of one response, without control and aborted batches.
 
     Attributes:
-        data: the reply's bytes.
+        data: the bytes of the response.
         batches: header and place in ``data`` of each batch, checked.
-        start, end: only offsets from ``start`` up to, but without, ``end`` were asked for; the
-            outer batches may hold others.
+        start, end: the requested offsets, ``end`` excluded; the first and last batches may hold
+            others.
     """
 
     data: bytes
@@ -107,10 +107,10 @@ class FetchedRecords:
     end: int
 
     def records(self) -> list[Record]:
-        """The records that were asked for.
+        """Return the requested records.
 
         Raises:
-            CorruptRecordError: a batch can't be decompressed, or its records can't be read.
+            CorruptRecordError: if a batch can't be decompressed, or its records can't be read.
         """
         found: list[Record] = []
         for header, place in self.batches:
@@ -124,11 +124,11 @@ class FetchedRecords:
 async def partitions_of(
     client: ClusterClient, topics: Iterable[str], *, limit_s: float = _UNKNOWN_TOPIC_LIMIT_S
 ) -> list[TopicPartition]:
-    """All partitions of these topics, sorted; within ``limit_s``.
+    """Return all partitions of these topics, sorted; within ``limit_s``.
 
     Raises:
-        RequestTimedOutError: the limit has passed.
-        BrokerError: a topic does not exist (after a few tries) or may not be read.
+        RequestTimedOutError: if the limit has passed.
+        BrokerError: if a topic does not exist (after a few tries) or is not authorized.
     """
     names = sorted(set(topics))
 
@@ -158,14 +158,14 @@ async def list_offsets(
     Args:
         client: a started client.
         timestamps: per partition -1 for the end of the log, -2 for its beginning, or milliseconds
-            since 1970 for the first record at or after that time (-1 in the answer if there is
+            since 1970 for the first record at or after that time (-1 in the result if there is
             none).
-        isolation_level: with ``read_committed`` the end is that of the last finished transaction.
+        isolation_level: with ``read_committed`` the end is the last stable offset.
         retry_limit_ms: limit on all tries together (``default.api.timeout.ms``).
 
     Raises:
-        BrokerError: a topic or partition does not exist or may not be read.
-        BrokerConnectionError, RequestTimedOutError: no leader answered within the limit.
+        BrokerError: if a topic or partition does not exist or is not authorized.
+        BrokerConnectionError, RequestTimedOutError: if no leader answered within the limit.
     """
     found: dict[TopicPartition, int] = {}
 
@@ -188,18 +188,18 @@ class PartitionReader:
         client: a started client.
         partition: topic and partition number.
         start: first offset to read.
-        end: stop before this offset; None reads on for ever.
+        end: stop before this offset; None never stops.
         settings: how to fetch.
 
-    Iterate over it with ``async for``; each item is one reply's `FetchedRecords`. Leader moves,
-    lost connections and timeouts are retried with backoff; the limits are ``retry_limit_ms`` for
+    Iterate over it with ``async for``; each item is the `FetchedRecords` of one response. Leader
+    moves, lost connections and timeouts are retried with backoff, up to ``retry_limit_ms`` for
     one try, and as much for all tries since the first that failed.
 
     Raises (while iterating):
-        BrokerError: the code is OFFSET_OUT_OF_RANGE where ``start`` is outside what the leader has;
-            other codes that can't be retried.
-        BrokerConnectionError, RequestTimedOutError: no progress within the limit.
-        CorruptRecordError: the broker's bytes are no record batches.
+        BrokerError: if ``start`` is not in the leader's log (OFFSET_OUT_OF_RANGE), or for another
+            code that a retry does not cure.
+        BrokerConnectionError, RequestTimedOutError: if there is no progress within the limit.
+        CorruptRecordError: if the broker's bytes are not record batches.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class PartitionReader:
             raise
 
     async def _fetch(self) -> PartitionData:
-        """One reply for this partition, without an error code."""
+        """Return this partition's data of one response; raise its error code, if any."""
         if self._leader is None:
             leaders = await _leaders(self._client, (self.partition,))
             self._leader = leaders[self.partition]
@@ -286,7 +286,7 @@ class PartitionReader:
         )
 
     def _take(self, data: PartitionData) -> FetchedRecords | None:
-        """Move the position past a reply's batches; None when it has nothing new."""
+        """Move the position past the batches of a response; return None if none is new."""
         if not data.records:
             return None
         start = self.position
@@ -300,7 +300,7 @@ class PartitionReader:
         try:
             for header, place in fetched_batches(data.records, start, check_crcs=check_crcs):
                 if self.end is not None and header.base_offset >= self.end:
-                    # All before it has been seen: compaction may have removed the rest.
+                    # Compaction may have removed the last records before ``end``.
                     self.position = self.end
                     break
                 skip = aborted is not None and aborted.contains(data.records, place, header)
@@ -311,18 +311,18 @@ class PartitionReader:
             if self.position == start:
                 name = _name(self.partition)
                 raise CorruptRecordError(f"{name} at offset {start}: {error}") from error
-            # What came before is given; the batch is asked for again, and then it fails.
+            # The batches before it are returned; the next fetch begins with it, and fails.
         if self.position == start:
-            # The first batch was cut off although brokers send one whole batch whatever its size.
+            # The first batch is incomplete, although brokers send it complete whatever its size.
             raise CorruptRecordError(
                 f"{_name(self.partition)} at offset {start}: the broker sent "
-                f"{len(data.records)} bytes without a whole batch"
+                f"{len(data.records)} bytes without a complete batch"
             )
         end = self.position if self.end is None else min(self.position, self.end)
         return FetchedRecords(data.records, tuple(batches), start, end)
 
     def _check_patience(self, data: PartitionData) -> None:
-        """An empty reply is normal at the end of the log, but a given end must be reached."""
+        """Raise if empty responses keep the reader from its ``end`` for longer than the limit."""
         if self._patience.exhausted():
             raise RequestTimedOutError(
                 f"{_name(self.partition)}: no records from offset {self.position} (to read "
@@ -332,7 +332,7 @@ class PartitionReader:
             )
 
     async def _out_of_range(self, code: ErrorCode) -> BrokerError:
-        """The same error, with the range that would be right."""
+        """Return the error with the range of valid offsets in its text."""
         context = self._doing()
         try:
             low = await list_offsets(self._client, {self.partition: EARLIEST}, retry_limit_ms=5_000)
@@ -346,7 +346,7 @@ class PartitionReader:
 
 
 class _Patience:
-    """The time for which errors and empty answers without progress are accepted."""
+    """The time for which errors and empty responses without progress are accepted."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -357,11 +357,11 @@ class _Patience:
         self._since = None
 
     def exhausted(self) -> bool:
-        """Whether the limit has passed since the first call after progress."""
+        """Return whether the limit has passed since the first call after progress."""
         return self._elapsed_s() >= self.limit_s
 
     def is_retriable(self, error: KafkaError) -> bool:
-        """Whether another attempt may succeed and there is time for it."""
+        """Return whether another attempt may succeed before the limit."""
         unknown = isinstance(error, BrokerError) and error.code in _UNKNOWN_TOPIC
         limit_s = min(self.limit_s, _UNKNOWN_TOPIC_LIMIT_S) if unknown else self.limit_s
         return self._elapsed_s() < limit_s and _retriable(error)
@@ -400,7 +400,7 @@ def _retriable(error: KafkaError) -> bool:
 async def _leaders(
     client: ClusterClient, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, PartitionInfo]:
-    """The leader of each partition, freshly asked for."""
+    """Refresh metadata, and return the leader of each partition."""
     wanted = list(partitions)
     snapshot = await client.refresh_topics(sorted({tp.topic for tp in wanted}))
     leaders: dict[TopicPartition, PartitionInfo] = {}
@@ -419,7 +419,7 @@ async def _list_offsets_once(
     isolation_level: int,
     found: dict[TopicPartition, int],
 ) -> KafkaError | None:
-    """Ask each leader once; answers go into ``found``, the last failure is returned."""
+    """Ask each leader once, add the offsets to ``found``, and return the last failure."""
     limit_ms = client.config.request_timeout_ms
     requests = [
         client.request(

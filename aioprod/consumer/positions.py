@@ -1,7 +1,7 @@
 """Finds the positions of partitions: committed offsets, resets, and validation after a change of
 leader (KIP-320).
 
-It runs in callbacks like the fetcher; only fetching committed offsets is a task.
+Like the fetcher, it runs in callbacks; only fetching committed offsets is a task.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PositionFinder:
     Args:
         membership: fetches committed offsets.
         clock: seconds since 1970, for resets by duration.
-        scheduler: woken after each answer.
+        scheduler: woken after each response.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class PositionFinder:
         self._reset = config.offset_reset
         self._asking: dict[
             TopicPartition, tuple[int, int]
-        ] = {}  # node id and version of the question under way
+        ] = {}  # node id and partition version of the request in flight
         self._committed: asyncio.Task[None] | None = None
         self._scheduler = scheduler
 
     def step(self, now: float) -> float:
-        """Send what is due; return the loop time at which to call again at the latest."""
-        # First partitions without a position: some can be reset at once.
+        """Send the requests that are due; return the loop time of the next call, at the latest."""
+        # Partitions without a position come first: some can be reset at once.
         initial = [
             state
             for state in self._subscription.in_phase(Phase.INITIALIZING)
@@ -167,12 +167,12 @@ class PositionFinder:
             name = f"{state.tp.topic}-{state.tp.partition}"
             what = (
                 f"{name} has neither a position nor a committed offset, and auto_offset_reset is "
-                "'none'; seek to the offset to begin at"
+                "'none'; seek to the offset at which to begin"
             )
             state.failure = NoOffsetError(what, state.tp)
             self._problems.tell(state.tp, state.failure, now)
 
-    # -- by a reset strategy -----------------------------------------------------------------------
+    # -- resets ------------------------------------------------------------------------------------
 
     def _ask_offsets(self, node_id: int, leaders: Mapping[TopicPartition, PartitionInfo]) -> None:
         timestamps = {tp: self._timestamp(self._subscription[tp]) for tp in leaders}
@@ -235,18 +235,20 @@ class PositionFinder:
         self._problems.over(state.tp)
 
     def _truncated(self, state: PartitionState, end: EpochEnd, now: float) -> None:
-        """Continue where the log differs from what was read, or leave that to the application."""
+        """Continue where the log differs from the records read, or raise LogTruncationError if
+        ``auto_offset_reset`` is "none".
+        """
         assert state.position is not None
         tp, offset = state.tp, state.position.offset
         if self._reset.strategy == NONE:
             where = (
-                f"it differs since offset {end.end_offset}"
+                f"it differs from offset {end.end_offset} on"
                 if end.end_offset >= 0
-                else "it is unknown since which offset it differs"
+                else "the first offset that differs is unknown"
             )
             what = (
                 f"{tp.topic}-{tp.partition} was truncated before offset {offset}: {where}, and "
-                "auto_offset_reset is 'none'; seek to the offset to continue at"
+                "auto_offset_reset is 'none'; seek to the offset at which to continue"
             )
             state.failure = LogTruncationError(what, tp, offset, end.end_offset)
             self._problems.tell(tp, state.failure, now)
@@ -260,8 +262,8 @@ class PositionFinder:
     def _leaders(
         self, states: list[PartitionState], now: float
     ) -> dict[TopicPartition, PartitionInfo]:
-        """The leaders of those that are not asked about already; metadata of the others is asked
-        for.
+        """Return the leaders of the partitions without a request in flight. Request metadata if a
+        leader is unknown.
         """
         leaders: dict[TopicPartition, PartitionInfo] = {}
         for state in states:
@@ -310,7 +312,7 @@ class PositionFinder:
         if error is None:
             take(leaders, current, answer.result(), now)
         elif isinstance(error, UnsupportedVersionError) and take == self._take_epochs:
-            # Brokers this old have no leader epochs.
+            # Brokers of this age have no leader epochs.
             for state in _present(self._subscription, current, Phase.AWAIT_VALIDATION):
                 self._confirm(state, leaders[state.tp].leader_epoch)
         else:

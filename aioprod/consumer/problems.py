@@ -20,10 +20,10 @@ _MOST_UNTOLD = 100
 
 
 class Problems:
-    """Errors by what has failed: a partition, a topic, a node.
+    """The unsolved errors by what has failed: a partition, a topic, a node.
 
     Args:
-        on_untold: called when there is an error to raise.
+        on_untold: called when an error is to be raised.
     """
 
     def __init__(self, on_untold: Callable[[], None]) -> None:
@@ -33,7 +33,7 @@ class Problems:
 
     @property
     def latest(self) -> tuple[KafkaError, float] | None:
-        """The last error that is not over, and the loop time of the first; None if all is well."""
+        """The last unsolved error, and the loop time of the first one; None if there is none."""
         if not self._present:
             return None
         return next(reversed(self._present.values()))[0], min(
@@ -46,14 +46,14 @@ class Problems:
         self._present[what] = error, since
 
     def tell(self, what: Hashable, error: KafkaError, now: float) -> None:
-        """Keep an error, and have the next call raise it."""
+        """Keep an error; the next call raises it."""
         self.note(what, error, now)
         if len(self._untold) < _MOST_UNTOLD:
             self._untold[what] = error
         self._on_untold()
 
     def add(self, what: Hashable, error: KafkaError, now: float) -> None:
-        """Keep an error; have the next call raise it if a retry alone would not help."""
+        """Keep an error; the next call raises it if a retry alone would not help."""
         if is_worth_telling(error):
             self.tell(what, error, now)
         else:
@@ -66,21 +66,21 @@ class Problems:
             self._untold.pop(what, None)
 
     def told(self, what: Hashable) -> None:
-        """Do not raise an error that the application has got already."""
+        """Do not raise this error: the application has got it already."""
         self._untold.pop(what, None)
 
     def keep(self, partitions: Callable[[Hashable], bool]) -> None:
-        """Forget all errors but of these."""
+        """Forget the errors of all except these partitions."""
         for what in [what for what in self._present if not partitions(what)]:
             self.over(what)
 
     def take_untold(self) -> KafkaError | None:
-        """Return the first error that is not raised yet, to raise it now."""
+        """Return the first error that was not raised yet; the caller raises it."""
         return self._untold.pop(next(iter(self._untold))) if self._untold else None
 
 
 def is_worth_telling(error: KafkaError) -> bool:
-    """Whether an error is raised to the application: a retry alone would not help."""
+    """Return whether to raise an error to the application: a retry alone would not help."""
     if isinstance(error, BrokerError):
         return not (
             error.code.retriable

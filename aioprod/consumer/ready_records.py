@@ -1,4 +1,4 @@
-"""Records that are fetched and not yet returned to the application."""
+"""Holds decoded records that are not yet returned to the application."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from aioprod.metrics import ConsumerMetrics
 from aioprod.types import ConsumerRecord, TopicPartition
 from aioprod.user_code import surface
 
-# A group member returns to the slow path at least this often: the group learns that the
-# application takes records, and may ask for something.
+# A group member takes the slow path at least this often, so that it notes the poll and does the
+# group's work.
 _SLOW_PATH_INTERVAL_S = 1.0
 
 
 class ReadyRecords:
     """Decoded records of one partition, which ``async for`` and ``getone`` take one at a time.
 
-    They are taken from :attr:`records` without any other work. Code that needs the position of the
-    application, or needs the next call to take the slow path, calls :meth:`settle` first.
+    The consumer takes them from :attr:`records` without any other work. Code that needs the
+    position of the application, or needs the next call to take the slow path, calls :meth:`settle`
+    first.
 
     Args:
-        buffer: what is fetched and not decoded.
+        buffer: the data that are not decoded yet.
         in_group: whether the slow path is needed at intervals.
 
     Attributes:
-        records: always the same deque, which the consumer takes records from.
+        records: the deque from which the consumer takes records; always the same object.
     """
 
     def __init__(
@@ -55,18 +56,18 @@ class ReadyRecords:
         self._loop: asyncio.AbstractEventLoop | None = None  # settle() may run outside of it
 
     def fill(self, most: int) -> bool:
-        """Decode up to ``most`` records; return False if none may be returned now.
+        """Decode up to ``most`` records; return False if no record may be returned now.
 
         Raises:
-            CorruptRecordError, DeserializationError: the next record can't be read.
+            CorruptRecordError, DeserializationError: if the next record can't be read.
         """
         found = self._buffer.take(most)
         if found is None:
             return False
         self._loop = asyncio.get_running_loop()
         self._source, records = found
-        # All objects are made at once: the application runs between two records, and switching
-        # between its code and ours for each would cost more than the garbage collector does.
+        # All objects are made at once: the application runs between two records, and to alternate
+        # between its code and ours for each record would cost more than the garbage collector does.
         self.records.extend(records)
         self._count = len(self.records)
         if self._timer is None and self._in_group:
@@ -74,11 +75,11 @@ class ReadyRecords:
         return True
 
     def take(self, most: int) -> Records:
-        """Return up to ``most`` records, from as many partitions as needed. Nothing waits here, so
-        that no record can get lost.
+        """Return up to ``most`` records, from as many partitions as needed. Never wait, so that no
+        cancellation can lose a record.
 
         Raises:
-            CorruptRecordError, DeserializationError: the first record can't be read.
+            CorruptRecordError, DeserializationError: if the first record can't be read.
         """
         taken: list[Sequence[ConsumerRecord]] = []
         now = asyncio.get_running_loop().time()
@@ -97,8 +98,8 @@ class ReadyRecords:
         return Records(taken)
 
     def settle(self) -> None:
-        """Take back what the application has not taken: its partition's position is now the
-        position of the application.
+        """Take back the records that the application has not taken. The partition's position is
+        then that of the application.
         """
         source = self._source
         if source is None:
@@ -113,7 +114,7 @@ class ReadyRecords:
             self.settle()
 
     def interrupt(self) -> None:
-        """Have the next call, or the waiting one, take the slow path."""
+        """Make the next call, or the waiting one, take the slow path."""
         self.settle()
         self._notifier.notify()
 
@@ -125,7 +126,7 @@ class ReadyRecords:
         self._problems.over(tp)
 
     def clear(self) -> None:
-        """Return nothing in a forked child: the records are the parent's."""
+        """Drop all records, in a forked child: the parent returns them."""
         self.records.clear()
 
     def close(self) -> None:

@@ -1,6 +1,4 @@
-"""Converts stored records into those that the application gets: deserializers, then
-interceptors.
-"""
+"""Converts fetched records for the application: deserializers first, then interceptors."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ class Unread(NamedTuple):
 
 
 class RecordConverter:
-    """The user's deserializers and interceptors; false if there are none, so that records need not
-    be converted.
+    """The user's deserializers and interceptors. False if there are none: records need no
+    conversion then.
     """
 
     def __init__(self, config: ConsumerConfig, interceptors: ConsumerInterceptorChain) -> None:
@@ -87,7 +85,7 @@ def _unreadable(
     setting: str, deserializer: object, record: ConsumerRecord, error: BaseException
 ) -> DeserializationError:
     name = getattr(deserializer, "__qualname__", type(deserializer).__name__)
-    # A UnicodeError's own text shows the data.
+    # The text of a UnicodeError would show the data.
     reason = (
         f"{type(error).__name__}: "
         f"{error.reason if isinstance(error, UnicodeDecodeError) else error}"
@@ -96,7 +94,7 @@ def _unreadable(
         f"{setting}: {name} can't read the {setting.removesuffix('_deserializer')} of the "
         f"record at offset {record.offset} of "
         f"{record.topic}-{record.partition}: {reason}; seek to offset {record.offset + 1} to "
-        "leave it out",
+        "skip it",
         topic_partition=TopicPartition(record.topic, record.partition),
         offset=record.offset,
         timestamp=record.timestamp,

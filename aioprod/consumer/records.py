@@ -1,10 +1,9 @@
-"""Records that were read: columns until the application looks at them.
+"""Fetched records, stored as columns until the application accesses them.
 
-Objects are made some at a time during iteration, and freed soon if the application drops
-them. Made all at once, a thousand of them would have the garbage collector look at each once
-or twice, and the processor's cache forget them: 100 of 450 ns a record. Made one by one they would
-cost as much in a loop that does anything, by the instruction cache: 42 more misses a record
-(cachegrind).
+Iteration makes the objects in small groups. To make all at once costs 100 of 450 ns per record: the
+garbage collector visits each of a thousand objects once or twice, and they leave the processor's
+cache. To make one at a time costs as much in a loop with a body: 42 more misses of the instruction
+cache per record (cachegrind).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Records(Sequence[ConsumerRecord]):
     of the same records.
 
     Args:
-        parts: the records, those of each part behind those of the one before.
+        parts: sequences of records, in order.
     """
 
     __slots__ = ("_parts",)
@@ -70,10 +69,10 @@ class BatchRecords(Sequence[ConsumerRecord]):
     """Consecutive records of one batch.
 
     Args:
-        tp: where they are from.
-        header: of their batch.
+        tp: their partition.
+        header: the header of their batch.
         columns: all records of the batch.
-        first, end: which of these, by index.
+        first, end: the range of indices in the batch.
     """
 
     __slots__ = ("_columns", "_end", "_epoch", "_first", "_timestamp_type", "_tp")

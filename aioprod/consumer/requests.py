@@ -26,11 +26,11 @@ class _Unsent:
 
 
 class Requests:
-    """Per node a queue of requests that have no connection yet.
+    """Queues requests for each node until it is connected.
 
-    The connection that fails or breaks fails what is queued for its node; so does
-    ``request_timeout_ms``. All of it happens in callbacks of the event
-    loop: no task of its own, so nothing that could be cancelled.
+    Queued requests fail if the connection can't be opened or breaks, and after
+    ``request_timeout_ms``. Everything runs in callbacks of the event loop, not in a task, which
+    could be cancelled.
 
     Args:
         config: timeouts.
@@ -50,16 +50,16 @@ class Requests:
 
     @property
     def unsent(self) -> int:
-        """How many requests wait for a connection."""
+        """The number of requests that wait for a connection."""
         return sum(map(len, self._unsent.values()))
 
     def send(self, node_id: int, message: Request[ResponseT]) -> asyncio.Future[ResponseT]:
-        """Send a request in the newest version that both sides know; never waits.
+        """Send a request in the newest version that both sides know; never wait.
 
-        The future's error is BrokerConnectionError, RequestTimedOutError or ProtocolError where
-        there is no usable answer, UnsupportedVersionError where the broker is too old,
-        AuthenticationError where it does not take this client. Cancelling it takes a request back
-        that is unsent.
+        The future's error is BrokerConnectionError, RequestTimedOutError or ProtocolError if there
+        is no usable response, UnsupportedVersionError if the broker is too old, and
+        AuthenticationError if it refuses this client. Cancelling the future withdraws a request
+        that is not sent yet.
         """
         loop = asyncio.get_running_loop()
         connection = self._brokers.live(node_id)
@@ -80,11 +80,11 @@ class Requests:
         return future
 
     def connected(self, node_id: int) -> bool:
-        """Whether there is an open connection to a node."""
+        """Return whether a connection to a node is open."""
         return self._brokers.live(node_id) is not None
 
     def close(self) -> None:
-        """Fail what was never sent, and take nothing any more."""
+        """Fail the unsent requests, and all later ones."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -92,8 +92,8 @@ class Requests:
             self._fail(node_id, BrokerConnectionError("the client is closed"))
 
     def _refusal(self, node_id: int, now: float) -> KafkaError | None:
-        """Why nothing can be sent to a node now: it is gone, or the pause after its last failure is
-        not over.
+        """Return why nothing can be sent to a node now: it has left the cluster, or is in backoff;
+        None if it can.
         """
         if self._closed or not self._brokers.knows(node_id):
             return BrokerConnectionError(
@@ -108,12 +108,12 @@ class Requests:
         return None
 
     def brokers_changed(self) -> None:
-        """Look again at the queues: a connection is open, closed or could not be opened."""
+        """Check the queues: a connection has opened, has closed, or could not be opened."""
         self._look()
         self._on_change()
 
     def _look(self) -> None:
-        """Send what can be sent, fail what can't."""
+        """Send the requests that can be sent, and fail those that can't."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -144,7 +144,7 @@ class Requests:
         self._look_again()
 
     def _look_again(self) -> None:
-        """Set the timer for what is due first: a timeout, or the end of throttling (KIP-219)."""
+        """Set the timer to the earlier of a timeout and the end of throttling (KIP-219)."""
         if self._timer is not None or not self._unsent:
             return
         loop = asyncio.get_running_loop()

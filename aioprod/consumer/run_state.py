@@ -1,4 +1,4 @@
-"""Whether a consumer is started, closed or broken."""
+"""Tracks whether a consumer is started, closed or broken."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from aioprod.errors import KafkaError
 
 
 class RunState:
-    """The stages of one consumer's life.
+    """The stage of one consumer, from its start to its end.
 
     Args:
         runtime: knows whether the consumer is started or closed.
         clock: seconds since 1970.
-        on_fault: called when the consumer breaks, so that the waiting call learns of it.
+        on_fault: called when the consumer breaks, to wake the waiting call.
 
     Attributes:
         status: the present stage.
-        since: when it began, in seconds since 1970.
+        since: when the present stage began, in seconds since 1970.
         fault: why the consumer broke, if it did.
     """
 
@@ -77,7 +77,7 @@ class RunState:
         return self._runtime.has_loop
 
     def now(self) -> float:
-        """The event loop's time in seconds; 0 before the start."""
+        """Return the event loop's time in seconds; 0 before the start."""
         return self._runtime.now()
 
     def _enter(self, status: ConsumerStatus) -> None:

@@ -21,7 +21,7 @@ class Scheduler:
 
     Args:
         notifier: wakes the waiting call.
-        on_fault: called with the error if a step fails, which is a bug. No step is called then.
+        on_fault: called with the error if a step fails, which is a bug. No step is called later.
     """
 
     def __init__(self, notifier: Notifier, on_fault: Callable[[KafkaError], None]) -> None:
@@ -33,11 +33,11 @@ class Scheduler:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, steps: Sequence[Callable[[float], float]]) -> None:
-        """Begin, in the running event loop.
+        """Start, in the running event loop.
 
         Args:
-            steps: functions that take the loop time, and return the loop time at which they have to
-                be called again at the latest.
+            steps: functions that take the loop time, and return the loop time of their next call,
+                at the latest.
         """
         self._steps = steps
         self._loop = asyncio.get_running_loop()
@@ -77,7 +77,7 @@ class Scheduler:
         try:
             again_at = min(step(now) for step in self._steps)
         except Exception as error:
-            log.exception("the consumer's scheduler failed; the consumer has to be replaced")
+            log.exception("the consumer's scheduler failed; close the consumer and make a new one")
             self.fail(
                 KafkaError(
                     f"the consumer's scheduler failed: {error!r}; close it and make a new one"

@@ -1,4 +1,4 @@
-"""How a consumer is, for health checks."""
+"""The state of a consumer, for health checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ConsumerStatus(StrEnum):
     READING = "reading"
     """Reading, or waiting for new records."""
     FAILING = "failing"
-    """Something it needs does not work; it is tried again, and again."""
+    """A request or the group fails; the consumer retries."""
 
 
 @set_module("aioprod.consumer")
@@ -31,9 +31,9 @@ class ConsumerState(NamedTuple):
 
     Attributes:
         status: what it is doing.
-        since: seconds since 1970 at which that began; of ``failing``, the first failure since all
-            was well.
-        error: the last error while it is failing, or what ended it; else None.
+        since: when that began, in seconds since 1970; for ``failing``, the time of the first
+            failure.
+        error: the last error while ``failing``, or the error that ended the consumer; else None.
     """
 
     status: ConsumerStatus

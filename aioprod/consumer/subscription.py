@@ -1,5 +1,5 @@
-"""What a consumer reads: topics or partitions, and how far each partition is. Synchronous: no
-clock, no waiting, no network.
+"""The subscription of a consumer: topics or partitions, and the state of each partition.
+Synchronous: no clock, no waiting, no network.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Mode(Enum):
 
 
 class Phase(Enum):
-    """How far a partition is on its way to being read."""
+    """The step before a partition can be read."""
 
-    INITIALIZING = auto()  # no position yet: the committed offset is asked for
-    AWAIT_RESET = auto()  # an offset is looked up by the reset strategy
-    AWAIT_VALIDATION = auto()  # there is a new leader: is the position in its log? (KIP-320)
+    INITIALIZING = auto()  # no position yet: the committed offset is fetched
+    AWAIT_RESET = auto()  # the reset strategy looks up an offset
+    AWAIT_VALIDATION = auto()  # a new leader has to confirm the position (KIP-320)
     FETCHING = auto()
 
 
 class Position(NamedTuple):
-    """The offset of the next record to hand out, and the leader epoch of the record before it (-1:
+    """The offset of the next record to return, and the leader epoch of the record before it (-1 if
     unknown).
     """
 
@@ -48,17 +48,17 @@ class PartitionState:
     """One assigned partition.
 
     Attributes:
-        version: grows with each jump of the position: what was asked for under another version is
-            void.
-        awaiting_callback: the listener has not yet been told of the partition: nothing is fetched.
-        revoking: the partition is about to be taken away: nothing more is fetched or handed out.
-        high_watermark, last_stable_offset, log_start_offset: as the last fetch told, -1 before.
+        version: grows with each jump of the position; responses to requests of an earlier version
+            are void.
+        awaiting_callback: the listener was not called for the partition yet: nothing is fetched.
+        revoking: the partition is about to be revoked: nothing is fetched or returned.
+        high_watermark, last_stable_offset, log_start_offset: as of the last fetch, -1 before.
         preferred_replica: the follower that the leader names for reading (KIP-392), -1 for none,
             until loop time ``preferred_until``.
-        validated_epoch: the leader's epoch for which the position is known to be right.
-        retry_at: loop time before which the next lookup for this partition is not due.
-        resets: how often its position was out of range since a leader last had it.
-        failure: what the reader is to be told when it gets to this partition; a seek clears it.
+        validated_epoch: the leader's epoch for which the position is validated.
+        retry_at: loop time before which no lookup for this partition is due.
+        resets: how often its position was out of range since the last successful fetch.
+        failure: raised when this partition is read; a seek clears it.
     """
 
     tp: TopicPartition
@@ -82,48 +82,48 @@ class PartitionState:
 
     @property
     def may_be_fetched(self) -> bool:
-        """Whether records of it may be asked for now."""
+        """Whether records of it may be fetched now."""
         return self.phase is Phase.FETCHING and not (
             self.paused or self.awaiting_callback or self.revoking or self.failure
         )
 
     @property
     def may_be_handed_out(self) -> bool:
-        """Whether buffered records of it may be given to the application now."""
+        """Whether buffered records of it may be returned now."""
         return self.phase is Phase.FETCHING and not (
             self.paused or self.awaiting_callback or self.revoking
         )
 
     def jump(self, position: Position) -> None:
-        """Read on from another position, which the new leader has to confirm where its epoch is
-        known.
+        """Continue at another position. If its leader epoch is known, the leader has to confirm it
+        first.
         """
         self._leave()
         self.position = position
         self.phase = Phase.FETCHING if position.leader_epoch < 0 else Phase.AWAIT_VALIDATION
 
     def look_up(self, strategy: OffsetReset) -> None:
-        """Have the position looked up, such as the end of the log."""
+        """Look the position up by a strategy, such as the end of the log."""
         self._leave()
         self.position = None
         self.reset = strategy
         self.phase = Phase.AWAIT_RESET
 
     def found(self, position: Position) -> None:
-        """A position is right for the present leader: its records may be fetched."""
+        """Note that the position is valid for the present leader: records may be fetched."""
         self.position = position
         self.reset = None
         self.phase = Phase.FETCHING
         self.succeeded()
 
     def validate(self) -> None:
-        """There is a new leader: nothing is fetched before it has confirmed the position."""
+        """Fetch nothing until the new leader has confirmed the position."""
         if self.phase is Phase.FETCHING:
             self.phase = Phase.AWAIT_VALIDATION
             self.succeeded()
 
     def succeeded(self) -> None:
-        """Something was found out: the next try has no pause before it."""
+        """Note a successful lookup: the next attempt follows without backoff."""
         self.retry_at, self.failures = 0.0, 0
 
     def _leave(self) -> None:
@@ -141,22 +141,24 @@ class RebalanceListener:
     coroutines (``ConsumerRebalanceListener``).
 
     They run inside ``getone``, ``getmany``, ``async for``, ``unsubscribe`` and ``close``, and may
-    call the consumer. What a method raises comes out of that call, after the partitions have been
-    taken over or given up: the method is not called again. If it raises CancelledError, and its
-    task was not cancelled, that is the cause of a ConsumerStateError. ``wakeup`` does not
-    interrupt it.
+    call the consumer. That call raises an exception of a method, after the partitions were assigned
+    or revoked; the method is not called again. If a method raises CancelledError, and its task was
+    not cancelled, the call raises ConsumerStateError with that as the cause. ``wakeup`` does not
+    interrupt a method.
     """
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
-        """These partitions are new; called before their first record is fetched, so that ``seek``
-        is possible.
+        """Handle new partitions. Called before their first record is fetched, so that ``seek`` is
+        possible.
         """
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Any:
-        """These are about to be given up: the last chance to commit. They are still assigned."""
+        """Handle partitions that are about to be revoked: the last chance to commit. They are still
+        assigned.
+        """
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
-        """These are another member's already: commits would fail. Calls
+        """Handle partitions that other members may own already: commits would fail. Calls
         ``on_partitions_revoked`` unless it is overridden, as in Java.
         """
         return self.on_partitions_revoked(partitions)
@@ -168,14 +170,14 @@ class SubscriptionState:
     Args:
         on_change: called after the partitions, a position or a pause has changed.
         on_pause: called with a partition whose records must not be returned now.
-        on_drop: called with a partition whose fetched records are void: it was taken away, or its
+        on_drop: called with a partition whose fetched records are void: it was revoked, or its
             position has changed.
 
     Attributes:
         mode: how partitions are chosen.
         topics: the subscribed topics; with a pattern those that match so far.
         pattern: the subscribed pattern.
-        listener: told of partitions that the group gives and takes.
+        listener: called when partitions are assigned, revoked or lost.
         partitions: the assigned partitions.
     """
 
@@ -197,11 +199,11 @@ class SubscriptionState:
     # -- what is read ------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None = None) -> None:
-        """Read these topics instead of those before; their partitions come by
-        :meth:`take_assignment`.
+        """Read these topics in place of earlier ones. :meth:`take_assignment` sets their
+        partitions.
 
         Raises:
-            ConsumerStateError: partitions were assigned by hand, or a pattern is subscribed.
+            ConsumerStateError: if ``assign`` was called, or a pattern is subscribed.
         """
         self._enter(Mode.TOPICS)
         self.topics = frozenset(topics)
@@ -213,10 +215,10 @@ class SubscriptionState:
         pattern: re.Pattern[str] | SubscriptionPattern,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read all topics whose names match; :attr:`topics` are those that did so far.
+        """Read all topics whose names match. :attr:`topics` has those that are known to match.
 
         Raises:
-            ConsumerStateError: partitions were assigned by hand, or names are subscribed.
+            ConsumerStateError: if ``assign`` was called, or names are subscribed.
         """
         self._enter(Mode.PATTERN)
         self.topics = frozenset()
@@ -225,7 +227,7 @@ class SubscriptionState:
         self._on_change()
 
     def set_matching_topics(self, topics: Iterable[str]) -> None:
-        """Take over which topics match the pattern now."""
+        """Set the topics that match the pattern now."""
         self.topics = frozenset(topics)
 
     def all_topics(self) -> frozenset[str]:
@@ -236,31 +238,30 @@ class SubscriptionState:
         """Read these partitions; those that stay keep their positions.
 
         Raises:
-            ConsumerStateError: topics are subscribed.
+            ConsumerStateError: if topics are subscribed.
         """
         self._enter(Mode.ASSIGNED)
         self._replace(partitions, awaiting_callback=False)
 
     def unsubscribe(self) -> None:
-        """Read nothing; afterwards each way of reading is possible again."""
+        """Read nothing. Afterwards ``subscribe`` and ``assign`` are possible."""
         self.mode, self.topics, self.pattern, self.listener = Mode.NONE, frozenset(), None, None
         self._replace((), awaiting_callback=False)
 
     def take_assignment(
         self, partitions: Iterable[TopicPartition], *, awaiting_callback: bool = False
     ) -> None:
-        """Take over the partitions that the group assigns; those that stay keep their positions.
+        """Adopt the partitions that the group assigns; those that stay keep their positions.
 
         Args:
-            awaiting_callback: new partitions are not fetched before :meth:`release` was called for
-                them.
+            awaiting_callback: whether new partitions are not fetched before :meth:`release`.
         """
         if self.mode not in (Mode.TOPICS, Mode.PATTERN):
-            raise ConsumerStateError("no topics are subscribed: partitions can't be given")
+            raise ConsumerStateError("no topics are subscribed: no partitions can be assigned")
         self._replace(partitions, awaiting_callback=awaiting_callback)
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch these partitions: the listener was called."""
+        """Allow fetching of these partitions: the listener was called."""
         for tp in partitions:
             if tp in self.partitions:
                 self.partitions[tp].awaiting_callback = False
@@ -283,7 +284,7 @@ class SubscriptionState:
             }
             raise ConsumerStateError(
                 f"{names[self.mode]}: topics, a pattern and assign exclude one another; call "
-                "unsubscribe() before"
+                "unsubscribe() first"
             )
         self.mode = mode
 
@@ -304,10 +305,10 @@ class SubscriptionState:
     # -- one partition -----------------------------------------------------------------------------
 
     def __getitem__(self, tp: TopicPartition) -> PartitionState:
-        """The state of an assigned partition.
+        """Return the state of an assigned partition.
 
         Raises:
-            ConsumerStateError: it is not assigned.
+            ConsumerStateError: if it is not assigned.
         """
         state = self.partitions.get(tp)
         if state is None:
@@ -319,26 +320,26 @@ class SubscriptionState:
         return self.partitions.get(tp)
 
     def seek(self, tp: TopicPartition, position: Position) -> None:
-        """Read on from there; what is buffered of the partition is void."""
+        """Continue at a position, and drop the buffered records of the partition."""
         self[tp].jump(position)
         self._on_drop(tp)
         self._on_change()
 
     def seek_by(self, partitions: Iterable[TopicPartition], strategy: OffsetReset) -> None:
-        """Read on from where the strategy leads, such as the end."""
+        """Continue at the offset that the strategy finds, such as the end."""
         for state in [self[tp] for tp in partitions]:
             state.look_up(strategy)
             self._on_drop(state.tp)
         self._on_change()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out no records of these; what is buffered stays."""
+        """Return no records of these; buffered records are kept."""
         for state in [self[tp] for tp in partitions]:
             state.paused = True
             self._on_pause(state.tp)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out records of these again."""
+        """Return records of these again."""
         for state in [self[tp] for tp in partitions]:
             state.paused = False
         self._on_change()
@@ -353,20 +354,20 @@ class SubscriptionState:
         self._on_change()
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Return the paused partitions."""
         return {tp for tp, state in self.partitions.items() if state.paused}
 
     # -- many partitions ---------------------------------------------------------------------------
 
     def in_phase(self, phase: Phase) -> list[PartitionState]:
-        """The partitions that are so far."""
+        """Return the partitions in this phase."""
         return [state for state in self.partitions.values() if state.phase is phase]
 
     def consumed(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions to commit, of all partitions or of some; those without a position are left
-        out.
+        """Return the positions to commit, of all partitions or of these. Partitions without a
+        position are left out.
         """
         chosen: Mapping[TopicPartition, PartitionState] = self.partitions
         if partitions is not None:

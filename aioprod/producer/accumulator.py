@@ -26,7 +26,7 @@ from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import TopicPartition
 
-# What a batch may be larger than estimated (Java's factor).
+# How much larger than estimated a batch may be (Java's factor).
 _RATIO_MARGIN = 1.05
 # Event loops round timers up to whole milliseconds, and linger.ms is an upper limit.
 _TIMERS_LATE_S = 0.001
@@ -34,12 +34,12 @@ _TIMERS_LATE_S = 0.001
 
 @dataclass(slots=True)
 class Ready:
-    """What can be sent now.
+    """The batches that can be sent now.
 
     Attributes:
-        nodes: leaders with something to send.
+        nodes: leaders with batches to send.
         look_again_at: loop time at which that may change without an event.
-        leaderless: whether a batch waits whose partition has no known leader.
+        leaderless: whether a batch waits for a partition without a known leader.
     """
 
     nodes: list[int] = field(default_factory=list)
@@ -52,17 +52,17 @@ class RecordAccumulator:
 
     Args:
         config: sizes and times.
-        pool: the budget of memory.
-        producer: the identity for idempotence; unused if that is off.
-        compressor: compresses large batches beside the event loop.
-        events: hears of the ends of batches.
-        rng: for the sticky choice.
-        wake: called with the loop time at which the sender has to look.
+        pool: lends memory (``buffer.memory``).
+        producer: the producer id and epoch; unused without idempotence.
+        compressor: compresses large batches in threads.
+        events: called when batches end.
+        rng: source of the sticky choice.
+        wake: called with the loop time at which the sender has to run.
 
     Attributes:
-        closed: why no more records are taken; None before :meth:`abort`.
-        aborting: the error of a transaction that is given up, for batches that would have to be
-            sent again; None if a batch was opened since.
+        closed: why no more records are accepted; None before :meth:`abort`.
+        aborting: the error of an aborted transaction, for batches that would have to be sent
+            again; None once another batch was opened.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class RecordAccumulator:
     # -- topics ------------------------------------------------------------------------------------
 
     def update(self, snapshot: ClusterSnapshot) -> None:
-        """Take over partitions and leaders from fresh metadata."""
+        """Adopt partitions and leaders from new metadata."""
         for name, info in snapshot.topics.items():
             known = self.topics.get(name)
             if info.partitions and (known is None or known.info is not info):
@@ -123,8 +123,8 @@ class RecordAccumulator:
         count = info.partitions[-1].partition + 1  # some in between may be left out
         for number in range(len(topic.queues), count):
             topic.queues.append(PartitionQueue(topic, number, self._producer))
-        # A broker that lags behind may list fewer partitions than there are. Only a topic that was
-        # deleted and created again can have fewer.
+        # A broker with old metadata may list fewer partitions than exist. The number decreases only
+        # if the topic was deleted and created again.
         if count > topic.count or info.topic_id != topic.topic_id:
             topic.count, topic.topic_id = count, info.topic_id
             for gone in topic.queues[topic.count :]:
@@ -186,14 +186,14 @@ class RecordAccumulator:
     # -- batches -----------------------------------------------------------------------------------
 
     def close_full(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Close a batch that has no room; it may be sent."""
+        """Close a full batch; it may be sent."""
         queue.close(batch)
         self._compressor.is_ready(batch, queue.topic.level)
         self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def largest_size(self, topic: Topic) -> int:
-        """Return how many bytes of uncompressed records a batch of the topic may have, so that it
-        is likely to be within ``batch_size`` when compressed.
+        """Return how many bytes of uncompressed records a batch of the topic may have, so that its
+        compressed size is likely to be within ``batch_size``.
         """
         if topic.codec is Codec.NONE:
             return self._limit
@@ -209,8 +209,8 @@ class RecordAccumulator:
         *,
         complete: bool = False,
     ) -> ProducerBatch:
-        """Add a new batch, with ``leased`` bytes of the buffer, behind all others; a ``complete``
-        one accepts no more records.
+        """Add a new batch, with ``leased`` bytes of the buffer, after all others. A ``complete``
+        batch accepts no more records.
         """
         now = asyncio.get_running_loop().time()
         batch = ProducerBatch(
@@ -236,11 +236,11 @@ class RecordAccumulator:
         self._wake(now if complete or len(queue.batches) > 1 else now + self._linger_s)
         return batch
 
-    # -- taking ------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     def ready(self, now: float) -> Ready:
-        """Return which nodes have a batch to send: one that is full or has lingered, or any if
-        memory is needed or a flush waits.
+        """Return the nodes with a batch to send: one that is full or has lingered, or any if memory
+        is needed or a flush waits.
         """
         found = Ready(look_again_at=self._advance(now))
         for node_id in self._schedule.leaders():
@@ -327,15 +327,15 @@ class RecordAccumulator:
         return max(first.retry_at, first.created_at + self._linger_s)
 
     def _takes_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        # Sequence numbers are given for the batch's records, so the caller closes it now.
+        # Its number of records determines its sequence numbers, so the caller closes it now.
         return not self.config.enable_idempotence or queue.sequence.may_send(batch)
 
     @property
     def undelivered(self) -> int:
-        """How many accepted records have no outcome yet."""
+        """The number of accepted records without an outcome."""
         return sum(batch.count for batch in list(self.incomplete))
 
-    # -- afterwards --------------------------------------------------------------------------------
+    # -- after an attempt --------------------------------------------------------------------------
 
     def put_back(self, batch: ProducerBatch, retry_at: float) -> None:
         """Queue a batch again in its old place, to be sent at loop time ``retry_at`` or later."""
@@ -346,7 +346,7 @@ class RecordAccumulator:
         self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Queue a batch that is too large as smaller ones, which get its memory and sequence
+        """Replace a batch that is too large with smaller ones, which get its memory and sequence
         numbers.
         """
         queue = self.incomplete.pop(batch)
@@ -357,12 +357,12 @@ class RecordAccumulator:
         for part in parts:
             self.incomplete[part] = queue
             self.put_back(part, 0.0)
-        # Expiry relies on the order of creation. Splits are rare.
+        # Expiry relies on the order of creation. Splits are rare, so sorting is cheap enough.
         self.incomplete = dict(sorted(self.incomplete.items(), key=lambda item: item[0].created_at))
         return parts
 
     def complete(self, batch: ProducerBatch) -> PartitionQueue:
-        """Remove a batch that is about to end, and free its memory. To be called once for each."""
+        """Remove a batch that is about to end, and free its memory. Call it once for each batch."""
         queue = self.incomplete.pop(batch)
         queue.close(batch)
         if batch in queue.batches:
@@ -388,7 +388,7 @@ class RecordAccumulator:
         return NEVER
 
     async def wait_for(self, batches: Iterable[ProducerBatch]) -> None:
-        """Wait until these batches have ended; meanwhile nothing lingers."""
+        """Wait until these batches have ended; no batch lingers until then."""
         self.flushes += 1
         self._wake(0.0)
         pending = deque(batches)
@@ -401,15 +401,15 @@ class RecordAccumulator:
             self.flushes -= 1
 
     async def flush(self) -> None:
-        """Wait for all present batches, but not for later ones."""
+        """Wait for all present batches, not for later ones."""
         await self.wait_for(list(self.incomplete))
 
     def drop_unsent(self, error: KafkaError) -> None:
-        """Fail what was never sent, because its transaction is aborted. What may be stored stays
-        until its outcome is known, and is not sent again.
+        """Fail the batches that were never sent, because their transaction is aborted. Batches that
+        may be stored stay until their outcome is known, and are not sent again.
 
-        After a gap in the sequence numbers nothing is stored, so later batches fail too: they could
-        only be sent under another epoch.
+        After a gap in the sequence numbers the broker stores nothing, so later batches fail too:
+        they could only be sent under another epoch.
         """
         self.aborting = error
         for batch, queue in list(self.incomplete.items()):
@@ -419,8 +419,8 @@ class RecordAccumulator:
                 batch.fail(error, BatchState.ABORTED)
 
     def abort(self, error: KafkaError) -> None:
-        """Fail everything that has no outcome yet, and refuse further records, also those of calls
-        that wait for memory or in a line.
+        """Fail all batches without an outcome, and refuse further records, also those of calls that
+        wait for memory or in a line.
         """
         self.closed = error
         self.pool.close(error)
@@ -433,7 +433,7 @@ class RecordAccumulator:
                     call.wake()
 
     def fail_pending(self, error: KafkaError) -> None:
-        """Fail everything that has no outcome yet, without the event loop, which is closed."""
+        """Fail all batches without an outcome, after the event loop was closed."""
         for batch in list(self.incomplete):
             if batch.state is BatchState.PENDING:
                 batch.fail(error, BatchState.ABORTED)

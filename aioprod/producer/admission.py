@@ -1,4 +1,4 @@
-"""Whether the producer accepts calls and records now."""
+"""Checks whether the producer accepts calls and records now."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from aioprod.producer.transactions.gate import Transactions
 
 
 class Admission:
-    """Checks each call: the producer is started, not closed and not broken, this is its event loop,
-    and a transaction is open if records need one.
+    """Checks that the producer is started, not closed and has not failed, that this is its event
+    loop, and that a transaction is open if records need one.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Admission:
         raise failure.with_traceback(None)
 
     def check_may_send(self, transaction: int | None) -> None:
-        """Check that a record of a call that began in the transaction of this number is accepted.
+        """Check that a record is accepted whose call began in the transaction of this number.
 
         Raises:
             TransactionStateError: if no transaction is open, or another one.
@@ -48,8 +48,7 @@ class Admission:
         self._transactions.check_may_send()
         if transaction != self._status.number:
             raise TransactionStateError(
-                "send() waited until its transaction had ended: await all sends before "
-                "commit or abort"
+                "the transaction ended while send() waited: await all sends before commit or abort"
             )
 
     def may_append(self, transaction: int | None) -> bool:

@@ -1,10 +1,10 @@
 """Puts records into batches, for each partition in the order of the calls.
 
 A call gets its place at once if no other call waits at its partition, and the partition's last
-batch has room or there is memory for another one. Otherwise it joins the partition's line. The
+batch has room or memory for another batch is free. Otherwise it joins the partition's line. The
 first call in line leads: it waits for memory (in the pool, among the leaders of all partitions),
-opens a batch, and puts the calls behind it into that batch and the next ones as long as there is
-memory. Later calls join the line, because the fast path finds no open batch while calls wait.
+opens a batch, and puts the calls after it into that batch and the next ones while memory is free.
+Later calls join the line, because the fast path finds no open batch while calls wait.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from aioprod.producer.wakeup import SenderWakeup
 
 Place = tuple[ProducerBatch, int]
 
-# Encoding a batch's records makes room up to here; beyond, it is not worth it for a few records.
+# A fuller batch is not encoded to make room: it would make room for only a few records.
 _FULL = 15 / 16
-# A task that sends in a loop never suspends while there is memory. After this many bytes of full
+# A task that sends in a loop does not suspend while memory is free. After this many bytes of full
 # batches it lets other tasks run once. That costs 5 us; filling the batches takes 250 us.
 _TURN_EVERY = 65_536
 
 
 class Appender:
-    """Appends records to batches, and lets calls wait in line.
+    """Appends records to batches, and makes calls wait in line.
 
     Args:
         accumulator: has the batches.
-        pool: has the memory.
-        transactions: hears of each batch that is opened.
-        admission: says whether a call's records are still accepted when its turn comes.
+        pool: lends memory.
+        transactions: called for each opened batch.
+        admission: checks whether a call's records are still accepted when its turn comes.
         choice: chooses partitions.
         wakeup: wakes the sender when a call waits for memory.
     """
@@ -68,16 +68,16 @@ class Appender:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a place at their partition."""
+        """The number of calls that wait for a place at their partition."""
         return sum(len(queue.line) for queue in self._lines)
 
     # -- at once -----------------------------------------------------------------------------------
 
     def try_append(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
-        """Put records into the partition's last batch, if that has room.
+        """Put records into the partition's last batch, if it has room.
 
-        A batch that is full is closed. One that has to be encoded before it has room stays open,
-        also if other tasks have to run first.
+        A full batch is closed. A batch that may get room when it is encoded stays open, also if
+        other tasks have to run first.
         """
         batch = queue.tail
         if batch is None:
@@ -103,8 +103,8 @@ class Appender:
         return True
 
     def _make_room(self, batch: ProducerBatch, bound: int) -> bool:
-        """Try to make room in a batch that seems full: its records may be smaller than estimated,
-        or become so by compression.
+        """Try to make room in a batch that seems full: its encoded or compressed records may be
+        smaller than estimated.
         """
         batch.encode_pending()
         needed = batch.writer.size + bound
@@ -137,8 +137,8 @@ class Appender:
         """
         pending.queue = queue
         if queue.resting:
-            # The first call in line only lets other tasks run. This call gives it its place instead
-            # of waiting for it, or each of many busy tasks would make all others wait repeatedly.
+            # The first call in line only lets other tasks run. Serve it now instead of waiting for
+            # it; otherwise each of many busy tasks would make all others wait repeatedly.
             queue.resting = False
             self._serve(queue)
         if not queue.line and (
@@ -169,8 +169,8 @@ class Appender:
         afterwards.
 
         Raises:
-            BufferExhaustedError: no memory before the call's deadline.
-            ProducerClosedError: closed before the records had a place.
+            BufferExhaustedError: if no memory is free before the call's deadline.
+            ProducerClosedError: if the producer was closed before the records had a place.
         """
         queue = pending.queue
         assert queue is not None
@@ -195,7 +195,7 @@ class Appender:
             self._pool.note_wait(started, loop.time())
 
     async def _lead(self, pending: PendingAppend, queue: PartitionQueue) -> None:
-        """Get memory, open a batch, and put the calls behind this one into it."""
+        """Get memory, open a batch, and put the calls after this one into it."""
         if self._turn_is_due():
             self._wakeup.wake()
             queue.resting = True
@@ -231,10 +231,10 @@ class Appender:
             self._choice.next_batch_in_line(queue)
 
     def _serve(self, queue: PartitionQueue) -> None:
-        """Give the calls in line their places at once, as long as there is memory.
+        """Give the calls in line their places at once, while memory is free.
 
-        If each got its place in its own task's turn, each would call again before the last one has
-        run, and no call would find the fast path open again.
+        If each task took its place in its own turn, it would call again before the last one has
+        run, so the line would never be empty and the fast path never open.
         """
         while queue.line:
             pending = queue.first
@@ -244,7 +244,7 @@ class Appender:
                 if not self._serve_one(pending, queue):
                     break
             except KafkaError as error:
-                pending.error = error  # its own, not that of the call that serves it
+                pending.error = error  # the error of that call, not of the one that serves it
             queue.leave(pending)
             pending.wake()
 
@@ -260,7 +260,7 @@ class Appender:
         return True
 
     def withdraw(self, pending: PendingAppend) -> None:
-        """Take a call out of its line, whether it has a place or not; the next one may lead."""
+        """Remove a call from its line, whether it has a place or not; the next one may lead."""
         queue = pending.queue
         if queue is None:
             return

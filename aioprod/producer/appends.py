@@ -1,6 +1,4 @@
-"""Calls that append to a partition, from the moment of the call until their records are in a
-batch.
-"""
+"""Calls that append to a partition, until their records are in a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ class PendingAppend(PendingCall):
     """A call that appends to one partition.
 
     Attributes:
-        queue: the partition, once it is chosen; it never changes then.
+        queue: the partition, once it is chosen; it does not change afterwards.
         place: the batch and the index of the first record in it, once the records are in a batch.
     """
 
@@ -33,20 +31,20 @@ class PendingAppend(PendingCall):
         return self.queue is not None
 
     def memory(self, batch_size: int) -> int:
-        """Bytes of the buffer that a new batch for it leases."""
+        """Return how many bytes of the buffer a new batch for this call needs."""
         raise NotImplementedError
 
     def writer(self) -> RecordBatchWriter:
-        """The writer of a new batch for it."""
+        """Return the writer of a new batch for this call."""
         raise NotImplementedError
 
     @property
     def is_complete(self) -> bool:
-        """Whether it fills a batch of its own, which takes no other records."""
+        """Whether it is a complete batch, which accepts no other records."""
         raise NotImplementedError
 
     def append_to(self, batch: ProducerBatch) -> int:
-        """Put the records into a batch; returns the index of the first, -1 if they don't fit."""
+        """Put the records into a batch; return the index of the first, -1 if they don't fit."""
         raise NotImplementedError
 
 
@@ -54,7 +52,7 @@ class PendingRecord(PendingAppend):
     """One record, serialized.
 
     Args:
-        record: as the interceptors left it.
+        record: the record after the interceptors.
         timestamp: milliseconds since 1970.
         bound: bytes of a batch that holds only this record, at most.
         deadline: loop time.
@@ -85,20 +83,20 @@ class PendingRecord(PendingAppend):
         self.bound = bound
 
     def memory(self, batch_size: int) -> int:
-        """A whole batch's, or more for a record that is larger."""
+        """Return ``batch_size``, or more for a larger record."""
         return max(batch_size, self.bound)
 
     def writer(self) -> RecordBatchWriter:
-        """An empty one."""
+        """Return an empty writer."""
         return RecordBatchWriter(self.timestamp)
 
     @property
     def is_complete(self) -> bool:
-        """Never: others may join its batch."""
+        """False: other records may join its batch."""
         return False
 
     def append_to(self, batch: ProducerBatch) -> int:
-        """Put the record into a batch; returns its index, -1 if it does not fit."""
+        """Put the record into a batch; return its index, -1 if it does not fit."""
         index = batch.try_append(self.timestamp, self.key, self.value, self.headers, self.bound)
         if index >= 0 and batch.records is not None:
             batch.records.append(self.record)
@@ -106,7 +104,7 @@ class PendingRecord(PendingAppend):
 
 
 class PendingBatch(PendingAppend):
-    """Records that are encoded already: a batch of their own."""
+    """Encoded records, which form a complete batch."""
 
     __slots__ = ("_writer",)
 
@@ -117,18 +115,18 @@ class PendingBatch(PendingAppend):
         self._writer = writer
 
     def memory(self, batch_size: int) -> int:
-        """Exactly what they need."""
+        """Return the size of the encoded records."""
         return self._writer.size + HEADER_SIZE
 
     def writer(self) -> RecordBatchWriter:
-        """The one that holds them."""
+        """Return the writer that holds the records."""
         return self._writer
 
     @property
     def is_complete(self) -> bool:
-        """Always."""
+        """True: no other record joins the batch."""
         return True
 
     def append_to(self, batch: ProducerBatch) -> int:
-        """They are in a batch only if it is their own."""
+        """Return 0 if the batch is the one made from this writer, -1 for any other."""
         return 0 if batch.writer is self._writer else -1

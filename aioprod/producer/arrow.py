@@ -46,18 +46,18 @@ except ModuleNotFoundError as missing:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# So many rows are encoded together: each call into Arrow costs 5 to 10 us for any number of rows,
+# The most rows to encode together: each call into Arrow costs 5 to 10 us for any number of rows,
 # and each partition gets its own batch. With keys, 100 B and 6 / 1,000 partitions a row takes
 # 220 / 440 ns in portions of 16,384 rows, 190 / 270 ns in portions of 65,536.
 _MOST_ROWS: Final = 65_536
 _MOST_BYTES: Final = 4 << 20
-# Rows that become records one by one do so on the event loop, so fewer at once.
+# Rows that become single records block the event loop, so portions are smaller.
 _MOST_SINGLE_ROWS: Final = 1000
-# One portion of rows is in memory besides the producer's buffer: a quarter of a small buffer.
+# A portion of rows takes memory in addition to buffer_memory: at most this part of it.
 _SHARE_OF_BUFFER: Final = 4
-# So many rows take at most 1.5 ms; using a thread costs 0.1 ms.
+# Up to this many rows no thread is used: they take at most 1.5 ms, and a thread costs 0.1 ms.
 _FEW_ROWS: Final = 1000
-# A row may take so many more bytes in columns than as a record, for offsets and nulls.
+# A row may take this many more bytes in columns than as a record, for offsets and nulls.
 _COLUMNS_OVERHEAD: Final = 1024
 _TURN_EVERY: Final = 16
 
@@ -67,8 +67,8 @@ class ArrowIntake:
 
     Args:
         intake: takes encoded batches, and refuses records.
-        gate: where the call holds its topic.
-        take_one: takes a row as a record, if an interceptor or a partitioner has to see each.
+        gate: lets the call hold its topic.
+        take_one: takes a row as a record, if an interceptor or a partitioner needs each record.
         clock: seconds since 1970.
 
     Raises:
@@ -93,8 +93,8 @@ class ArrowIntake:
         ):
             if serializer is not None and type(serializer) is not BytesSerializer:
                 raise ConfigError(
-                    f"{name}={serializer!r}: send_arrow takes bytes and text as they are; "
-                    "use a producer without serializers"
+                    f"{name}={serializer!r}: send_arrow does not use serializers; create a "
+                    "producer without them"
                 )
         self._config = config
         self._accumulator = accumulator
@@ -107,7 +107,7 @@ class ArrowIntake:
         self._row_by_row = config.partitioner is not None or bool(config.interceptors)
         self._window_rows = _MOST_SINGLE_ROWS if self._row_by_row else _MOST_ROWS
         self._window_bytes = min(_MOST_BYTES, config.buffer_memory // _SHARE_OF_BUFFER)
-        # Interceptors get a row that is too large as a record.
+        # Interceptors get a row that is too large as a record, so its bytes count.
         self._row_bytes = (
             sys.maxsize
             if self._row_by_row
@@ -145,7 +145,7 @@ class ArrowIntake:
             if not is_delivery_error(error) and not isinstance(error, BufferExhaustedError):
                 raise
             table, _ = await check()  # an invalid table comes first
-            # No topic or no memory: each of the remaining rows would wait as long, in vain.
+            # No topic or no memory: each of the remaining rows would wait as long and fail.
             if self._row_by_row:
                 self._refuse_rows(table, TopicPartition(str(topic), -1), error, deliveries)
             else:
@@ -158,7 +158,7 @@ class ArrowIntake:
     def _refuse_rows(
         self, table: pa.Table, tp: TopicPartition, error: KafkaError, deliveries: Deliveries
     ) -> None:
-        """Refuse the rows without a delivery, as records that interceptors see."""
+        """Refuse the rows without a delivery, as records that are passed to interceptors."""
         left = table.slice(len(deliveries))
         for _, rows in self._portions(left):
             records = [ProducerRecord(tp.topic)] if rows is None else list(_records(tp.topic, rows))
@@ -256,8 +256,8 @@ async def _in_thread(rows: int, work: Callable[P, T], *args: P.args, **kwargs: P
 
 
 def _in_turns(parts: list[PartitionRecords]) -> list[PartitionRecords]:
-    """Return the first batch of each partition, then the second ones: a request takes one of each,
-    and so is as full as possible.
+    """Return the first batch of each partition, then the second ones. A request takes one batch of
+    each partition, so this order fills requests best.
     """
     before: Counter[int | None] = Counter()
     turns = []

@@ -1,5 +1,5 @@
-"""Which partitions the rows of an Arrow table go to, and their records by partition. Imports an
-extra: to be imported late.
+"""Chooses the partitions of an Arrow table's rows, and groups their records by partition. Must be
+imported late, as it needs the extra ``arrow``.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from aioprod.protocol.arrow_records import EncodedRecords, encode
 
 _Numbers = npt.NDArray[np.uint32]
 
-# Where no key has more bytes, all are hashed at once. Nanoseconds per key of 8, 16, 36 and 96
-# bytes: 15, 22, 62 and 160. A call for each distinct one costs about 270, 270, 280 and 370, and 45
-# for each key to find the distinct ones.
+# If no key has more bytes, all are hashed at once. Nanoseconds per key of 8, 16, 36 and 96 bytes:
+# 15, 22, 62 and 160. One call per distinct key costs about 270, 270, 280 and 370, plus 45 per key
+# to find the distinct ones.
 _LONG_KEY: Final = 96
 
-# Murmur2's, with the seed that Kafka takes.
+# Kafka's seed of murmur2.
 _SEED: Final = np.uint32(0x9747B28C)
 _FACTOR: Final = np.uint32(0x5BD1E995)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """What goes into one batch of a partition.
+    """The encoded records of one batch.
 
     Attributes:
-        partition: None: any, as the sticky choice wants it.
-        rows: the numbers of the table's rows that these are, in the order of the records; None
-            where they are just the next ones.
+        partition: the partition; None lets the sticky choice decide.
+        rows: the row numbers of the records, in the order of the records; None if they are the
+            next rows of the table.
     """
 
     partition: int | None
@@ -56,14 +56,14 @@ def partition_records(
     timestamp: int,
     ignore_keys: bool = False,
 ) -> Iterator[PartitionRecords]:
-    """All rows as records by partition; within a partition they keep their order.
+    """Return all rows as records by partition; within a partition they keep their order.
 
     The column ``partition`` decides, then the key as in Java, then the sticky choice.
 
     Args:
-        rows: at least one, as ``arrow_columns.windows`` gives them.
-        partitions: how many the topic has; what the column says is taken as it is.
-        first_row: the number of the first of the rows in the table.
+        rows: at least one row, from ``arrow_columns.windows``.
+        partitions: the number of the topic's partitions; the column ``partition`` is not checked.
+        first_row: the number of the first row in the table.
         limit, timestamp: as for ``arrow_records.encode``.
         ignore_keys: ``partitioner.ignore.keys``.
     """
@@ -107,7 +107,7 @@ def _chosen(rows: pa.RecordBatch, partitions: int, ignore_keys: bool) -> pa.Arra
 
 
 def _by_key(keys: pa.Array, partitions: int) -> pa.Array:
-    """What ``partition_for_key`` says of each key; null of a null."""
+    """Return the result of ``partition_for_key`` for each key; null for a null key."""
     longest = pc.max(pc.binary_length(keys)).as_py() or 0
     if longest > _LONG_KEY:
         encoded = keys.dictionary_encode()
@@ -123,7 +123,9 @@ def _by_key(keys: pa.Array, partitions: int) -> pa.Array:
 
 
 def _murmur2(keys: pa.Array, longest: int) -> _Numbers:
-    """The hashes of keys of up to ``longest`` bytes, of all keys at once and word by word."""
+    """Return the hashes of keys of up to ``longest`` bytes, computed word by word for all keys at
+    once.
+    """
     sizes = lengths(keys)
     hashes = sizes.astype(np.uint32) ^ _SEED
     count = -(-longest // 4)
@@ -132,7 +134,7 @@ def _murmur2(keys: pa.Array, longest: int) -> _Numbers:
         word = words[:, index]
         whole = hashes * _FACTOR ^ _shifted_xor(word * _FACTOR, 24) * _FACTOR
         last_bytes = (hashes ^ word) * _FACTOR
-        # The key has this word, or its last one to three bytes are in it, or it ended before.
+        # The key has this whole word, or ends inside it, or ended before it.
         unfinished = np.where(sizes > 4 * index, last_bytes, hashes)
         hashes = np.where(sizes >= 4 * index + 4, whole, unfinished)
     return _shifted_xor(_shifted_xor(hashes, 13) * _FACTOR, 15)

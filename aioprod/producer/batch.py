@@ -34,7 +34,7 @@ class BatchState(Enum):
 
 
 class BatchEvents(Protocol):
-    """Hears of the ends of batches.
+    """Called when batches end.
 
     Attributes:
         wants_records: whether a batch has to keep its records until it ends.
@@ -44,10 +44,10 @@ class BatchEvents(Protocol):
     def wants_records(self) -> bool: ...
 
     def ended(self, batch: ProducerBatch) -> None:
-        """A batch has its outcome, or was split."""
+        """Handle a batch that has its outcome, or was split."""
 
     def dropped(self, batch: ProducerBatch) -> None:
-        """A batch that failed is garbage-collected, and no caller has seen its failure."""
+        """Handle the garbage collection of a failed batch whose failure no caller has seen."""
 
 
 class ProducerIdAndEpoch(tuple[int, int]):
@@ -70,12 +70,11 @@ class ProducerBatch:
     Args:
         tp: the partition.
         writer: takes the encoded records.
-        limit: bytes of records after which it is full; it may be raised while the batch is open.
+        limit: bytes of records at which it is full; may be raised while the batch is open.
         leased: bytes of the buffer pool that it holds.
         created_at: loop time, in seconds.
-        order: its place among the partition's batches, larger for each; a retried batch returns to
-            that place.
-        events: hears of its end.
+        order: its place among the partition's batches, increasing; a retried batch returns to it.
+        events: called when it ends.
     """
 
     __slots__ = (
@@ -130,7 +129,7 @@ class ProducerBatch:
         self.writer = writer
         self.limit = limit
         self.open_until = min(limit, ENCODE_EVERY)
-        # How far the limit may grow while the batch is open, as compression makes it small enough.
+        # The largest limit while the batch is open; it may grow if compression makes records small.
         self.ceiling = limit
         self.leased = leased
         self.created_at = created_at
@@ -165,8 +164,8 @@ class ProducerBatch:
 
     @classmethod
     def refused(cls, tp: TopicPartition, error: KafkaError, events: BatchEvents) -> Self:
-        """Return a batch that has failed already, for records that were never taken. ``events``
-        hears of it only if no caller sees the failure.
+        """Return a failed batch for records that were not accepted. ``events`` is called for it
+        only if no caller sees the failure.
         """
         writer = RecordBatchWriter(-1)
         batch = cls(tp, writer, limit=0, leased=0, created_at=0.0, order=(), events=events)
@@ -198,7 +197,7 @@ class ProducerBatch:
         return index
 
     def needs_encoding(self, upper_bound: int) -> bool:
-        """Return whether a part of a large batch is complete, and should be encoded before the next
+        """Return whether a part of a large batch is complete, and has to be encoded before the next
         record.
         """
         size = self.writer.size
@@ -208,7 +207,7 @@ class ProducerBatch:
         )
 
     def encode_pending(self) -> None:
-        """Encode the records that are not encoded yet, and find out how much room is left."""
+        """Encode the records that are not encoded yet, and update the remaining room."""
         self.writer.encode_pending()
         self.open_until = min(self.limit, self.writer.size + ENCODE_EVERY)
 
@@ -220,7 +219,7 @@ class ProducerBatch:
         """
         if self.error is not None:
             self._seen = True
-            # Many callers may get it: without the tracebacks of the others.
+            # Many callers may get this error, each without the tracebacks of the others.
             raise self.error.with_traceback(None)
         return self.place(index)
 
@@ -239,12 +238,12 @@ class ProducerBatch:
         )
 
     def failure(self) -> KafkaError | None:
-        """Return why it failed, if it did, and count the failure as seen."""
+        """Return the batch's error, if it failed, and mark the failure as seen."""
         self._seen = True
         return self.error
 
     def part_of(self, index: int) -> tuple[ProducerBatch, int]:
-        """Return the batch that has a record of a split batch now, and the record's index there."""
+        """Return the batch that now has a record of this split batch, and the record's index."""
         batch = self
         while batch.state is BatchState.SPLIT:
             start, part = batch.parts[
@@ -317,7 +316,7 @@ class ProducerBatch:
         try:
             callback(self, index)
         except BaseException as error:
-            log.error("a callback of a delivery to %s failed", self.tp, exc_info=error)
+            log.error("callback of a delivery to %s failed", self.tp, exc_info=error)
             surface(error)
 
     def add_callback(self, index: int, callback: Callable[[ProducerBatch, int], object]) -> None:
@@ -354,5 +353,5 @@ class ProducerBatch:
 
 
 def place_of(tp: TopicPartition) -> str:
-    """Return a partition as logs show it, or the topic if no partition was chosen."""
+    """Return the name of a partition for logs, or of the topic if no partition was chosen."""
     return f"{tp.topic}-{tp.partition}" if tp.partition >= 0 else f"topic {tp.topic!r}"

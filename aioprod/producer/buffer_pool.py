@@ -1,8 +1,8 @@
 """A bounded budget of memory for records that are not yet acknowledged (``buffer.memory``).
 
-Records are immutable bytes that are joined when their batch is sent, so the pool lends sizes, not
-buffers; the rules are those of Kafka's pool. At every step total = unpooled memory + free blocks x
-block size + memory in use. Waiters are served in order. Free memory is given to the first one,
+Records are immutable bytes that are joined when their batch is sent, so the pool counts bytes and
+has no buffers; the rules are those of Kafka's pool. At every step total = unpooled memory + free
+blocks x block size + memory in use. Waiters are served in order. The first one gets free memory
 piece by piece, so that small requests do not starve a large one.
 """
 
@@ -27,10 +27,10 @@ class BufferMetrics(Protocol):
     """Counts waits for memory. Times are loop times in seconds."""
 
     def buffer_waited(self, seconds: float, now: float) -> None:
-        """A wait has ended, with memory or without."""
+        """Count a wait that has ended, with memory or without."""
 
     def buffer_exhausted(self, now: float) -> None:
-        """A caller got no memory in time."""
+        """Count a caller that got no memory in time."""
 
 
 class BufferPool:
@@ -38,7 +38,7 @@ class BufferPool:
 
     Args:
         total: bytes in all (``buffer.memory``).
-        block_size: the size that is kept in ready blocks (``batch.size``).
+        block_size: the size of the pooled blocks (``batch.size``).
         metrics: counts waits for memory.
 
     Attributes:
@@ -55,7 +55,7 @@ class BufferPool:
         self._metrics = metrics
         self._non_pooled = total
         self._free_blocks = 0
-        # A linked list: finding the first and removing any one cost the same for any number.
+        # A linked list: finding the first and removing any one take constant time.
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
         self._closed: KafkaError | None = None
 
@@ -66,7 +66,7 @@ class BufferPool:
 
     @property
     def waiting(self) -> int:
-        """How many callers wait for memory."""
+        """The number of callers that wait for memory."""
         return len(self._waiters)
 
     def try_allocate(self, size: int) -> bool:
@@ -80,7 +80,7 @@ class BufferPool:
                 f"{size} bytes are needed for a batch, more than buffer_memory={self.total}"
             )
         if self._closed is not None:
-            # Raised many times: without the earlier tracebacks.
+            # The same error is raised many times, each without the earlier tracebacks.
             raise self._closed.with_traceback(None)
         if self._waiters or self.available < size:
             return False
@@ -107,8 +107,8 @@ class BufferPool:
                 await waiter.future
             self.reserved -= size
         except BaseException as error:
-            # Timed out, cancelled or closed, perhaps in the moment in which the memory came: give
-            # all of it back.
+            # Timed out, cancelled or closed, perhaps just when the memory was assigned: return all
+            # of it.
             self._withdraw(waiter)
             if isinstance(error, TimeoutError) and not isinstance(error, KafkaError):
                 raise self.exhausted(size, max_wait_s) from None
@@ -126,7 +126,7 @@ class BufferPool:
         )
 
     def deallocate(self, size: int) -> None:
-        """Give ``size`` bytes back, in the pieces in which they were allocated."""
+        """Return ``size`` bytes to the pool, in the pieces in which they were allocated."""
         self._put_back(size)
         assert self.available + self.reserved <= self.total, "memory was given back twice"
         self._hand_out()
@@ -146,7 +146,7 @@ class BufferPool:
         self._non_pooled -= size
 
     def _dissolve_blocks(self, size: int) -> None:
-        """Turn free blocks into plain memory until ``size`` bytes of it are there."""
+        """Turn free blocks into unpooled memory until it has ``size`` bytes."""
         missing = size - self._non_pooled
         if missing > 0 and self._free_blocks and self.block_size:
             blocks = min(self._free_blocks, -(-missing // self.block_size))
@@ -160,10 +160,10 @@ class BufferPool:
             self._non_pooled += size
 
     def _hand_out(self) -> None:
-        """Give what is free to the waiters, in their order; the first may get a part."""
+        """Give free memory to the waiters, in order; the first may get a part."""
         while self._waiters and (free := self.available):
             waiter = next(iter(self._waiters))
-            # A cancelled one that has not run yet gets no more, and gives back what it has when it
+            # A cancelled waiter that has not run yet gets no more; it returns its memory when it
             # runs.
             if not waiter.future.done():
                 part = min(waiter.needed - waiter.collected, free)

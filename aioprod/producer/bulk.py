@@ -1,4 +1,4 @@
-"""Puts many records into batches in one call; plain values in whole runs at once."""
+"""Puts many records into batches in one call. Consecutive plain values are appended together."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_writer import KEYLESS, KEYLESS_OVERHEAD
 from aioprod.types import ProducerRecord, TopicPartition
 
-# So many records count as one call in the order of calls. An endless iterator is read this far
-# ahead.
+# This many records count as one call in the order of calls. The iterable is read this far ahead.
 _CHUNK = 4096
 _ENDS_SEND_MANY = (
     AbortableTransactionError,
@@ -43,8 +42,8 @@ class BulkIntake:
 
     Args:
         intake: takes each record that is not a plain value.
-        is_plain: whether plain values need nothing but room in the open batch: no serializer,
-            interceptor or partitioner sees them.
+        is_plain: whether plain values need only room in the open batch: the producer has no
+            serializer, interceptor or partitioner.
         clock: seconds since 1970.
     """
 
@@ -85,7 +84,7 @@ class BulkIntake:
             except KafkaError as error:
                 if not is_delivery_error(error) and not isinstance(error, BufferExhaustedError):
                     raise
-                # No topic or no memory: each of the remaining records would wait as long, in vain.
+                # No topic or no memory: each of the remaining records would wait as long and fail.
                 hopeless = error
                 self._refuse(topic, chunk[len(deliveries) - begun :], error, deliveries)
         return deliveries
@@ -124,7 +123,9 @@ class BulkIntake:
     def _append(
         self, hold: TopicHold, values: list[bytes], ends: list[int], at: int, deliveries: Deliveries
     ) -> int:
-        """Put as many values as fit, from ``at`` on, into the open batch; return the next index."""
+        """Put as many values as fit, from ``at`` on, into the open batch; return the index after
+        them.
+        """
         known = hold.topic
         batch = known.queues[known.sticky.current].open if known is not None else None
         if (
@@ -153,12 +154,12 @@ class BulkIntake:
         return upto
 
     async def take_one(self, given: Any, hold: TopicHold, deliveries: Deliveries) -> None:
-        """Take a record, or a value, as one of many: its own errors are those of its delivery.
+        """Take a record, or a value, as one of many. Its delivery has the errors of the record.
 
         Raises:
-            BufferExhaustedError: if there is no memory; the record's delivery is added.
-            ProducerClosedError, TransactionStateError, AbortableTransactionError,
-            FatalProducerError, AuthenticationError.
+            BufferExhaustedError: if no memory is free; the record's delivery is added.
+            KafkaError: if nothing can be sent: ProducerClosedError, TransactionStateError,
+                AbortableTransactionError, FatalProducerError or AuthenticationError.
         """
         record = given if isinstance(given, ProducerRecord) else ProducerRecord(hold.name, given)
         nowhere = TopicPartition(str(hold.name), -1)
@@ -177,7 +178,7 @@ class BulkIntake:
             own = (
                 error
                 if isinstance(error, KafkaError)
-                else KafkaError(f"the record was not taken: {error!r}")
+                else KafkaError(f"the record was not accepted: {error!r}")
             )
             if own is not error:
                 own.__cause__ = error

@@ -1,4 +1,4 @@
-"""Compresses large batches in threads: they take milliseconds, in which no other task would run."""
+"""Compresses large batches in threads, because each blocks the event loop for milliseconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 # Batches of these sizes are compressed in a thread: that takes 0.4 ms or more, and using a thread
 # costs 0.1 ms of the loop's time. Measured on JSON, in ns per byte: snappy and lz4 2.4, zstd 6.6,
-# gzip 23. The interpreter's lock is released meanwhile.
+# gzip 23. Compression releases the GIL.
 _THREAD_FROM: Final = {
     Codec.SNAPPY: 192 << 10,
     Codec.LZ4: 192 << 10,
@@ -42,8 +42,8 @@ class Compressor:
         self._under_way: dict[ProducerBatch, asyncio.Future[bytes]] = {}
 
     def is_ready(self, batch: ProducerBatch, level: int | None) -> bool:
-        """Return whether a batch can be sent now. If not, it is being compressed from now on, and
-        must accept no more records.
+        """Return whether a batch can be sent now. If not, start to compress it; it must accept no
+        more records.
         """
         if (
             batch.codec is Codec.NONE
@@ -83,7 +83,7 @@ class Compressor:
         self._wake()
 
     async def close(self) -> None:
-        """End the threads; wait for their present work for a second at most."""
+        """End the threads; wait up to a second for their present work."""
         if self._under_way:
             await asyncio.wait(self._under_way.values(), timeout=_CLOSE_LIMIT_S)
         for future in list(self._under_way.values()):

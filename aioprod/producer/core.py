@@ -1,4 +1,4 @@
-"""The collaborators of a producer, and its life: start, close, and the end of a producer that was
+"""Builds the collaborators of a producer, starts and closes them, and cleans up a producer that was
 dropped without close.
 """
 
@@ -39,8 +39,8 @@ Clock = Callable[[], float]
 
 
 class ProducerCore(ClientLifecycle):
-    """Everything behind a :class:`aioprod.Producer`. Nothing here refers to the Producer, so that
-    it is garbage-collected, and noticed, when the application drops it.
+    """The collaborators of a :class:`aioprod.Producer`. None refers to the Producer, so that it is
+    garbage-collected, with a warning, when the application drops it.
 
     Args:
         config: the producer's settings.
@@ -50,16 +50,16 @@ class ProducerCore(ClientLifecycle):
     Attributes:
         runtime: the connections, metadata and state of the producer.
         fast_topics: topics whose records may take the fast path of ``send``.
-        is_plain: whether no serializer, partitioner or interceptor has to see a record of bytes.
+        is_plain: whether records of bytes need no serializer, partitioner or interceptor.
     """
 
     _observed = False
 
     def __init__(self, config: ProducerConfig, clock: Clock, rng: random.Random) -> None:
-        """Make all collaborators, each from those above it; docs/architecture.md has a diagram."""
+        """Make all collaborators, each from earlier ones; docs/architecture.md has a diagram."""
         self.config = config
 
-        # What observes.
+        # Metrics and observers.
         windows = config.metrics_sample_window_ms, config.metrics_num_samples
         self.metrics = metrics = ProducerMetrics(*windows)
         self.observers = observers = Observers(config.observers)
@@ -67,7 +67,7 @@ class ProducerCore(ClientLifecycle):
         events = BatchReporter(metrics, observers, interceptors)
         connections = ConnectionReporter(metrics, observers, self.now)
 
-        # What the others share, and the cluster.
+        # Shared state, and the cluster.
         self.fast_topics: dict[str, Topic] = {}
         wakeup = SenderWakeup()
         self.runtime = runtime = ClientRuntime(
@@ -132,7 +132,7 @@ class ProducerCore(ClientLifecycle):
         self.sender.start()
 
     async def finish(self, deadline: float) -> None:
-        """Deliver what was sent; abort a transaction that the application has not ended."""
+        """Deliver the accepted records; abort a transaction that the application has not ended."""
         if asyncio.get_running_loop().time() >= deadline:
             return
         try:
@@ -176,11 +176,11 @@ class ProducerCore(ClientLifecycle):
         if self.transactions.holds_up_readers:
             limit = f"transaction_timeout_ms={self.config.transaction_timeout_ms}"
             lost.append(
-                f"its transaction holds up readers until the coordinator aborts it, after {limit}"
+                f"its transaction blocks consumers until the coordinator aborts it, after {limit}"
             )
         return ": " + ", and ".join(lost) if lost else ""
 
-    # -- figures -----------------------------------------------------------------------------------
+    # -- metrics -----------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, float]:
         """See :meth:`aioprod.Producer.metrics`."""
@@ -203,7 +203,7 @@ class ProducerCore(ClientLifecycle):
         return self.metrics.snapshot_by_node(self.now())
 
     def now(self) -> float:
-        """The time of the event loop in seconds; 0 before the start."""
+        """Return the event loop's time in seconds; 0 before the start."""
         return self.runtime.now()
 
     def _take_over(self, snapshot: ClusterSnapshot) -> None:

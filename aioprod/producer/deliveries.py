@@ -1,4 +1,4 @@
-"""What ``send_many`` and ``send_arrow`` return."""
+"""The result of ``send_many`` and ``send_arrow``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Deliveries(Sequence[Delivery]):
     """The deliveries of many records, in the records' order: a sequence that makes each
     :class:`Delivery` when it is accessed.
 
-    Await it for the metadata of all records. :meth:`wait` waits for the outcomes only, which costs
-    nothing for each record. Cancelling a task that waits does not cancel the records.
+    Await it for the metadata of all records. :meth:`wait` only waits for the outcomes, without cost
+    per record. Cancelling a task that waits does not cancel the records.
     """
 
     __slots__ = ("_count", "_numbers", "_positions", "_starts", "_stretches")
@@ -29,10 +29,10 @@ class Deliveries(Sequence[Delivery]):
     def __init__(self) -> None:
         self._count = 0
         self._starts: list[int] = []
-        # Batch, place of the first record in it, number of records.
+        # Batch, index of the first record in it, number of records.
         self._stretches: list[tuple[ProducerBatch, int, int]] = []
-        # The records' numbers in the order of the stretches, and back; None if the stretches are in
-        # the records' order.
+        # The records' numbers in the order of the stretches, and the reverse; None if the stretches
+        # are in the records' order.
         self._numbers: array[int] | None = None
         self._positions: array[int] | None = None
 
@@ -46,8 +46,8 @@ class Deliveries(Sequence[Delivery]):
     def add_stretch(
         self, batch: ProducerBatch, first: int, count: int, numbers: array[int] | None = None
     ) -> None:
-        """Add consecutive records of a batch: the next ones, or those with these numbers. In the
-        end each number has to be there once.
+        """Add consecutive records of a batch: the next ones, or those with these numbers. Each
+        number must be added exactly once in all.
         """
         if numbers is not None or self._numbers is not None:
             self._numbers = self._numbers or array("Q", range(self._count))
@@ -63,7 +63,7 @@ class Deliveries(Sequence[Delivery]):
         self._count += count
 
     def add_others(self, batch: ProducerBatch, total: int) -> None:
-        """Add the missing ones of ``total`` records, with a batch that has failed already."""
+        """Add the missing ones of ``total`` records, with a batch that has failed."""
         numbers = None
         if self._numbers is not None:
             missing = bytearray(b"\1" * total)

@@ -1,4 +1,4 @@
-"""What ``send`` returns for a record: a view of its batch, without a future of its own."""
+"""The result of ``send``: a view of the record's batch, without a future per record."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _new_tuple: Final = tuple.__new__
 
 @set_module("aioprod.producer")
 class Delivery:
-    """The outcome of one record, now or later. Await it for the :class:`RecordMetadata`, any number
-    of times and from any task of the event loop.
+    """The outcome of one record. Await it for the :class:`RecordMetadata`, any number of times and
+    from any task of the event loop.
 
     Cancelling a task that awaits it does not cancel the record. If the record fails and no caller
-    has looked at its delivery, the failure is logged when the delivery is garbage-collected.
+    checks its delivery, the failure is logged when the delivery is garbage-collected.
     """
 
-    # Set by what makes a delivery: a constructor would double the time to make one.
+    # Set by delivery_of and send: a constructor would double the time to make one.
     __slots__ = ("_batch", "_index")
     _batch: ProducerBatch
     _index: int
@@ -73,14 +73,14 @@ class Delivery:
         """Call ``callback(delivery)`` when the outcome is known; soon, if it is known already.
 
         An exception in the callback is logged and does not affect other records. KeyboardInterrupt
-        and SystemExit leave the event loop, as they do from its own callbacks.
+        and SystemExit stop the event loop, as in its other callbacks.
         """
         self._now().add_callback(
             self._index, lambda batch, index: callback(delivery_of(batch, index))
         )
 
     def _now(self) -> ProducerBatch:
-        """Return the batch that holds the record now: another one if the first was split."""
+        """Return the batch that holds the record now: a part of the first one if it was split."""
         if self._batch.state is BatchState.SPLIT:
             self._batch, self._index = self._batch.part_of(self._index)
         return self._batch

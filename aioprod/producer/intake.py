@@ -4,9 +4,9 @@ checks, append.
 Errors of the record or of Kafka's API become a failed delivery; errors that prevent sending at all
 are raised.
 
-Calls keep their order. A call that waits for its topic gets its place, or a place in the line of
-its partition, from what ends the wait, before other code runs: a metadata refresh, or the call that
-held the topic.
+Calls keep their order. The metadata refresh, or the call that held the topic, ends the wait of a
+call. It also gives that call its place, or a place in the line of its partition, before other code
+runs.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _RAISED_ERRORS = (FatalProducerError, AbortableTransactionError)
 
 
 class RecordIntake:
-    """Takes records that the fast path does not.
+    """Takes records that the fast path does not handle.
 
     Args:
-        gate: where calls wait for their topic.
-        appender: where calls wait at their partition.
-        transactions: hears of each record that comes back as a failed delivery.
-        events: hears of a refused record whose failure no caller has seen.
+        gate: makes calls wait for their topic.
+        appender: makes calls wait at their partition.
+        transactions: called for each record that is returned as a failed delivery.
+        events: called for a refused record whose failure no caller has seen.
         clock: seconds since 1970.
     """
 
@@ -93,7 +93,7 @@ class RecordIntake:
         """Take a record as ``Producer.send`` does; see there.
 
         Args:
-            hold: the hold of a caller that holds the record's topic.
+            hold: set if the caller holds the record's topic.
         """
         record = self._interceptors.on_send(record) if self._interceptors else record
         transaction = self._transactions.status.number if hold is None else hold.transaction
@@ -131,7 +131,7 @@ class RecordIntake:
     def refuse_all(
         self, records: list[ProducerRecord], tp: TopicPartition, error: KafkaError
     ) -> ProducerBatch:
-        """Return a failed batch for records that are refused without a check."""
+        """Return a failed batch for records that are refused unchecked."""
         for record in records if self._interceptors else ():
             self._interceptors.on_send_error(record, _place(record, None), error)
         return self.refused(tp, error, len(records))
@@ -163,7 +163,7 @@ class RecordIntake:
     async def place_encoded(
         self, queue: PartitionQueue, writer: RecordBatchWriter, transaction: int | None
     ) -> ProducerBatch:
-        """Queue encoded records as a batch behind all others of the partition.
+        """Queue encoded records as a batch after all others of the partition.
 
         Raises:
             RecordTooLargeError, BufferExhaustedError, ProducerClosedError: if it is not queued.
@@ -208,7 +208,7 @@ class RecordIntake:
 
 
 def is_delivery_error(error: Exception) -> TypeGuard[KafkaError]:
-    """Return whether an error belongs into the delivery; others are raised."""
+    """Return whether an error is that of the delivery; others are raised."""
     return isinstance(error, _DELIVERY_ERRORS) and not isinstance(error, _RAISED_ERRORS)
 
 
@@ -239,7 +239,7 @@ def _place(record: ProducerRecord, pending: PendingRecord | None) -> TopicPartit
 
 
 def _stand_in(record: ProducerRecord) -> TopicPartition:
-    """Return the partition for the metadata of a record that was refused."""
+    """Return a partition for the metadata of a record that was refused."""
     partition = record.partition
     return TopicPartition(
         str(record.topic),

@@ -1,4 +1,4 @@
-"""What a broker's error code means for a batch. Pure functions."""
+"""Maps a broker's error codes to what to do with a batch. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Outcome(Enum):
     REWRITE = "rewrite"
     """It is not stored and its sequence number is lost: send it again under a new epoch."""
     EPOCH_LOST = "epoch lost"
-    """The same in a transaction, which fails: only the coordinator gives out epochs."""
+    """The same in a transaction, which fails: only the coordinator assigns epochs."""
     SPLIT = "split"
     """It is too large: send its records in smaller batches."""
     FAIL = "fail"
@@ -70,7 +70,7 @@ def outcome_of(
     if idempotent and code in _FATAL:
         return Outcome.FATAL
     if idempotent and code in _BROKER_LOST_OUR_STATE:
-        # Behind an earlier batch that failed this is expected: retry when that one is settled.
+        # Expected after an earlier batch that failed: retry when that one has its outcome.
         if not first_unresolved:
             return Outcome.RETRY
         return Outcome.EPOCH_LOST if transactional else Outcome.REWRITE

@@ -1,5 +1,5 @@
-"""Chooses the partition of a record: the one it names, a custom partitioner's, its key's, or the
-sticky one.
+"""Chooses the partition of a record: by its ``partition``, the custom partitioner, its key, or the
+sticky choice.
 """
 
 from __future__ import annotations

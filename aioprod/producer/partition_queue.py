@@ -1,4 +1,4 @@
-"""What the producer knows of each topic and partition, with the batches that wait there."""
+"""The state of each topic and partition in the producer, with the waiting batches."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _RATIO_RISES_BY = 0.05
 
 
 class Topic:
-    """What ``send`` needs to know of a topic, updated by each metadata refresh and not per record.
+    """The state of a topic that ``send`` needs, updated by each metadata refresh, not per record.
 
     Attributes:
         topic_id: changes if the topic is deleted and created again.
-        count: how many partitions it has.
+        count: the number of its partitions.
         queues: the partitions, by number; more than ``count`` if the topic was created again with
-            fewer, as sequence numbers must be kept.
+            fewer, because sequence numbers must be kept.
         available: numbers of the partitions that have a leader; all if none has.
         info: the topic in the last metadata.
         codec, level: how its batches are compressed.
         ratio: estimated ratio of compressed to uncompressed size.
         leaders: node id of each partition's leader, by number; -1 for one without a leader.
         longest: the number of batches in the longest of its queues.
-        holder: the call that puts many records there, if any; other calls wait in ``line`` until
-            it has done so.
+        holder: the call that puts many records into the topic, if any; other calls wait in ``line``
+            until it has finished.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Topic:
         self.level = level
         self.ratio = 1.0
         self.longest = 0
-        self._of_length: dict[int, int] = {}  # how many queues have at least that many batches
+        self._of_length: dict[int, int] = {}  # the number of queues with at least that many batches
         self.split_noted = False
         self.info: TopicInfo | None = None
         self.topic_id: uuid.UUID | None = None
@@ -72,7 +72,7 @@ class Topic:
         self.available: list[int] = []
         self.leaders: list[int] = []
         self.holder: PendingCall | None = None
-        # An OrderedDict finds its first item at once, also after many removals.
+        # An OrderedDict finds its first item in constant time, also after many removals.
         self.line: OrderedDict[PendingCall, None] = OrderedDict()
 
     def queue_length(self, partition: int) -> int:
@@ -80,7 +80,7 @@ class Topic:
         return len(self.queues[partition].batches)
 
     def grew(self, length: int) -> None:
-        """Note that a queue has got a batch, and has ``length`` of them now."""
+        """Note that a queue has got a batch, and now has ``length`` of them."""
         self._of_length[length] = self._of_length.get(length, 0) + 1
         self.longest = max(self.longest, length)
 
@@ -91,7 +91,7 @@ class Topic:
             self.longest -= 1
 
     def expect_no_compression(self) -> None:
-        """Expect batches to be as large as uncompressed: one was too large for the broker."""
+        """Reset the estimate to no compression: a batch was too large for the broker."""
         self.ratio = max(1.0, self.ratio)
 
     def observe_ratio(self, observed: float) -> None:
@@ -110,7 +110,7 @@ class PartitionQueue:
         open: the same batch if a call may append without waiting; None while calls wait in line.
         line: calls that wait for a place here, in the order of the calls.
         resting: whether the first call in line only lets other tasks run.
-        opened: how many batches were created.
+        opened: the number of created batches.
         muted: whether nothing may be sent before the reply to the request in flight.
     """
 
@@ -152,13 +152,13 @@ class PartitionQueue:
         self.open = None
 
     def leave(self, pending: PendingCall) -> None:
-        """Take a call out of the line, if it is there; after the last one the fast path is open."""
+        """Remove a call from the line, if it is in it; after the last one the fast path is open."""
         self.line.pop(pending, None)
         if not self.line:
             self.open = self.tail
 
     def add(self, batch: ProducerBatch, *, complete: bool) -> None:
-        """Add a new batch behind all others; a ``complete`` one accepts no more records."""
+        """Add a new batch after all others; a ``complete`` one accepts no more records."""
         if self.tail is not None:
             self.close(self.tail)
         self.opened += 1

@@ -1,4 +1,4 @@
-"""Partitioners: what chooses a record's partition."""
+"""Partitioners, which choose a record's partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aioprod import native
 from aioprod.public_module import set_module
 from aioprod.types import ProducerRecord
 
-# The seed of Kafka's murmur2: with another one keys would go to other partitions than in Java.
+# The seed of Kafka's murmur2, so that keys go to the same partitions as in Java.
 _SEED = 0x9747B28C
 _MOST_KEYS = 16_384
 _LITTLE_ENDIAN = sys.byteorder == "little"
@@ -40,7 +40,7 @@ def _words(key: bytes) -> list[int]:
 
 
 class _KeyHashes(dict[bytes, int]):
-    """Caches the hashes of recent keys, for :func:`murmur2` in Python: it takes 2 us for a key of
+    """Caches the hashes of recent keys, because :func:`murmur2` in Python takes 2 us for a key of
     16 bytes.
     """
 
@@ -54,7 +54,7 @@ class _KeyHashes(dict[bytes, int]):
 
 
 key_hash: Final[Callable[[bytes], int]] = murmur2 if native.in_use else _KeyHashes().__getitem__
-"""The hash of a key, by the fastest way here."""
+"""The fastest available function that hashes a key."""
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
@@ -103,7 +103,7 @@ class Partitioner(Protocol):
     It may also have
 
     - ``on_new_batch(topic, partition)``, called when the last batch of a partition is closed,
-      because it was full or its linger time was over, and a record is about to open another one.
+      because it was full or had lingered, and a record is about to open another one.
       The producer then calls ``partition`` again for that record, so that a sticky choice can
       change. (Not for records that have waited for buffer memory: they keep their partition, or
       they would lose their order.) Without this method, ``partition`` is called exactly once for
@@ -193,8 +193,8 @@ class StickyPartition:
 
         If nothing is queued, or the choice is not adaptive, all other partitions are equally
         likely. Otherwise a partition has the weight ``longest + 1 - queue_length(partition)``, and
-        the present one may stay: without it, each of two partitions would get half of the records,
-        regardless of their queues.
+        the present one may be chosen again. If it were excluded, each of two partitions would get
+        half of the records, regardless of their queues.
 
         Args:
             available: the partitions to choose from, at least one.
@@ -220,9 +220,9 @@ class StickyPartition:
     def _by_weight(
         self, available: Sequence[int], queue_length: Callable[[int], int], most: int
     ) -> int:
-        # A draw is kept with probability weight / most, which needs no sum over thousands of
-        # partitions. If nearly all queues are long, that could take many draws; then the sum is
-        # cheaper, and gives the same distribution.
+        # Rejection sampling: a draw is kept with probability weight / most, without a sum over
+        # thousands of partitions. If nearly all queues are long, it could take many draws; then the
+        # sum is cheaper, and gives the same distribution.
         count = len(available)
         for _ in range(count):
             draw = self._rng.random() * count

@@ -8,12 +8,12 @@ import asyncio
 class PendingCall:
     """A call that may have to wait for its turn.
 
-    Other tasks move it forward while it waits, so it looks at its own state whenever it wakes up.
+    Other tasks change its state while it waits, so it checks its state whenever it wakes up.
 
     Attributes:
         deadline: loop time at which ``max.block.ms`` is over.
         transaction: number of the transaction in which it began, to which its records belong.
-        error: why it fails, if another task found that out.
+        error: why it fails, if another task has failed it.
     """
 
     __slots__ = ("_future", "deadline", "error", "transaction")
@@ -33,12 +33,12 @@ class PendingCall:
         """Sleep until another task calls :meth:`wake`, or until the deadline.
 
         Raises:
-            TimeoutError: if the deadline has passed, and no task has moved the call forward.
+            TimeoutError: if the deadline has passed, and no task has changed the call's state.
         """
         loop = asyncio.get_running_loop()
         future = self._future = loop.create_future()
-        # A timer instead of asyncio.timeout costs a third, and loses no place that is given in the
-        # turn in which the timer fires.
+        # A timer costs a third of asyncio.timeout, and loses no place that another task assigns in
+        # the same turn of the event loop.
         timer = loop.call_at(self.deadline, self._time_out, future)
         try:
             await future
@@ -47,7 +47,7 @@ class PendingCall:
             self._future = None
 
     def wake(self) -> None:
-        """Let the call look at its state; do nothing if it does not wait."""
+        """Let the call check its state; do nothing if it does not wait."""
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 

@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 class Producer(TransactionInterface):
     """Sends records to Kafka from asyncio code.
 
-    Create it anywhere (the constructor needs no event loop), use it in one event loop, and share it
-    between any number of tasks. Close it: dropping it without close gives a ResourceWarning and
-    loses unsent records. All times are in milliseconds and all sizes in bytes; each name is
+    The constructor needs no event loop. Use the producer in one event loop, and share it between
+    any number of tasks. Close it: a producer that is dropped without close gives a ResourceWarning
+    and loses unsent records. All times are in milliseconds and all sizes in bytes; names are
     Kafka's, with underscores.
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
         clock: returns seconds since 1970, for the records' timestamps; ``time.time`` by default.
-            The call that needs a timestamp raises its exceptions.
+            Its exceptions are raised by the call that needs a timestamp.
         rng: source of all random choices (jitter, partitions of keyless records).
         settings: the fields of :class:`aioprod.config.producer.ProducerConfig`;
             docs/configuration.md explains each.
@@ -113,29 +113,29 @@ class Producer(TransactionInterface):
         and abort its open transaction.
 
         Connecting waits at most ``max_block_ms``, or ``request_timeout_ms`` if that is longer; the
-        transaction coordinator has another ``max_block_ms``. After a failure nothing stays open,
-        and it may be called again.
+        transaction coordinator has another ``max_block_ms``. After a failure no connection stays
+        open, and ``start`` may be called again.
 
         Raises:
             BrokerConnectionError: if no bootstrap server can be reached; the message names each
                 and why.
             KafkaTimeoutError: if a server, or the transaction coordinator, does not reply in time.
             AuthenticationError: if the broker refuses the credentials.
-            ProducerClosedError: if it was closed before, or meanwhile.
+            ProducerClosedError: if the producer was closed before, or is closed during the call.
             BrokerError: if the coordinator refuses, such as TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
-                a FatalProducerError if another start won't help.
+                a FatalProducerError if another start does not help.
             WrongEventLoopError: if it was started in another event loop, or before this process was
                 forked.
         """
         await self._core.runtime.start(self._core)
 
     async def stop(self) -> None:
-        """Deliver what was sent, within ``delivery_timeout_ms``, and close."""
+        """Deliver the accepted records, within ``delivery_timeout_ms``, and close."""
         await self.close()
 
     async def close(self, timeout_ms: float | None = None) -> None:
-        """Deliver what was sent within ``timeout_ms``, fail the rest with ProducerClosedError, and
-        close all connections.
+        """Deliver the accepted records within ``timeout_ms``, fail the rest with
+        ProducerClosedError, and close all connections.
 
         The default timeout is ``delivery_timeout_ms``. An open transaction is aborted, a prepared
         one is not. A ``start`` in progress fails with ProducerClosedError. A second ``close`` waits
@@ -208,13 +208,13 @@ class Producer(TransactionInterface):
                     block = encode_headers(headers)
                     kind, size = kind | WITH_HEADERS, size + len(block)
             except (KeyError, TypeError, ValueError):
-                batch = None  # the slow path raises what is wrong
+                batch = None  # the slow path raises the error
             if batch is not None:
-                writer = batch.writer  # few calls from here on: they take half of the time
+                writer = batch.writer  # few calls from here on: calls take half of the time
                 size += writer.size
                 if size <= batch.open_until and writer.kind == kind and self._status.may_append:
                     if (now := self._clock()) >= writer.until_s:
-                        self._loop_binding.check()  # costs nothing here, once a millisecond
+                        self._loop_binding.check()  # once a millisecond costs nothing
                         writer.at(now)
                     if key is not None:
                         writer.keys.append(key)
@@ -261,13 +261,14 @@ class Producer(TransactionInterface):
 
         Returns:
             A sequence with one :class:`Delivery` per record, in order. A record that can't be
-            serialized has that error in its delivery. If there is no such topic, or no memory
-            within ``max_block_ms``, this record and all later ones fail with that error. Await it
-            for the metadata of all records.
+            serialized has that error in its delivery. If the topic does not exist, or no memory is
+            free within ``max_block_ms``, this record and all later ones fail with that error. Await
+            the sequence for the metadata of all records.
 
         Raises:
-            ProducerClosedError, TransactionStateError: as :meth:`send`; earlier records go out.
-            AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier records go out.
+            ProducerClosedError, TransactionStateError: as :meth:`send`; earlier records are sent.
+            AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier records are
+                sent.
         """
         return await self._bulk.take(topic, records)
 
@@ -275,8 +276,8 @@ class Producer(TransactionInterface):
         """Put the rows of an Arrow table into batches, in order; wait as :meth:`send` does. Needs
         the extra ``arrow``.
 
-        Made for thousands of rows per call: they are encoded together, and their batches are sent
-        without waiting for more records.
+        Use it for thousands of rows per call: they are encoded together, and their batches do not
+        linger.
 
         Args:
             topic: the topic.
@@ -287,8 +288,8 @@ class Producer(TransactionInterface):
         Returns:
             A sequence with one :class:`Delivery` per row, in order. ``wait()`` waits for all
             outcomes; ``exceptions()`` returns the errors by row. A row that is too large, or names
-            an unknown partition, fails alone. If there is no such topic, or no memory within
-            ``max_block_ms``, all remaining rows fail.
+            an unknown partition, fails alone. If the topic does not exist, or no memory is free
+            within ``max_block_ms``, all remaining rows fail.
 
         Raises:
             SerializationError, InvalidPartitionError: if the table is invalid; the message names
@@ -313,13 +314,14 @@ class Producer(TransactionInterface):
         return await intake.take(topic, data)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
-        """Wait until all records sent before have an outcome; they don't linger meanwhile.
+        """Send all records that were accepted before without lingering, and wait until each has an
+        outcome.
 
         Args:
             timeout_ms: the timeout; each record has its outcome by ``delivery_timeout_ms`` anyway.
 
         Raises:
-            TimeoutError: if that takes longer than ``timeout_ms``.
+            TimeoutError: if a record has no outcome after ``timeout_ms``.
             ConfigError: if ``timeout_ms`` is not a finite number >= 0.
             WrongEventLoopError: if the producer was started in another event loop.
         """
@@ -344,7 +346,7 @@ class Producer(TransactionInterface):
         known = await self._core.gate.topic(topic, self._intake.deadline())
         return list(range(known.count))
 
-    # -- observing ---------------------------------------------------------------------------------
+    # -- metrics -----------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
         """Return the present metrics, by the names of Kafka's ``producer-metrics``; see
@@ -360,7 +362,7 @@ class Producer(TransactionInterface):
         """Return the metrics of each broker, by the names of Kafka's ``producer-node-metrics``."""
         return self._core.snapshot_by_node()
 
-    # -- for the calls -----------------------------------------------------------------------------
+    # -- for the base class ------------------------------------------------------------------------
 
     def _now(self) -> float:
         return self._core.runtime.now()

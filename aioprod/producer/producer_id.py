@@ -23,12 +23,12 @@ _CLOSE_TIMEOUT_S = 1.0
 
 
 class ProducerIdRequest:
-    """Asks for a producer id until a broker grants one or refuses for good.
+    """Asks for a producer id until a broker grants one, or refuses with a fatal error.
 
     Args:
         producer: gets the id.
-        wake: called when the sender has to look again.
-        on_fatal: called with the error if no id will ever be granted.
+        wake: called when the sender has to run.
+        on_fatal: called with the error if no id can be granted.
 
     Attributes:
         last_error: why the last attempt has failed.
@@ -52,7 +52,7 @@ class ProducerIdRequest:
         self._wake = wake
 
     def start(self) -> None:
-        """Begin to ask, unless that is under way."""
+        """Start the task that asks, unless it is running."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(
                 self._ask(), name="aioprod-producer-id"

@@ -13,15 +13,15 @@ from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
-# So many failing topics are remembered; each failure of others is logged.
+# The number of failing topics to remember; each failure of other topics is logged.
 _MAX_FAILING_TOPICS = 10_000
 
 
 class BatchReporter:
-    """Reports the end of each batch, whatever ended it.
+    """Reports the end of each batch.
 
     Attributes:
-        wants_records: whether an interceptor wants the records back when their batch ends.
+        wants_records: whether an interceptor needs the records when their batch ends.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class BatchReporter:
         self._unseen: set[str] = set()
 
     def ended(self, batch: ProducerBatch) -> None:
-        """Report a batch that was acknowledged or has failed; a split one is reported by parts."""
+        """Report a batch that was acknowledged or has failed; a split one by its parts."""
         if batch.state is BatchState.SPLIT:
             return
         now = batch.loop.time()

@@ -1,5 +1,5 @@
-"""Ends attempts to send batches: the batch is done, retried, split or failed. Changes the
-accumulator and the sequence numbers; does no I/O.
+"""Handles the end of each attempt to send a batch: the batch is done, retried, split or failed.
+Changes the accumulator and the sequence numbers; does no I/O.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RECORD_ERRORS_SHOWN = 3
 
 
 class ProduceResponseHandler:
-    """Ends attempts to send batches, and batches."""
+    """Handles the ends of attempts, and of batches."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ProduceResponseHandler:
         self._metadata = metadata
         self._metrics = metrics
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self._last_error: KafkaError | None = None  # for the text of a delivery timeout
+        self._last_error: KafkaError | None = None  # for the text of DeliveryTimeoutError
 
     # -- ends of attempts --------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class ProduceResponseHandler:
         sequence.rewrite(batch)
 
     def _may_come_late(self, batch: ProducerBatch, code: ErrorCode, now: float) -> bool:
-        """Return whether to retry a batch unchanged that may be stored and was refused for its
+        """Return whether to retry unchanged a batch that may be stored and was refused for its
         sequence number.
 
         It was refused because earlier batches are missing. Late copies of those may still arrive,
@@ -158,7 +158,7 @@ class ProduceResponseHandler:
         return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (asked_long or batch.in_doubt)
 
     def _attempt_ended(self, batch: ProducerBatch) -> bool:
-        """Note the end of an attempt; return False if the batch has ended meanwhile."""
+        """Note the end of an attempt; return False if the batch has ended already."""
         batch.in_flight = False
         if batch.state is not BatchState.PENDING:
             return False
@@ -181,13 +181,13 @@ class ProduceResponseHandler:
             )
             return
         self._metrics.batch_retried(batch.tp.topic, batch.count, now)
-        # If an earlier batch has to be retried first, its backoff counts.
+        # If an earlier batch has to be retried first, the backoff of that one counts.
         self._accumulator.put_back(
             batch, 0.0 if at_once else now + self._backoff.seconds(batch.attempts)
         )
 
     def _must_be_settled(self, batch: ProducerBatch) -> bool:
-        """Return whether an abort has to wait until it is known whether the batch is stored.
+        """Return whether an abort has to wait for the outcome of the batch.
 
         A late copy of a failed request might arrive after the abort's marker, and become part of
         the next transaction. In protocol v2 the broker refuses it for its epoch.
@@ -232,13 +232,13 @@ class ProduceResponseHandler:
         queue.sequence.given_up(batch)
         aborting = self._accumulator.aborting
         if aborting is not None and queue.sequence.broken:
-            # Later batches could only be sent under another epoch, which a transaction does not
-            # get.
+            # Later batches could only be sent under another epoch, which is not assigned within a
+            # transaction.
             self._accumulator.drop_unsent(aborting)
         batch.fail(error, state)
 
     def expire(self, batch: ProducerBatch, now: float, reason: KafkaError | None) -> None:
-        """End a batch whose ``delivery_timeout_ms`` are over; ``reason`` is why, if known."""
+        """End a batch whose ``delivery_timeout_ms`` is over; ``reason`` is the cause, if known."""
         because = self._last_error or reason
         error = DeliveryTimeoutError(
             f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition} not "
@@ -288,7 +288,7 @@ def _reason(answer: PartitionProduceResponse) -> str | None:
     """Return the broker's message about the batch and about single records of it (KIP-467)."""
     reasons = [answer.error_message] if answer.error_message else []
     if ErrorCode.of(answer.error_code) != answer.error_code:
-        reasons.append(f"error code {answer.error_code}, which this version of aioprod lacks")
+        reasons.append(f"error code {answer.error_code}, unknown to this version of aioprod")
     for fault in answer.record_errors[:_RECORD_ERRORS_SHOWN]:
         reasons.append(
             f"record {fault.batch_index}: {fault.batch_index_error_message or 'refused'}"

@@ -1,5 +1,5 @@
-"""Finds the partitions that have a batch to send now, without looking at all others: a thousand
-lingering ones cost as much as one.
+"""Finds the partitions that have a batch to send now, without a scan of all others: a thousand
+lingering partitions cost as much as one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _Entry = tuple[float, int, PartitionQueue]
 class Schedule:
     """Queues by the time at which their first batch is due, and the due ones by leader.
 
-    A queue is checked when it changes (:meth:`look_at`) and when its time comes; an outdated time
-    is corrected then.
+    A queue is checked when it changes (:meth:`look_at`) and when it is due, which corrects an
+    outdated time.
 
     Args:
         due_at: returns the loop time at which a queue with batches is due.
@@ -46,17 +46,17 @@ class Schedule:
             self._wake(due)
 
     def moved(self, queue: PartitionQueue, old_leader: int) -> None:
-        """Note that a queue has another leader. Call :meth:`look_at` then: its due time may have
-        changed too.
+        """Note that a queue has another leader. Call :meth:`look_at` afterwards: its due time may
+        have changed too.
         """
         if self._due.get(old_leader, {}).pop(queue, self) is None:
             self._due.setdefault(queue.leader, {})[queue] = None
 
     def advance(self, now: float, *, hurry: bool) -> float:
-        """Note that it is ``now``; return the loop time at which the next queue is due.
+        """Mark the queues that are due at ``now``; return the loop time at which the next is due.
 
         Args:
-            hurry: whether nothing lingers any more, so that all due times have changed.
+            hurry: whether no batch may linger, so that all due times have changed.
         """
         if hurry:
             waiting, self._later = self._later, []
@@ -84,7 +84,7 @@ class Schedule:
         return [leader for leader, queues in self._due.items() if queues]
 
     def due(self, leader: int, now: float) -> Iterator[PartitionQueue]:
-        """Yield a node's due queues, least recently served first. They may change meanwhile."""
+        """Yield a node's due queues, least recently served first. The caller may change them."""
         for queue in list(self._due.get(leader, ())):
             if queue.batches and self._due_at(queue) <= now:
                 yield queue
@@ -93,6 +93,6 @@ class Schedule:
                 self.look_at(queue, now)
 
     def served(self, queue: PartitionQueue, now: float) -> None:
-        """Move a queue behind the others: its first batch was taken."""
+        """Move a queue after the others: its first batch was taken."""
         self._due.get(queue.leader, {}).pop(queue, None)
         self.look_at(queue, now)

@@ -1,5 +1,5 @@
-"""The task that sends batches: it finds the nodes that have some, connects, and sends one request
-per node.
+"""The task that sends batches: it finds the nodes with batches to send, connects, and sends one
+request per node.
 
 All decisions are synchronous functions over (state, now); the task only waits for work.
 """
@@ -38,20 +38,20 @@ from aioprod.types import TopicPartition
 log = logging.getLogger(__name__)
 
 _NO_ID = uuid.UUID(int=0)
-# From version 13 on a produce request names topics by their id (KIP-516).
+# From version 13 on, Produce names topics by id (KIP-516).
 _LAST_VERSION_BY_NAME = 12
 _LAST_VERSION_BEFORE_TV2 = 11
 _NOT_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-# Without acknowledgements, only the socket limits what is sent.
+# Without acknowledgements, only the socket's buffer limits what is sent.
 _MAX_UNSENT_BYTES = 1024 * 1024
 
 
 class Sender:
-    """Sends what the accumulator holds.
+    """Sends the accumulator's batches.
 
     Args:
-        handler: ends attempts and batches.
-        wakeup: what wakes the sender's task.
+        handler: handles the ends of attempts and batches.
+        wakeup: wakes the sender's task.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class Sender:
 
     @property
     def in_flight(self) -> int:
-        """How many produce requests wait for their reply."""
+        """The number of produce requests without a response."""
         return sum(map(len, self._in_flight.values()))
 
     # -- the task ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the task."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aioprod-sender")
         self._task.add_done_callback(self._ended)
 
@@ -122,10 +122,10 @@ class Sender:
             await self._wakeup.wait(self._run_once(loop.time()))
 
     def _run_once(self, now: float) -> float:
-        """Send what can be sent; return the loop time at which to look again."""
+        """Send the batches that can be sent; return the loop time at which to run again."""
         for batch in self._accumulator.expired(now):
             if batch.state is not BatchState.PENDING:
-                # It ended with the one before: an abort drops what waits behind a gap.
+                # It ended with the one before: an abort drops the batches after a gap.
                 continue
             reason = self._transactions.producer_id_error or self._metadata.last_error
             self._handler.expire(batch, now, reason)
@@ -139,7 +139,7 @@ class Sender:
         return look_again_at
 
     def _serve(self, node_id: int, now: float) -> float:
-        """Send to a node what may be in flight there; return when to look at it again."""
+        """Send a node as many requests as may be in flight; return when to check it again."""
         connection = self._brokers.live(node_id)
         if connection is None:
             self._accumulator.note_stalled(node_id, now)
@@ -154,7 +154,7 @@ class Sender:
             retry_at = self._brokers.retry_at(node_id)
             if retry_at <= now:
                 return NEVER  # the end of the attempt wakes this task
-            # It can't be reached: another node may lead by now.
+            # The node can't be reached: another one may lead by now.
             self._handler.unreachable(self._brokers.last_error(node_id))
             self._metadata.request_update()
             return retry_at
@@ -183,9 +183,10 @@ class Sender:
             self._draining.add_done_callback(lambda _: self._wakeup.wake())
 
     def leaders_changed(self) -> None:
-        """Send what a silent node has not acknowledged to the new leader, after fresh metadata.
+        """After new metadata, send batches that a silent node has not acknowledged to the new
+        leader.
 
-        A frozen node would otherwise keep it until ``request_timeout_ms``. The sequence numbers
+        Otherwise a frozen node would delay them until ``request_timeout_ms``. The sequence numbers
         stay the same, so no record is stored twice.
         """
         for node_id, requests in self._in_flight.items():
@@ -276,8 +277,8 @@ class Sender:
         newest = _LAST_VERSION_BY_NAME if _NO_ID in ids.values() else None
         if self._transactions.produce_adds_partitions:
             return newest
-        # With version 12 a broker adds the partition to the transaction (KIP-890). Older versions
-        # say that the client has done so.
+        # From version 12 on a broker adds the partition to the transaction (KIP-890). Older
+        # versions require that the client has added it.
         return _LAST_VERSION_BEFORE_TV2
 
     def _encode(self, batch: ProducerBatch) -> bytes:
@@ -326,7 +327,7 @@ class Sender:
                 )
         self._metrics.request_sent(node_id, records, sum(map(len, buffers)), now)
 
-    # -- replies -----------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
     def _replied(
         self,

@@ -7,12 +7,11 @@ The rules (KIP-98, KIP-360), with the reason for each:
 - A batch that ends without being stored leaves a gap: the broker would refuse all later ones. The
   epoch is then bumped once, and each partition switches to the new one, from sequence number 0,
   when none of its batches is unresolved under the old one.
-- A batch may get a new sequence number only if it is certain that it is not stored: the broker
-  refused it, or one before it. A batch whose last attempt ended without a reply is first sent again
-  unchanged.
+- A batch may get a new sequence number only if it is certainly not stored: the broker refused it,
+  or one before it. A batch whose last attempt ended without a reply is first sent again unchanged.
 - A broker that does not know a producer accepts any first sequence number. So a partition's first
-  batch under an epoch is sent alone: if it were refused for a moment and the second accepted, the
-  first would come too late.
+  batch under an epoch is sent alone: if the broker refused it temporarily and accepted the second
+  one, it could no longer accept the first.
 - The broker remembers a producer's last five batches for each partition; no more are unresolved.
 """
 
@@ -33,16 +32,16 @@ def increment_sequence(sequence: int, records: int) -> int:
 
 
 class ProducerState:
-    """The producer id and epoch; None until a broker gives one, and when all epochs are used up.
+    """The producer id and epoch; None until a broker assigns one, and when all epochs are used up.
 
     Args:
-        transactional: only the transaction coordinator gives out epochs.
+        transactional: whether only the transaction coordinator assigns epochs.
 
     Attributes:
-        bumps: how often an epoch had to be given up.
-        epoch_needed: a sequence number is lost, or the coordinator has forgotten the producer: the
-            next transaction needs a new epoch (KIP-360). Until the abort is through, the old one is
-            kept.
+        bumps: the number of epochs that had to be replaced.
+        epoch_needed: whether the next transaction needs a new epoch (KIP-360), because a sequence
+            number is lost or the coordinator has forgotten the producer. The old epoch is kept
+            until the abort has finished.
     """
 
     def __init__(self, *, transactional: bool = False) -> None:
@@ -52,16 +51,18 @@ class ProducerState:
         self._transactional = transactional
 
     def adopt(self, identity: ProducerIdAndEpoch) -> None:
-        """Use the id and epoch that a broker gave."""
+        """Use the id and epoch that a broker assigned."""
         self.identity = identity
         self.epoch_needed = False
 
     def request_epoch(self) -> None:
-        """Have the coordinator give a new epoch before the next transaction."""
+        """Request a new epoch from the coordinator before the next transaction."""
         self.epoch_needed = True
 
     def bump(self) -> None:
-        """Take the next epoch; if there is none, a new producer id has to be asked for."""
+        """Use the next epoch; after the last one, drop the producer id, so that a new one is
+        requested.
+        """
         self.bumps += 1
         if self._transactional:
             self.request_epoch()
@@ -91,7 +92,7 @@ class PartitionSequence:
         self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
         self.unresolved: list[ProducerBatch] = []
-        # Certain: no batch that is unresolved under this identity can be stored.
+        # True if certainly no unresolved batch under this epoch can be stored.
         self.broken = False
         self._confirmed = False
         self.refusal_noted = False  # in the log, until a batch is stored
@@ -101,8 +102,8 @@ class PartitionSequence:
         number if it has none.
         """
         if self.broken:
-            # All of them, not only this one: the others can't get to the head of the queue before
-            # it is sent.
+            # All of them, not only this one: the others reach the head of the queue only after it
+            # was sent.
             for refused in [other for other in self.unresolved if not other.in_flight]:
                 self._forget(refused)
         if batch.identity is not None:

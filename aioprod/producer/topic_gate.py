@@ -1,8 +1,9 @@
-"""Lets calls wait for their topic: until metadata has it, and while another call puts many records
-there.
+"""Makes calls wait for their topic: until metadata has it, and while another call puts many records
+into it.
 
-What ends the wait gives the waiting calls their places, or places in the lines of their partitions,
-in the order of the calls and before any other code runs. So no later call can overtake them.
+The code that ends a wait gives the waiting calls their places, or places in the lines of their
+partitions, in the order of the calls and before any other code runs, so no later call can overtake
+them.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class TopicGate:
-    """Lets calls through to their topics.
+    """Admits calls to their topics.
 
     Args:
-        fast: gets the topics whose records need not wait here; the fast path of ``send`` looks at
-            nothing else.
+        fast: gets the topics whose records need not wait; the fast path of ``send`` checks only
+            this.
         topics: the topics in metadata.
-        appender: gives a record its place at a partition of a topic, or in the line there.
-        admission: says whether a call's records are still accepted when its turn comes.
+        appender: gives a record its place at a partition, or a place in the partition's line.
+        admission: checks whether a call's records are still accepted when its turn comes.
     """
 
     def __init__(
@@ -68,8 +69,8 @@ class TopicGate:
     # -- records -----------------------------------------------------------------------------------
 
     def open_topic(self, name: str, partition: int | None, hold: TopicHold | None) -> Topic | None:
-        """Return the topic if a record for it need not wait here: it is known, has the partition,
-        and only ``hold`` holds it.
+        """Return the topic if a record for it need not wait: it is known, has the partition, and no
+        call except ``hold`` holds it.
         """
         known = self._topics.get(name)
         if (
@@ -85,8 +86,8 @@ class TopicGate:
         """Wait until the record has entered its partition.
 
         Raises:
-            MetadataTimeoutError, InvalidTopicError, InvalidPartitionError, BrokerError: if there is
-                no such topic or partition.
+            MetadataTimeoutError, InvalidTopicError, InvalidPartitionError, BrokerError: if the
+                topic or partition does not exist.
             BufferExhaustedError: if other calls held the topic until ``max_block_ms`` was over.
         """
         name = pending.record.topic
@@ -101,8 +102,8 @@ class TopicGate:
                 ):
                     await self._in_line(pending, known)
                 elif known is None or not (asked or _has_partition(known, pending)):
-                    # The partition may be new: ask once. If the reply lacks it, the record is
-                    # refused.
+                    # The partition may be new: refresh metadata once. If they lack it, the record
+                    # is refused.
                     asked = known is not None
                     if hold is not None:
                         hold.asked = True  # its other records do not ask again
@@ -121,11 +122,12 @@ class TopicGate:
         transaction: int | None = None,
         before: Callable[[], Awaitable[object]] | None = None,
     ) -> TopicHold:
-        """For ``async with``: all later calls for the topic wait until the block ends.
+        """Return a hold for ``async with``: all later calls for the topic wait until the block
+        ends.
 
         Args:
-            before: awaited when the call has its place before all later ones, and before a broker
-                is asked for the topic.
+            before: awaited when the call has its place before all later ones, before metadata of
+                the topic are requested.
         """
         return TopicHold(self, name, deadline, transaction, before)
 
@@ -135,7 +137,7 @@ class TopicGate:
 
         Raises:
             MetadataTimeoutError, InvalidTopicError, BrokerError, BufferExhaustedError: as
-            :meth:`wait`.
+                :meth:`wait`.
         """
         known = self._topics.get(checked_topic(hold.name))
         if known is None:
@@ -189,7 +191,7 @@ class TopicGate:
         hold.wake()
 
     def _let_in(self, topic: Topic, call: PendingCall) -> None:
-        """Let the record of a waiting call enter; an exception becomes the call's error."""
+        """Let the record of a waiting call enter; the call raises any exception."""
         assert isinstance(call, PendingRecord)
         try:
             self._admission.check_may_send(call.transaction)
@@ -199,7 +201,7 @@ class TopicGate:
         call.wake()
 
     async def _in_line(self, call: PendingCall, topic: Topic) -> None:
-        """Wait for the end of the call that holds the topic; that admits this one."""
+        """Wait until the call that holds the topic has ended and has admitted this one."""
         topic.line.setdefault(call)
         try:
             await call.wait()
@@ -228,7 +230,7 @@ class TopicGate:
         holder = topic.holder
         for call in list(self._arrivals[topic.name]):
             if topic.holder is not holder:
-                topic.line[call] = None  # behind the one that was given the topic just now
+                topic.line[call] = None  # after the call that has just got the topic
             elif isinstance(call, TopicHold):
                 self._give(topic, call)
             elif _has_partition(topic, call):
@@ -257,15 +259,17 @@ class TopicGate:
             await self._refreshed(call, hold.name, check)
 
     async def _arrive(self, call: PendingCall, name: str) -> None:
-        """Wait for one refresh of metadata with this topic; :meth:`update` may admit the call
-        meanwhile.
+        """Wait for one refresh of metadata with this topic, in which :meth:`update` may admit the
+        call.
         """
         self._arrivals.setdefault(name, {}).setdefault(call)
         check = partial(self._admission.check_may_send, call.transaction)
         await self._refreshed(call, name, check)
 
     def _arrives(self, call: PendingCall, name: str) -> bool:
-        """Return whether the call waits for metadata only: what holds the topic came later."""
+        """Return whether the call waits for metadata only: the call that holds the topic came
+        later.
+        """
         return call in self._arrivals.get(name, ())
 
     def _leave(self, call: PendingCall, name: str) -> None:
@@ -330,11 +334,11 @@ class TopicGate:
 
 
 class TopicHold(PendingCall):
-    """A call that puts many records into a topic; later calls wait until it has done so.
+    """A call that puts many records into a topic; later calls wait until it has finished.
 
     Attributes:
         topic: set while it holds the topic.
-        asked: whether one of its records has asked for a partition that is not known.
+        asked: whether metadata were refreshed for a record of it with an unknown partition.
     """
 
     __slots__ = ("_gate", "asked", "before", "name", "topic")

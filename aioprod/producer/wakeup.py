@@ -1,4 +1,4 @@
-"""What wakes the sender task: every collaborator that can make a batch ready to be sent has it."""
+"""Wakes the sender task. Every collaborator that can make a batch ready to be sent uses it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NEVER = float("inf")
 
 
 class SenderWakeup:
-    """Lets the sender task sleep until there is work, or until a moment at which there will be."""
+    """Lets the sender task sleep until there is work, or until a set time."""
 
     def __init__(self) -> None:
         self._wake_at = NEVER
@@ -16,7 +16,7 @@ class SenderWakeup:
         self._waiting: asyncio.Future[None] | None = None
 
     def wake(self, at: float = 0.0) -> None:
-        """Have the sender look again at loop time ``at``, or sooner."""
+        """Make the sender run at loop time ``at``, or sooner."""
         if at >= self._wake_at:
             return
         self._wake_at = at
@@ -29,13 +29,13 @@ class SenderWakeup:
             self._set_alarm(at)
 
     def clear(self) -> None:
-        """Forget earlier calls of :meth:`wake`: the sender is about to look at everything."""
+        """Forget earlier calls of :meth:`wake`: the sender is about to check all batches."""
         self._wake_at = NEVER
 
     async def wait(self, at: float) -> None:
-        """Sleep until loop time ``at``, or until :meth:`wake` says so.
+        """Sleep until loop time ``at``, or the time that :meth:`wake` sets.
 
-        Other tasks run at least once meanwhile, also if there is more to do at once.
+        Other tasks run at least once, even if there is work already.
         """
         loop = asyncio.get_running_loop()
         self._wake_at = min(self._wake_at, at)
@@ -56,8 +56,7 @@ class SenderWakeup:
             self._alarm.cancel()
 
     def _set_alarm(self, at: float) -> None:
-        # An earlier timer stays: setting a new one for each batch would cost more than looking
-        # once too often.
+        # An earlier timer stays: a new timer for each batch would cost more than one needless run.
         if self._alarm is not None:
             if self._alarm.when() <= at:
                 return

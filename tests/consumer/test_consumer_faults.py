@@ -241,7 +241,7 @@ async def test_bytes_without_a_whole_batch_are_an_error_and_not_asked_for_for_ev
         for _ in range(2):
             with pytest.raises(
                 CorruptRecordError,
-                match="numbers-0 at offset 0: the broker sent 40 bytes without a whole batch",
+                match="numbers-0 at offset 0: the broker sent 40 bytes without a complete batch",
             ):
                 await consumer.getone(timeout_ms=5_000)
         assert rule.used < 10

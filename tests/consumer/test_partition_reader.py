@@ -320,6 +320,6 @@ async def test_bytes_that_are_no_batch_are_an_error_and_no_endless_loop(
             return data
 
         monkeypatch.setattr(reader, "_fetch", cut)
-        with pytest.raises(KafkaError, match="40 bytes without a whole batch"):
+        with pytest.raises(KafkaError, match="40 bytes without a complete batch"):
             async for _ in reader:
                 pass

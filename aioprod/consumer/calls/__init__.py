@@ -1,1 +1,1 @@
-"""What the consumer's methods do, one module for each theme. The guard admits each call."""
+"""Implements the consumer's methods, one module for each topic. The guard admits each call."""

@@ -1,4 +1,4 @@
-"""``lag``, ``highwater``, ``last_stable_offset`` and the metrics."""
+"""``lag``, ``highwater``, ``last_stable_offset`` and metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aioprod.types import TopicPartition
 
 
 class FigureCalls:
-    """Reads figures; any task may do so at any time."""
+    """Returns lag, offsets and metrics; any task may call it at any time."""
 
     def __init__(
         self,
@@ -34,24 +34,24 @@ class FigureCalls:
         self._read_committed = config.isolation_level == "read_committed"
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Return the number of offsets from the position to the end."""
+        """See :meth:`aioprod.Consumer.lag`."""
         state = self._subscription[check_partition(partition)]
         end = state.last_stable_offset if self._read_committed else state.high_watermark
         self._ready.settle()
         return None if state.position is None or end < 0 else max(end - state.position.offset, 0)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the high watermark."""
+        """See :meth:`aioprod.Consumer.highwater`."""
         known = self._subscription[check_partition(partition)].high_watermark
         return known if known >= 0 else None
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Return the last stable offset."""
+        """See :meth:`aioprod.Consumer.last_stable_offset`."""
         known = self._subscription[check_partition(partition)].last_stable_offset
         return known if known >= 0 else None
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the consumer's metrics."""
+        """See :meth:`aioprod.Consumer.metrics`."""
         self._ready.settle()
         partitions = self._subscription.partitions
         lags = [lag for tp in partitions if (lag := self.lag(tp)) is not None]
@@ -63,6 +63,6 @@ class FigureCalls:
         return self._metrics.snapshot(self._run_state.now(), gauges)
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
-        """Return the metrics of each topic."""
+        """See :meth:`aioprod.Consumer.metrics_by_topic`."""
         self._ready.settle()
         return self._metrics.snapshot_by_topic(self._run_state.now())

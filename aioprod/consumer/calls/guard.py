@@ -16,7 +16,7 @@ from aioprod.errors import ConcurrentUseError, WakeupError
 
 
 class CallGuard:
-    """The task that uses the consumer, and how ``wakeup`` and ``close`` end its call.
+    """Tracks the task that uses the consumer, and lets ``wakeup`` and ``close`` end its call.
 
     A rebalance listener runs inside a call, and may call the consumer too: calls nest.
 
@@ -24,7 +24,7 @@ class CallGuard:
         loop_binding: the event loop and process of the consumer.
         run_state: whether the consumer is open.
         ready: settled by each call, so that positions are those of the application.
-        default_timeout_ms: limit of calls that are given none.
+        default_timeout_ms: the timeout of calls without one.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class CallGuard:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A call that does not wait.
+        """Guard a call that does not wait.
 
         Raises:
-            ConcurrentUseError: another task is in a call.
-            ConsumerClosedError: the consumer is closed.
-            WrongEventLoopError: the consumer belongs to another event loop or process.
+            ConcurrentUseError: if another task is in a call.
+            ConsumerClosedError: if the consumer is closed.
+            WrongEventLoopError: if the consumer belongs to another event loop or process.
         """
         self._enter()
         try:
@@ -65,14 +65,14 @@ class CallGuard:
 
         Raises:
             ConcurrentUseError, ConsumerClosedError, WrongEventLoopError: as :meth:`call` does.
-            ConsumerStateError: the consumer is not started.
-            WakeupError: ``wakeup`` was called.
+            ConsumerStateError: if the consumer is not started.
+            WakeupError: if ``wakeup`` was called.
         """
         return _WaitingCall(self)
 
     @contextmanager
     def closing_call(self, timeout: asyncio.Timeout | None) -> Iterator[None]:
-        """The end of ``close``, in which a listener may still call the consumer."""
+        """Guard the end of ``close``, in which a listener may still call the consumer."""
         with self.call():
             before, self._timeout = self._timeout, timeout
             try:
@@ -82,8 +82,8 @@ class CallGuard:
 
     @contextmanager
     def listener_call(self) -> Iterator[None]:
-        """A call of a rebalance listener, which ``wakeup`` does not interrupt: the listener would
-        not be called again.
+        """Guard a call of a rebalance listener. ``wakeup`` does not interrupt it, because the
+        listener would not be called again.
         """
         self._listeners += 1
         timeout = self._timeout if self._run_state.closing is None else None
@@ -98,7 +98,7 @@ class CallGuard:
 
     @property
     def is_nested(self) -> bool:
-        """Whether the present call is one inside another, by a rebalance listener."""
+        """Whether a rebalance listener makes the present call, inside another one."""
         return self._depth > 1
 
     @property
@@ -126,7 +126,7 @@ class CallGuard:
         """Return the loop time at which a call that begins now ends.
 
         Raises:
-            ConfigError: ``timeout_ms`` is not a finite number of at least 0.
+            ConfigError: if ``timeout_ms`` is not a finite number of at least 0.
         """
         check_timeout_ms(timeout_ms)
         limit_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms

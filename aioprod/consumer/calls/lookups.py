@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class LookupCalls:
-    """Asks brokers for offsets and topics, which changes nothing."""
+    """Asks brokers for offsets and topics; changes no state of the consumer."""
 
     def __init__(
         self,
@@ -103,7 +103,11 @@ class LookupCalls:
     async def _refresh(
         self, topics: list[str] | None, deadline: float, before: KafkaError | None = None
     ) -> ClusterSnapshot:
-        """Fetch metadata; ``before`` is an earlier failure, for the error."""
+        """Fetch metadata.
+
+        Args:
+            before: an earlier failure, for the text of a timeout.
+        """
         last_error = before
 
         async def attempt() -> ClusterSnapshot:

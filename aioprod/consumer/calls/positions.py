@@ -1,4 +1,4 @@
-"""``seek`` and its variants, ``position``, and what is known of each partition."""
+"""``seek`` and its variants, and ``position``."""
 
 from __future__ import annotations
 

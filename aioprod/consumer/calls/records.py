@@ -18,7 +18,7 @@ from aioprod.errors import ConsumerStateError, KafkaTimeoutError
 from aioprod.metrics import ConsumerMetrics
 from aioprod.types import ConsumerRecord
 
-# A call without a limit gives the group this long before it looks again.
+# A call without a timeout gives the group this long, then checks again.
 _JOIN_S = 30.0
 
 
@@ -48,7 +48,7 @@ class RecordCalls:
         self._metrics = metrics
 
     async def getone(self, timeout_ms: float | None) -> ConsumerRecord:
-        """Return the next record, and have those behind it ready."""
+        """Return the next record, and decode the ones after it."""
         async with self._guard.waiting_call():
             deadline = _deadline(timeout_ms)
             while True:
@@ -60,7 +60,7 @@ class RecordCalls:
                     raise self._no_record(timeout_ms)
 
     async def getmany(self, max_records: int | None, timeout_ms: float | None) -> Records:
-        """Return what is fetched; wait only if there is nothing."""
+        """Return fetched records; wait only if there are none."""
         most = self._max_poll_records if max_records is None else max_records
         check_max_records(most)
         async with self._guard.waiting_call():
@@ -72,10 +72,10 @@ class RecordCalls:
                     return records
 
     async def _prepare(self, deadline: float | None) -> None:
-        """Do what comes before records: the group's work, and raising errors."""
+        """Do the group's work and raise pending errors, before records are returned."""
         if self._guard.is_nested:
             raise ConsumerStateError(
-                "a rebalance listener can't ask for records: the call that it runs in does that"
+                "a rebalance listener can't ask for records: the call in which it runs returns them"
             )
         now = asyncio.get_running_loop().time()
         membership = self._membership

@@ -1,4 +1,4 @@
-"""Commits positions automatically: at intervals, and before partitions are given up
+"""Commits positions automatically: at intervals, and before partitions are revoked
 (``enable.auto.commit``).
 """
 
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 class AutoCommit:
     """Commits the positions in the subscription.
 
-    A record counts as consumed when the application asks for the next one. Before each call here
-    the positions are up to date.
+    A record counts as consumed when the application asks for the next one. Callers update the
+    positions before each call.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class AutoCommit:
         self._last: asyncio.Task[None] | None = None
 
     def reset(self, now: float) -> None:
-        """Start a new interval: there is a new assignment."""
+        """Start a new interval, after a new assignment."""
         self._next_at = now + self._interval_s
 
     def maybe_commit(self, now: float) -> None:
-        """Begin to commit if the interval has passed."""
+        """Start a commit if the interval has passed."""
         if not self.enabled:
             return
         if self._next_at is None:
@@ -63,10 +63,10 @@ class AutoCommit:
     async def commit_before_giving_up(
         self, partitions: Collection[TopicPartition], deadline: float, limit_s: float
     ) -> bool:
-        """Commit the positions of partitions that are about to be given up; return whether that has
-        ended by ``deadline``, with or without success.
+        """Commit the positions of partitions that are about to be revoked. Return whether the
+        commit has ended by ``deadline``, with or without success.
 
-        If it has not, call it again: the commit continues meanwhile, for ``limit_s`` in all.
+        If it has not, call again: the commit continues, for ``limit_s`` in all.
         """
         if not self.enabled:
             return True

@@ -31,16 +31,16 @@ from aioprod.types import ConsumerGroupMetadata
 log = logging.getLogger(__name__)
 
 _SEVERAL_LEAVE_FROM = 3
-# The part of the close timeout that may be spent waiting for the end of a rebalance.
+# The share of the close timeout for which close() waits for the end of a rebalance.
 _REBALANCE_SHARE = 0.5
 
 
 class ClassicMember(GroupMember):
     """See :class:`aioprod.consumer.membership.Membership`.
 
-    It joins in a separate task. Before that, inside a call of the application, it gives up
-    partitions: all in an eager group, those of topics that are not subscribed any more in a
-    cooperative one. After it, inside another call, it takes over the new ones.
+    It joins in a separate task. Before that, inside a call of the application, it revokes
+    partitions: all in an eager group, those of topics that are no longer subscribed in a
+    cooperative one. Afterwards, inside another call, it adopts the new ones.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class ClassicMember(GroupMember):
             config, self._connections, self._state, self, self._keep_topics
         )
         self._join_task: asyncio.Task[Joined | None] | None = None
-        self._joined: Joined | None = None  # an assignment to take over
+        self._joined: Joined | None = None  # an assignment to adopt
         self._leadership: Leadership | None = None
         self._rejoin_reason: str | None = None
-        self._prepared = False  # partitions that had to be given up before joining are
+        self._prepared = False  # partitions are revoked that had to be before joining
         self._leaving: asyncio.Task[None] | None = None
         self._present = Generation()  # of the present assignment
 
@@ -90,11 +90,11 @@ class ClassicMember(GroupMember):
     def _is_lost(self) -> bool:
         return self._state.is_lost
 
-    # -- news from the consumer --------------------------------------------------------------------
+    # -- events from the consumer ------------------------------------------------------------------
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """Take over a new snapshot: it may have new topics that match the pattern, and for the
-        leader new partitions.
+        """Handle a new snapshot: it may have new topics that match the pattern, and new partitions
+        for the leader to assign.
         """
         super().metadata_changed(snapshot)
         if self._leadership is not None and self._leadership.is_outdated(snapshot):
@@ -114,7 +114,7 @@ class ClassicMember(GroupMember):
         self._rejoin(reason)
 
     def _keep_topics(self) -> None:
-        """Keep the group's topics in the metadata, which forget unused ones."""
+        """Keep the group's topics in the metadata, which drop unused topics."""
         for topic in (
             self._subscription.topics if self._leadership is None else self._leadership.topics
         ):
@@ -150,7 +150,7 @@ class ClassicMember(GroupMember):
                 return
 
     async def _prepare(self, deadline: float) -> bool:
-        """Give up partitions before joining; return whether that is done."""
+        """Revoke partitions before joining; return whether that is done."""
         self._joined = None
         owned = self._partitions.owned
         if self._state.is_lost:
@@ -172,7 +172,7 @@ class ClassicMember(GroupMember):
         self._join_task.add_done_callback(self._tried_to_join)
 
     def _end_joining(self, task: asyncio.Task[Joined | None]) -> None:
-        """Take over the result of joining; raise its error."""
+        """Store the result of joining; raise its error."""
         self._join_task = None
         self._prepared = False
         self.problem = None
@@ -188,7 +188,7 @@ class ClassicMember(GroupMember):
         self._joined = None if task.cancelled() else task.result()
 
     async def _take_over(self, joined: Joined, deadline: float) -> bool:
-        """Take over an assignment; return whether that is done."""
+        """Adopt an assignment; return whether that is done."""
         if stray := {tp.topic for tp in joined.partitions} - joined.topics:
             self._joined = None
             self._rejoin(
@@ -199,13 +199,13 @@ class ClassicMember(GroupMember):
         owned = self._partitions.owned
         if revoked := owned - joined.partitions:
             self._rejoin(
-                "the assignment takes partitions from this member; other members get them next"
+                "the assignment revoked partitions of this member; other members get them next"
             )
             if not await self._revoke(revoked, deadline):
                 return False
             if (
                 self._joined is not joined or self._state.is_lost
-            ):  # the listener has ended the membership, or the coordinator has
+            ):  # the listener or the coordinator has ended the membership
                 return True
         self._joined = None
         self._present = joined.generation
@@ -221,7 +221,7 @@ class ClassicMember(GroupMember):
         await self._partitions.assign(joined.partitions)
         return True
 
-    # -- what tasks find out -----------------------------------------------------------------------
+    # -- events from tasks -------------------------------------------------------------------------
 
     def _tried_to_join(self, task: asyncio.Task[Joined | None]) -> None:
         if not task.cancelled():
@@ -301,7 +301,7 @@ class ClassicMember(GroupMember):
             generation.generation_id, generation.member_id, self._config.group_instance_id
         )
         # In an eager group the positions belong to the previous generation until the new assignment
-        # is taken over.
+        # is adopted.
         void = self._joined is not None and self._protocol is RebalanceProtocol.EAGER
         if self._state.stage is JoinStage.STABLE and before in (None, now) and not void:
             return now
@@ -310,7 +310,7 @@ class ClassicMember(GroupMember):
     def commit_refused(
         self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
-        """Take over that a commit was refused, and return the error for the caller."""
+        """Handle the refusal of a commit, and return the error for the caller."""
         if committer.generation_id < 0:
             return CommitFailedError(
                 f"group {self._connections.group_id!r} has members ({code.name}): a consumer with "
@@ -337,7 +337,7 @@ class ClassicMember(GroupMember):
             f"within max_poll_interval_ms={self._config.max_poll_interval_ms}"
         )
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- leaving -----------------------------------------------------------------------------------
 
     async def _give_up_partitions(self, deadline: float) -> None:
         await self._end_rebalance(deadline)
@@ -346,9 +346,8 @@ class ClassicMember(GroupMember):
     async def _end_rebalance(self, deadline: float) -> None:
         """Wait for the end of a rebalance, so that offsets can be committed.
 
-        A cooperative member continues to read while the group rebalances. Its offsets can be
-        committed only afterwards: until then the coordinator may move to the next generation at any
-        moment, and refuse the commit.
+        A cooperative member reads while the group rebalances, but can commit only afterwards:
+        until then the coordinator may begin the next generation at any time, and refuse the commit.
         """
         task = self._join_task
         if task is None:
@@ -381,7 +380,7 @@ class ClassicMember(GroupMember):
             await self._tell_leaving(generation, "the consumer is being closed")
 
     async def _tell_leaving(self, generation: Generation, reason: str) -> None:
-        """Send LeaveGroup; if that fails, the session timeout has the same effect later."""
+        """Send LeaveGroup; if it fails, the session timeout removes the member later."""
         if not generation.member_id:
             return
         member = MemberIdentity(generation.member_id, self._config.group_instance_id, reason)

@@ -22,11 +22,11 @@ Prepare = Callable[[Connection], tuple[Request[ResponseT], int]]
 
 
 class GroupConnections:
-    """Requests to one group's coordinator.
+    """Sends requests to one group's coordinator.
 
     Attributes:
         group_id: the group.
-        backoff: pauses between attempts.
+        backoff: the pauses between attempts.
     """
 
     def __init__(self, config: ConsumerConfig, runtime: ClientRuntime) -> None:
@@ -39,7 +39,7 @@ class GroupConnections:
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why the coordinator can't be reached now, if that is known."""
+        """The reason why the coordinator can't be reached now, if known."""
         return self._coordinators.trouble
 
     def forget_coordinator(self) -> None:
@@ -80,12 +80,12 @@ class GroupConnections:
 
     def hang_up(self) -> None:
         """Close the connection of the last request: LeaveGroup would wait for minutes behind a
-        JoinGroup that was given up.
+        cancelled JoinGroup.
         """
         if self._in_use is not None:
             self._in_use.abort(
                 BrokerConnectionError(
-                    f"{self._in_use.address}: joining group {self.group_id!r} was given up"
+                    f"{self._in_use.address}: joining group {self.group_id!r} was cancelled"
                 )
             )
             self._in_use = None

@@ -1,5 +1,5 @@
-"""What a group member does after each error code of its coordinator: a table, with the rules of
-Kafka 4.1's consumer. A code without a rule has an action too, so that a new code ends no task.
+"""The action of a group member after each error code of its coordinator, as a table with the rules
+of Kafka 4.1's consumer. Other codes have a default action, so that an unknown code ends no task.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 
 
 class GroupApi(Enum):
-    """The requests of a group's members."""
+    """The requests of group members."""
 
     FIND_COORDINATOR = "FindCoordinator"
     JOIN = "JoinGroup"
@@ -22,7 +22,7 @@ class GroupApi(Enum):
 
 
 class ErrorAction(Enum):
-    """What to do after a response."""
+    """The action after a response."""
 
     DONE = "done"
     RETRY = "retry"
@@ -38,7 +38,7 @@ class ErrorAction(Enum):
     LOST_MEMBER = "lost member"
     """The coordinator does not know the member: its partitions are lost, it joins as a new one."""
     STALE_EPOCH = "stale epoch"
-    """The member's epoch has changed meanwhile: send the request with the present one (KIP-848)."""
+    """The member's epoch has changed: send the request again with the present one (KIP-848)."""
     REFUSED = "refused"
     """Raise the error to the caller; the membership is not affected."""
     FENCED = "fenced"
@@ -95,7 +95,7 @@ _RULES: dict[GroupApi, dict[ErrorCode, ErrorAction]] = {
 
 
 def action_for(api: GroupApi, code: ErrorCode) -> ErrorAction:
-    """Return what to do after this error code in a response."""
+    """Return the action after this error code in a response."""
     if code == _E.NONE:
         return _V.DONE
     rule = _RULES[api].get(code)

@@ -17,22 +17,22 @@ from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 
 
 class HeartbeatEvents(Protocol):
-    """What heartbeats report."""
+    """Gets the events of a member's heartbeats."""
 
     def note_problem(self, problem: KafkaError | None) -> None:
-        """Keep why the coordinator can't be reached; None if it can."""
+        """Store why the coordinator can't be reached; None if it can."""
 
     def heartbeat_said(self, action: ErrorAction, code: ErrorCode, generation: Generation) -> None:
-        """The response to a heartbeat of this generation asks for an action. Heartbeats stop,
-        except after REJOIN.
+        """Handle the action after a heartbeat of this generation. Heartbeats stop, except after
+        REJOIN.
         """
 
     def heartbeats_failed(self, error: KafkaError) -> None:
-        """Heartbeats have stopped because of an error that a retry does not solve."""
+        """Handle an error that a retry does not solve; heartbeats have stopped."""
 
 
 class Heartbeats:
-    """One task, while the member is in its group."""
+    """The heartbeat task, which runs while the member is in its group."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class Heartbeats:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin; the first heartbeat follows after one interval."""
+        """Start; the first heartbeat is sent after one interval."""
         self.stop()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aioprod-heartbeats")
         self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        """End; the response to a heartbeat in flight is ignored."""
+        """Stop; the response to a heartbeat in flight is ignored."""
         if self._task is not None:
             self._task.remove_done_callback(self._ended)
             self._task.cancel()

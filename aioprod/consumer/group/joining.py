@@ -1,5 +1,5 @@
-"""How a classic member gets its assignment: JoinGroup, where it leads the assignment of all,
-SyncGroup. Again and again until there is one.
+"""Gets the assignment of a classic member: sends JoinGroup, assigns all partitions if it is the
+leader, and sends SyncGroup. Repeats that until it has an assignment.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from aioprod.types import TopicPartition
 log = logging.getLogger(__name__)
 
 _STATIC_MEMBERS_FROM = 5
-# The coordinator answers at the latest when the rebalance timeout is over; Java grants it as much
-# on top.
+# The coordinator answers after the rebalance timeout at the latest. Java waits for this long on
+# top.
 _JOIN_GRACE_MS = 5_000
 _ENDS_ATTEMPT = (
     ErrorAction.LOST_GENERATION,
@@ -58,14 +58,14 @@ _ENDS_ATTEMPT = (
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """An assignment that waits to be taken over.
+    """An assignment that is not adopted yet.
 
     Attributes:
-        generation: whose it is.
-        topics: the subscription that it answers.
-        partitions: what this member is given.
-        assignor: who gave it.
-        leadership: what to watch, where this member leads.
+        generation: the generation of the assignment.
+        topics: the subscription that JoinGroup sent.
+        partitions: the partitions of this member.
+        assignor: the assignor that the group uses.
+        leadership: the topics to watch, if this member is the leader.
     """
 
     generation: Generation
@@ -76,12 +76,11 @@ class Joined:
 
 
 class Joining:
-    """One member's way into its group.
+    """Joins one member to its group.
 
     Args:
         on_synced: called when the member is in the group.
-        on_problem: called with the reason why it takes longer than it should, and with None when it
-            does not any more.
+        on_problem: called with the error that delays joining, and with None when it is solved.
     """
 
     def __init__(
@@ -104,23 +103,23 @@ class Joining:
         self._on_synced = on_synced
         self._on_problem = on_problem
         self._reason = ""
-        self._problem: BrokerError | None = None  # the last error that another attempt may resolve
-        self._hurried = 0  # tries in a row that the coordinator's answer had follow at once
+        self._problem: BrokerError | None = None  # the last retriable error
+        self._hurried = 0  # attempts in a row without a pause before
 
     async def run(self, reason: str) -> Joined | None:
-        """The assignment. None where the member has lost its place, so that its partitions have to
-        be given up before it joins again.
+        """Return the assignment; None if the coordinator has removed the member, which then has to
+        drop its partitions before it joins again.
 
         Raises:
-            BrokerError: the coordinator refuses this member.
-            ConsumerStateError: the assignor or another member breaks the rules.
-            AuthenticationError, UnsupportedVersionError: trying again does not help.
-            Exception: what the assignor raises.
+            BrokerError: if the coordinator refuses this member.
+            ConsumerStateError: if the assignor or another member breaks the rules.
+            AuthenticationError, UnsupportedVersionError: if a retry does not help.
+            Exception: if the assignor raises it.
         """
         self._reason = reason
         while True:
-            # The first of these tries follows at once, as in Java; a coordinator that answers so
-            # again and again is not flooded.
+            # The first of these attempts has no pause, as in Java. Later ones have, so that a
+            # coordinator that repeats its answer is not flooded.
             await asyncio.sleep(self._connections.backoff.seconds(self._hurried - 1))
             action, joined = await retry(
                 self._attempt,
@@ -134,11 +133,11 @@ class Joining:
                 return joined
 
     async def _attempt(self) -> tuple[ErrorAction, Joined | None]:
-        """Join once; None if the coordinator's answer ends this attempt, or has another follow."""
+        """Join once; return None if the response ends this attempt, or requires another one."""
         try:
             action, code, joined = await self._join()
         except BrokerError as error:
-            # Only the search for the coordinator raises these.
+            # Only FindCoordinator raises these.
             action, code, joined = (
                 action_for(GroupApi.FIND_COORDINATOR, error.code),
                 error.code,
@@ -207,7 +206,7 @@ class Joining:
         shares, leadership = await lead(
             self._assignors[reply.protocol_name or ""], read_members(reply.members), self._metadata
         )
-        # A static leader that has only been started again leaves the assignment as it is (KIP-814).
+        # A static leader that was only restarted does not change the assignment (KIP-814).
         return leadership, [] if reply.skip_assignment else shares
 
     async def _sync(
@@ -246,7 +245,7 @@ class Joining:
         version = connection.pick_version(JoinGroupRequest)
         if self._config.group_instance_id is not None and version < _STATIC_MEMBERS_FROM:
             raise UnsupportedVersionError(
-                f"{connection.address} is too old for group_instance_id: Kafka 2.3 is needed"
+                f"{connection.address} does not support group_instance_id: Kafka 2.3 is needed"
             )
         generation = self._state.generation
         owned = tuple(self._subscription.partitions)
@@ -297,13 +296,13 @@ class Joining:
 
 _ADVICE = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
-        "; the members have no assignor in common: look at partition_assignment_strategy"
+        "; the members have no assignor in common: check partition_assignment_strategy"
     ),
     ErrorCode.INVALID_SESSION_TIMEOUT: (
         "; session_timeout_ms is outside the broker's group.min.session.timeout.ms and "
         "group.max.session.timeout.ms"
     ),
-    ErrorCode.FENCED_INSTANCE_ID: "; another one has the same group_instance_id",
-    ErrorCode.GROUP_MAX_SIZE_REACHED: "; the group is full: see the broker's group.max.size",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "; it needs the right Read on the group",
+    ErrorCode.FENCED_INSTANCE_ID: "; another consumer has the same group_instance_id",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "; the group is full: raise the broker's group.max.size",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "; grant READ on the group to the client's principal",
 }

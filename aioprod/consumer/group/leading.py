@@ -1,4 +1,4 @@
-"""What the leader of a classic group does for all: read what the members bring, and share out the
+"""The leader's work in a classic group: reads the members' subscriptions, and assigns the
 partitions.
 """
 
@@ -24,32 +24,32 @@ from aioprod.types import TopicPartition
 
 @dataclass(slots=True)
 class Leadership:
-    """What the leader watches: when a topic gets other partitions, the group has to share them out.
+    """The topics that the leader watches: if their partitions change, the group has to rebalance.
 
     Attributes:
-        topics: partitions per topic, of all that the group reads, when they were shared out last.
+        topics: the number of partitions of each topic in the last assignment.
     """
 
     topics: Mapping[str, int] = field(default_factory=dict)
 
     def is_outdated(self, snapshot: ClusterSnapshot) -> bool:
-        """Whether the topics have other partitions now."""
+        """Return whether a topic has another number of partitions now."""
         return any(
             count_partitions(snapshot, topic) != count for topic, count in self.topics.items()
         )
 
 
 def count_partitions(snapshot: ClusterSnapshot, topic: str) -> int:
-    """How many partitions a topic has, 0 where it does not exist."""
+    """Return the number of a topic's partitions; 0 if it does not exist."""
     info = snapshot.topics.get(topic)
     return 0 if info is None or not info.partitions else info.partitions[-1].partition + 1
 
 
 def read_members(members: Sequence[JoinGroupResponseMember]) -> list[MemberSubscription]:
-    """What the members bring.
+    """Return the decoded subscriptions of the members.
 
     Raises:
-        ConsumerStateError: the bytes of one are no subscription.
+        ConsumerStateError: if the bytes of a member are not a valid subscription.
     """
     read = []
     for member in members:
@@ -57,8 +57,8 @@ def read_members(members: Sequence[JoinGroupResponseMember]) -> list[MemberSubsc
             told = decode_subscription(member.metadata)
         except ProtocolError as error:
             raise ConsumerStateError(
-                f"member {member.member_id!r} of the group brings bytes that are no "
-                f"subscription: {error}"
+                f"member {member.member_id!r} of the group has sent bytes that are not a "
+                f"valid subscription: {error}"
             ) from error
         subscription = MemberSubscription(
             member.member_id,
@@ -76,19 +76,18 @@ def read_members(members: Sequence[JoinGroupResponseMember]) -> list[MemberSubsc
 async def lead(
     assignor: Assignor, members: Sequence[MemberSubscription], metadata: Metadata
 ) -> tuple[list[SyncGroupRequestAssignment], Leadership]:
-    """Share out the partitions of all topics that anybody reads, as metadata of this moment have
-    them.
+    """Refresh the metadata, and assign the partitions of all subscribed topics.
 
     Raises:
-        KafkaError: no broker answers with metadata.
-        ConsumerStateError: the assignor breaks the rules.
+        KafkaError: if no broker answers with metadata.
+        ConsumerStateError: if the assignor breaks the rules.
     """
     topics = {topic for member in members for topic in member.topics}
     for topic in topics:
         metadata.touch(topic)
     try:
         snapshot = await metadata.refresh(topics)
-    except BrokerError as error:  # not one of the coordinator's
+    except BrokerError as error:  # must not look like an error of the coordinator
         raise KafkaError(f"no metadata for the assignment: {error}") from error
     counts = {topic: count_partitions(snapshot, topic) for topic in topics}
     existing = {topic: count for topic, count in counts.items() if count}
@@ -109,7 +108,7 @@ def _check(
     assignment: Mapping[str, Collection[TopicPartition]],
     members: Sequence[MemberSubscription],
 ) -> None:
-    """Refuse what would have two members read one partition."""
+    """Raise if two members would read the same partition."""
     given = [partition for partitions in assignment.values() for partition in partitions]
     if len(set(given)) < len(given):
         raise ConsumerStateError(f"assignor {assignor.name!r} gives a partition to two members")
@@ -122,6 +121,6 @@ def _check(
         {member.member_id: assignment.get(member.member_id, ()) for member in members}, members
     ):
         raise ConsumerStateError(
-            f"assignor {assignor.name!r} gives partitions to a member before the one that "
-            f"has them has given them up: {sorted(moving)}"
+            f"assignor {assignor.name!r} gives partitions to a member before their present "
+            f"member has revoked them: {sorted(moving)}"
         )

@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _CLOSE_LIMIT_S = 1.0
-# Time for LeaveGroup if the deadline has passed.
+# The timeout of LeaveGroup if the deadline has passed.
 _LEAVE_GRACE_S = 0.2
-# Longer waiting is of no use: the session times out anyway.
+# To wait longer is useless: the session times out anyway.
 _LEAVE_LIMIT_S = 5.0
 
 
 class GroupMember(ABC):
     """Implements :class:`aioprod.consumer.membership.Membership`, which documents the calls.
 
-    Partitions change only in :meth:`ensure_active`, :meth:`unsubscribe` and :meth:`close`; tasks
-    only find out what has to be done.
+    Partitions change only in :meth:`ensure_active`, :meth:`unsubscribe` and :meth:`close`. Tasks
+    only note what these have to do.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class GroupMember(ABC):
         self._partitions = partitions
         self._poll_watch = PollWatch(config.max_poll_interval_ms / 1000, self._poll_overdue)
         self._started = False
-        self._inside = False  # a listener may call the consumer, and that this object again
+        self._inside = False  # a listener may call the consumer, which calls this object again
         self._pending_error: BaseException | None = (
             None  # raised once, by the next call of the application
         )
         self._pattern_version = -1  # metadata after this version have all topics
 
-    # -- what differs ------------------------------------------------------------------------------
+    # -- overridden by each kind of member ---------------------------------------------------------
 
     @property
     @abstractmethod
@@ -86,7 +86,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     def _topics_changed(self, reason: str) -> None:
-        """Take over a change of the subscribed topics."""
+        """Handle a change of the subscribed topics."""
 
     @abstractmethod
     async def _leave(self, *, tell: bool) -> None:
@@ -98,7 +98,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     def _poll_overdue(self) -> None:
-        """The application has not polled for ``max_poll_interval_ms``."""
+        """Leave the group: the application has not polled for ``max_poll_interval_ms``."""
 
     @abstractmethod
     def committer(self, before: Committer | None = None) -> Committer:
@@ -114,10 +114,10 @@ class GroupMember(ABC):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return this member."""
 
-    # -- news from the consumer --------------------------------------------------------------------
+    # -- events from the consumer ------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; called in the event loop."""
+        """Start; must be called in the event loop."""
         self._started = True
         if self._subscription.mode is not Mode.NONE:
             self.subscription_changed()
@@ -127,12 +127,12 @@ class GroupMember(ABC):
         self._poll_watch.polled(now)
 
     def maybe_auto_commit(self, now: float) -> None:
-        """Begin to commit if the interval has passed."""
+        """Start a commit if the interval has passed."""
         if self._subscription.mode is not Mode.NONE:
             self._auto_commit.maybe_commit(now)
 
     def subscription_changed(self) -> None:
-        """Take over a new subscription."""
+        """Adopt a new subscription."""
         if not self._started:
             return
         by_pattern = self._subscription.mode is Mode.PATTERN
@@ -147,7 +147,7 @@ class GroupMember(ABC):
             self._topics_changed("the subscription has changed")
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """Take over a new snapshot of the cluster."""
+        """Handle a new snapshot of the cluster."""
         if (
             self._subscription.mode is not Mode.PATTERN
             or self._pattern_at_broker
@@ -183,7 +183,7 @@ class GroupMember(ABC):
         return self._pattern_version < 0
 
     def _is_gone(self, tp: TopicPartition) -> bool:
-        """Whether a partition does not exist according to the metadata."""
+        """Return whether a partition is missing from the metadata."""
         info = self._metadata.snapshot.topics.get(tp.topic)
         if info is None:
             return self._metadata.want_all_topics
@@ -192,7 +192,7 @@ class GroupMember(ABC):
         )
 
     def _attend(self) -> None:
-        """Have the application's next or waiting call run :meth:`ensure_active`."""
+        """Make the application's next or waiting call run :meth:`ensure_active`."""
         self.needs_attention = True
         self._on_attention()
 
@@ -205,7 +205,7 @@ class GroupMember(ABC):
     # -- inside calls of the application -----------------------------------------------------------
 
     async def ensure_active(self, deadline: float) -> None:
-        """Take over or give up partitions, or begin to join. Never wait for other members."""
+        """Adopt or revoke partitions, or begin to join. Never wait for other members."""
         if self._inside:
             return
         self._inside = True
@@ -225,13 +225,13 @@ class GroupMember(ABC):
             self._inside = False
 
     async def _revoke(self, partitions: frozenset[TopicPartition], deadline: float) -> bool:
-        """Commit and give up partitions; return whether that is done."""
+        """Commit and revoke partitions; return whether that is done."""
         self._partitions.stop_reading(partitions)
         if not await self._auto_commit.commit_before_giving_up(
             partitions, deadline, self._config.max_poll_interval_ms / 1000
         ):
             return False
-        if self._is_lost:  # the coordinator has said so meanwhile
+        if self._is_lost:  # a response has said so during the commit
             await self._partitions.lose(partitions)
         else:
             await self._partitions.revoke(partitions)
@@ -248,7 +248,7 @@ class GroupMember(ABC):
         return await self._offsets.committed(partitions, deadline)
 
     async def unsubscribe(self, deadline: float) -> None:
-        """Give up all partitions and leave the group; the next subscription joins again."""
+        """Revoke all partitions and leave the group; the next subscription joins again."""
         try:
             await self._give_up(deadline, leave=True)
         finally:
@@ -256,7 +256,7 @@ class GroupMember(ABC):
             self._pattern_version = -1
 
     async def close(self, deadline: float, *, leave: bool) -> None:
-        """Give up all partitions, leave (static members stay), end all tasks."""
+        """Revoke all partitions, leave the group (static members stay), and end all tasks."""
         try:
             await self._give_up(deadline, leave=leave)
         finally:
@@ -287,10 +287,10 @@ class GroupMember(ABC):
         except TimeoutError:
             if not limit.expired():
                 raise
-            if leave:  # otherwise the deadline is meant to have passed
+            if leave:  # without leave, the deadline has passed on purpose
                 log.warning(
                     (
-                        "group %r: committing and giving up partitions took longer than the close "
+                        "group %r: committing and revoking partitions took longer than the close "
                         "timeout; records may be read again"
                     ),
                     self._connections.group_id,

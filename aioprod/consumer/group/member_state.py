@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class JoinStage(Enum):
-    """How far the member is in a rebalance."""
+    """The stage of the member in a rebalance."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"  # JoinGroup is in flight: the coordinator waits for the other members
@@ -16,8 +16,8 @@ class JoinStage(Enum):
 
 
 class Generation(NamedTuple):
-    """What the coordinator has sent: the generation of the group (-1: none), the id of this member,
-    and the assignor that the group has chosen.
+    """The generation of the group (-1: none), the id of this member, and the assignor that the
+    group has chosen, as the coordinator has sent them.
     """
 
     generation_id: int = -1
@@ -29,7 +29,7 @@ class MemberState:
     """The stage and the generation. Responses to requests of an earlier generation are ignored.
 
     Attributes:
-        state: see :class:`JoinStage`.
+        state: the present stage.
         generation: the present generation.
     """
 
@@ -52,7 +52,7 @@ class MemberState:
         self.stage = JoinStage.JOINING
 
     def take_member_id(self, member_id: str) -> None:
-        """Take over the id that the coordinator gives to a new member (KIP-394)."""
+        """Store the id that the coordinator gives to a new member (KIP-394)."""
         self.generation = Generation(member_id=member_id)
 
     def joined(self, generation: Generation) -> None:

@@ -1,5 +1,5 @@
-"""Commits and fetches the offsets of a group, retrying until a deadline. Commits that come
-while one is in flight are sent together.
+"""Commits and fetches the offsets of a group, with retries until a deadline. Commits that are
+requested while one is in flight are sent together.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Committer(NamedTuple):
 
 
 class Standing(Protocol):
-    """What commits need to know of the member."""
+    """The state of the member that commits need."""
 
     def committer(self, before: Committer | None = None) -> Committer:
         """Return the member as it may commit now.
 
         Args:
-            before: the same when the commit began; a member that has lost its partitions meanwhile
+            before: the result when the commit began; a member that has lost its partitions since
                 must not commit under a new generation.
 
         Raises:
@@ -64,9 +64,7 @@ class Standing(Protocol):
     def commit_refused(
         self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
-        """Take over that the coordinator refuses a commit; return the error for the caller, None to
-        retry.
-        """
+        """Handle the refusal of a commit; return the error for the caller, None to retry."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,9 +85,9 @@ class GroupOffsets:
     """Commits and fetches a group's offsets.
 
     Attributes:
-        connections: to the coordinator.
+        connections: the connections to the coordinator.
         standing: the member.
-        is_gone: whether a partition does not exist, so that its commit is not retried.
+        is_gone: returns whether a partition does not exist; its commit is not retried then.
         on_commit: called with committed offsets.
     """
 
@@ -126,7 +124,7 @@ class GroupOffsets:
         self.on_commit(offsets)
 
     async def close(self) -> None:
-        """Give up commits in flight."""
+        """Cancel commits in flight."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending], timeout=1)
@@ -174,10 +172,10 @@ class GroupOffsets:
                 if refused or isinstance(error, AuthenticationError | UnsupportedVersionError):
                     _fail(commit, error)
         except TimeoutError:
-            pass  # found out before the next attempt
+            pass  # the next attempt finds out why
 
     async def _try(self, batch: list[_Commit]) -> None:
-        """Send one request, and take over the response for each commit."""
+        """Send one request, and apply the response to each commit."""
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for commit in batch:
             offsets |= commit.left
@@ -281,7 +279,7 @@ class GroupOffsets:
                 raise
             found.update(answer)
             if missing := [tp for tp in partitions if tp not in found]:
-                raise last_error or ProtocolError(f"OffsetFetch: no answer about {missing[0]}")
+                raise last_error or ProtocolError(f"OffsetFetch: the response lacks {missing[0]}")
 
         try:
             async with asyncio.timeout_at(deadline):
@@ -303,7 +301,7 @@ class GroupOffsets:
     async def _fetch(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], KafkaError | None]:
-        """Return the offsets in one response, and why others are missing. Raise BrokerError if a
+        """Return the offsets in one response, and the error of missing ones. Raise BrokerError if a
         retry does not help.
         """
         reply = await self.connections.ask(

@@ -1,4 +1,4 @@
-"""Takes over and gives up partitions: changes the subscription and calls the listener, only inside
+"""Assigns and revokes partitions: changes the subscription and calls the listener, only inside
 calls of the application.
 """
 
@@ -20,11 +20,11 @@ class GroupPartitions:
     """The partitions that the group has assigned to this consumer.
 
     Each step changes the subscription even if the listener raises or the caller is cancelled: the
-    listener is called once for each change. What it raises comes out as it is, except
-    CancelledError if nothing was cancelled: that is the cause of a ConsumerStateError.
+    listener is called once for each change. Its exceptions are raised unchanged, except
+    CancelledError if nothing was cancelled, which becomes the cause of a ConsumerStateError.
 
     Args:
-        listener_call: entered around each call of the listener.
+        listener_call: returns a context manager for each call of the listener.
     """
 
     def __init__(
@@ -37,28 +37,28 @@ class GroupPartitions:
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """The partitions that this consumer has now."""
+        """The partitions that are assigned now."""
         return frozenset(self._subscription.partitions)
 
     def stop_reading(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no more records of these: they are about to be given up."""
+        """Return no more records of these: they are about to be revoked."""
         self._subscription.begin_revoking(partitions)
 
     async def revoke(self, partitions: Collection[TopicPartition]) -> None:
-        """Give up partitions; the listener may still commit. Raise what the listener raises."""
+        """Revoke partitions; the listener may still commit. Raise the listener's exception."""
         listener = self._subscription.listener
         await self._drop(
             partitions, listener.on_partitions_revoked if listener is not None else None
         )
 
     async def lose(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop partitions that other members have already. Raise what the listener raises."""
+        """Drop partitions that other members have already. Raise the listener's exception."""
         listener = self._subscription.listener
         await self._drop(partitions, listener.on_partitions_lost if listener is not None else None)
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions; new ones are fetched after the listener was called. Raise
-        what the listener raises.
+        the listener's exception.
         """
         listener = self._subscription.listener
         added = set(partitions) - self.owned
@@ -97,7 +97,7 @@ class GroupPartitions:
             except asyncio.CancelledError as error:
                 if is_cancelled():
                     raise
-                # It would look like a cancellation, and end the application's task silently.
+                # It would look like a cancellation, and silently end the application's task.
                 name = getattr(callback, "__name__", callback)
                 raise ConsumerStateError(
                     f"rebalance listener: {name} raised CancelledError, but nothing was cancelled"

@@ -1,4 +1,4 @@
-"""Notices that the application has stopped polling (``max.poll.interval.ms``)."""
+"""Detects that the application has stopped polling (``max.poll.interval.ms``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class PollWatch:
-    """Calls back once if the application does not poll for too long.
+    """Calls ``on_overdue`` once if the application does not poll within the limit.
 
     Args:
         limit_s: the longest time between two polls.
@@ -25,7 +25,7 @@ class PollWatch:
         self._polled_at = now
 
     def begin(self) -> None:
-        """Begin to watch, unless that has begun."""
+        """Start watching, unless it has started already."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._polled_at = loop.time()

@@ -1,8 +1,9 @@
 """A group member with ``group_protocol="consumer"`` (KIP-848): the coordinator assigns partitions,
-and members reconcile what they have with that.
+and members reconcile their partitions with the assignment.
 
 A heartbeat sends the partitions of this member, and its response has the assignment. The member
-first gives up partitions; when a heartbeat has reported that, the coordinator gives them to others.
+first revokes partitions; when a heartbeat has reported that, the coordinator assigns them to
+others.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class ReconcilingMember(GroupMember):
         on_commit: Callable[[Offsets], None],
     ) -> None:
         super().__init__(config, subscription, runtime, partitions, on_attention, on_commit)
-        # As Java makes them: sixteen random bytes in base 64.
+        # 16 random bytes in base 64, as in Java.
         member_id = base64.urlsafe_b64encode(runtime.rng.randbytes(16)).decode().rstrip("=")
         self._session = Session(config, member_id)
         self._topic_ids = TopicIds()
@@ -67,7 +68,7 @@ class ReconcilingMember(GroupMember):
         self._leaving: asyncio.Task[None] | None = None
         self._lost = False  # the coordinator has removed the member: others may have its partitions
         self._interval_s = 5.0  # the coordinator sets it
-        self._put_outs = 0  # since the last successful heartbeat
+        self._put_outs = 0  # removals since the last successful heartbeat
 
     @property
     def rebalancing(self) -> bool:
@@ -95,7 +96,7 @@ class ReconcilingMember(GroupMember):
             self._config.group_instance_id,
         )
 
-    # -- news from the consumer --------------------------------------------------------------------
+    # -- events from the consumer ------------------------------------------------------------------
 
     def _topics_changed(self, reason: str) -> None:
         if self._heartbeats is not None:
@@ -104,7 +105,7 @@ class ReconcilingMember(GroupMember):
             self._attend()
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
-        """Take over a new snapshot, which may have the names of assigned topic ids."""
+        """Handle a new snapshot, which may have the names of assigned topic ids."""
         self._topic_ids.learn({name: info.topic_id for name, info in snapshot.topics.items()})
         super().metadata_changed(snapshot)
         if self._heartbeats is not None and self._target() not in (None, self._partitions.owned):
@@ -130,9 +131,7 @@ class ReconcilingMember(GroupMember):
         if revoked and not await self._revoke(revoked, deadline):
             self.needs_attention = True
             return
-        if (
-            self._session.target is None
-        ):  # the listener has ended the membership, or the coordinator has
+        if self._session.target is None:  # the listener or the coordinator has ended the membership
             return
         self._auto_commit.reset(asyncio.get_running_loop().time())
         try:
@@ -177,7 +176,7 @@ class ReconcilingMember(GroupMember):
         self._put_out()
 
     def _put_out(self) -> None:
-        """Take over that the coordinator has removed this member."""
+        """Note that the coordinator has removed this member."""
         self._stop_heartbeats()
         self._session.begin()
         self._lost = True
@@ -226,20 +225,20 @@ class ReconcilingMember(GroupMember):
             version = connection.pick_version(ConsumerGroupHeartbeatRequest)
         except UnsupportedVersionError as error:
             raise UnsupportedVersionError(
-                f'{error}: group_protocol="consumer" needs Kafka 4.0, or 3.7 with it switched on'
+                f'{error}: group_protocol="consumer" needs Kafka 4.0, or 3.7 with it enabled'
             ) from error
         pattern = self._subscription.pattern
         regex = pattern.pattern if isinstance(pattern, SubscriptionPattern) else None
         if regex is not None and version < _REGEX_FROM:
             raise UnsupportedVersionError(
-                f"{connection.address} is too old for a SubscriptionPattern: Kafka 4.0 is needed"
+                f"{connection.address} does not support SubscriptionPattern: Kafka 4.0 is needed"
             )
         wishes = Wishes(self._subscription.topics if regex is None else frozenset(), regex)
         owned = self._topic_ids.with_ids(self._partitions.owned)
         return self._session.request(self._connections.group_id, wishes, owned), version
 
     def _accept(self, reply: ConsumerGroupHeartbeatResponse) -> ErrorAction:
-        """Take over a response. Raise errors that a retry does not solve."""
+        """Handle a response. Raise errors that a retry does not solve."""
         code = ErrorCode.of(reply.error_code)
         action = action_for(GroupApi.CONSUMER_HEARTBEAT, code)
         if action is ErrorAction.DONE:
@@ -266,7 +265,7 @@ class ReconcilingMember(GroupMember):
     # -- names of topics ---------------------------------------------------------------------------
 
     def _look_up_names(self) -> None:
-        """Look up the names of topics of which only the id is known."""
+        """Look up the names of topics with a known id only."""
         assert self._session.target is not None
         unknown = {
             topic_id
@@ -295,7 +294,7 @@ class ReconcilingMember(GroupMember):
                 self._metadata.touch(name)
         self._attend()
 
-    # -- the end of membership ---------------------------------------------------------------------
+    # -- leaving -----------------------------------------------------------------------------------
 
     def _poll_overdue(self) -> None:
         if self._heartbeats is None:
@@ -363,7 +362,7 @@ class ReconcilingMember(GroupMember):
     def commit_refused(
         self, action: ErrorAction, code: ErrorCode, committer: Committer
     ) -> KafkaError | None:
-        """Take over that a commit was refused, and return the error for the caller."""
+        """Handle the refusal of a commit, and return the error for the caller."""
         if action is ErrorAction.STALE_EPOCH and committer.member_id:
             self._due.set()  # the response has the present epoch
             return None

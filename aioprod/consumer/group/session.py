@@ -1,5 +1,5 @@
-"""The session of a KIP-848 member with its coordinator. Each heartbeat has only what has changed
-since the last one that was answered.
+"""The session of a KIP-848 member with its coordinator. Each heartbeat has only the fields that
+have changed since the last answered one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from aioprod.protocol.messages.consumer_group_heartbeat import (
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2  # a static member that will come back
+LEAVE_FOR_A_WHILE_EPOCH = -2  # of a static member that will return
 
 TopicIdPartition = tuple[uuid.UUID, int]
 
 
 class Wishes(NamedTuple):
-    """What a member subscribes to: topics, or a regular expression that the broker resolves."""
+    """The subscription of a member: topics, or a regular expression that the broker resolves."""
 
     topics: frozenset[str]
     regex: str | None
@@ -83,7 +83,7 @@ class Session:
         return request
 
     def answered(self, reply: ConsumerGroupHeartbeatResponse) -> bool:
-        """Take over the response to the last heartbeat; return whether it has an assignment."""
+        """Handle the response to the last heartbeat; return whether it has an assignment."""
         assert self._sent is not None
         self._told, self._told_owned = self._sent
         self.epoch = reply.member_epoch
@@ -98,7 +98,7 @@ class Session:
         return True
 
     def unanswered(self) -> None:
-        """Have the next heartbeat send everything: the coordinator may have missed the last one."""
+        """Send all fields in the next heartbeat: the coordinator may have missed the last one."""
         self._told = self._told_owned = None
 
     def leave(self, group_id: str) -> ConsumerGroupHeartbeatRequest:
@@ -110,7 +110,7 @@ class Session:
 
 
 class TopicIds:
-    """Names of topics by id, and ids by name, as far as they are known."""
+    """The known topics: names by id, and ids by name."""
 
     def __init__(self) -> None:
         self._names: dict[uuid.UUID, str] = {}

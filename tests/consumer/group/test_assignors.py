@@ -380,9 +380,9 @@ def test_the_rebalance_protocol_is_the_newest_that_all_support() -> None:
     [
         (["rnage"], "rnage.*must be one of range"),
         ([], "is empty"),
-        (["range", "range"], "comes twice"),
+        (["range", "range"], "occurs twice"),
         (["range", Own()], "no rebalance protocol"),
-        ([Own], "an assignor of your own: an object with name"),
+        ([Own], "your own assignor: an object with name"),
         ([5], "strategy=5: must be one of range"),
     ],
 )

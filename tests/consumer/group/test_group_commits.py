@@ -177,6 +177,6 @@ async def test_an_assignor_of_ones_own_has_to_keep_the_rules(
             )
         else:
             with pytest.raises(
-                ConsumerStateError, match="before the one that has them has given them up"
+                ConsumerStateError, match="before their present member has revoked them"
             ):
                 await first.poll_until(lambda: False, second)

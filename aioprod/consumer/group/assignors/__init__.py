@@ -1,6 +1,4 @@
-"""Who reads which partition: functions over what the members of a group bring, computed by the
-group's leader.
-"""
+"""Assignors: the leader of a classic group calls one to share the partitions out to the members."""
 
 from aioprod.consumer.group.assignors.assignor import (
     Assignor,

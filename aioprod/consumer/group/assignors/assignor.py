@@ -1,4 +1,4 @@
-"""What every assignor has in common."""
+"""The interface of assignors, and functions that they share."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from aioprod.types import TopicPartition
 
 @set_module("aioprod.consumer")
 class RebalanceProtocol(IntEnum):
-    """What members do with their partitions while a group rebalances (KIP-429)."""
+    """Which partitions members keep while a group rebalances (KIP-429)."""
 
     EAGER = 0
-    """They give up all of them before."""
+    """Members revoke all partitions before they join."""
     COOPERATIVE = 1
-    """They keep them, and give up what they lose afterwards; who gains it gets it in the rebalance
-    after that.
+    """Members keep their partitions, and revoke those they lose afterwards. The next rebalance
+    assigns these to other members.
     """
 
 
 @set_module("aioprod.consumer")
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What one member brought to a rebalance.
+    """One member's part of a JoinGroup response.
 
     Attributes:
         member_id: its id.
-        topics: what it reads.
-        group_instance_id: of a static member (KIP-345).
-        user_data: bytes of its assignor's own.
-        owned: the partitions that it keeps meanwhile; an eager member has none.
-        generation: in which it got these, -1 for none.
-        rack: where it runs.
+        topics: its subscribed topics.
+        group_instance_id: the name of a static member (KIP-345).
+        user_data: bytes from its assignor's ``subscription_user_data``.
+        owned: the partitions that it keeps during the rebalance; none for an eager member.
+        generation: the generation in which they were assigned, -1 for none.
+        rack: its ``client_rack``.
     """
 
     member_id: str
@@ -49,32 +49,33 @@ class MemberSubscription:
 
 @set_module("aioprod.consumer")
 class Assignor(Protocol):
-    """Shares out partitions. One of your own may be given as ``partition_assignment_strategy``.
+    """Shares out partitions. ``partition_assignment_strategy`` accepts your own assignors.
 
-    What it raises keeps the member from joining, and comes out of the application's next call. An
-    error that is no Exception, such as CancelledError, is the cause of a ConsumerStateError there.
+    If a method raises, the member does not join, and the application's next call raises the error.
+    A BaseException that is not an Exception, such as CancelledError, becomes the cause of a
+    ConsumerStateError.
     """
 
     @property
     def name(self) -> str:
-        """What the group calls it; all members need one of the same name."""
+        """The name of the protocol; all members need an assignor with the same name."""
 
     @property
     def supported_protocols(self) -> Collection[RebalanceProtocol]:
-        """Eager, cooperative or both."""
+        """The supported rebalance protocols: eager, cooperative or both."""
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
-        """Bytes for the leader's assignor, sent with the subscription."""
+        """Return bytes for the leader's assignor; JoinGroup sends them with the subscription."""
 
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> Mapping[str, Collection[TopicPartition]]:
-        """Partitions by member id. ``partitions_per_topic`` has the topics that exist, of those
-        that anybody reads.
+        """Return partitions by member id. ``partitions_per_topic`` has the subscribed topics that
+        exist.
         """
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """What this member was given. An error in it is logged."""
+        """Handle the partitions that this member was assigned. An exception is logged."""
 
 
 class StatelessAssignor:
@@ -83,23 +84,23 @@ class StatelessAssignor:
     supported_protocols: Collection[RebalanceProtocol] = (RebalanceProtocol.EAGER,)
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
-        """None."""
+        """Return None."""
         return None
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """Nothing to remember."""
+        """Do nothing."""
 
 
 def java_order(text: str) -> bytes:
-    """A key that orders strings as Java does, by UTF-16 units: all leaders of a group have to come
-    to the same result.
+    """Return a key that sorts strings as Java does, by UTF-16 units: every client must compute the
+    same assignment.
     """
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def member_order(member: MemberSubscription) -> tuple[bool, bytes]:
-    """A key for members: static ones first, by their instance, so that a restart changes nothing;
-    the others by id.
+    """Return a sort key for members: static members first, by instance id, so that a restart does
+    not change the assignment; then the others, by member id.
     """
     if member.group_instance_id is not None:
         return False, java_order(member.group_instance_id)
@@ -109,7 +110,7 @@ def member_order(member: MemberSubscription) -> tuple[bool, bytes]:
 def all_partitions(
     partitions_per_topic: Mapping[str, int], topics: Iterable[str]
 ) -> list[TopicPartition]:
-    """The partitions of those of the topics that exist, in order."""
+    """Return the partitions of the topics that exist, in order."""
     return [
         TopicPartition(topic, number)
         for topic in sorted(set(topics), key=java_order)

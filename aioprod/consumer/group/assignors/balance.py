@@ -1,4 +1,4 @@
-"""Equal shares with as few moves as possible: what the sticky assignors compute."""
+"""Computes the assignment of the sticky assignors: equal shares with as few moves as possible."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from aioprod.consumer.group.assignors.assignor import (
 from aioprod.types import TopicPartition
 
 Claims = Mapping[str, tuple[Collection[TopicPartition], int]]
-"""By member id: the partitions that it had, and in which generation it got them."""
+"""By member id: the partitions that it had, and the generation in which they were assigned."""
 
 
 def rightful_owners(claims: Claims) -> dict[TopicPartition, str]:
-    """Who had a partition last. Of several claims the newest counts; two of the same generation are
-    both wrong.
+    """Return the member that had each partition last. The claim of the newest generation counts;
+    two claims of the same generation are both ignored.
     """
     newest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, (partitions, generation) in claims.items():
@@ -38,10 +38,9 @@ def rightful_owners(claims: Claims) -> dict[TopicPartition, str]:
 
 
 class Balancing:
-    """Partitions on their way to members.
+    """An assignment in progress.
 
-    Topics that the same members read are one group: within it any partition is as good as any
-    other.
+    Topics with the same readers form one group; the partitions of a group are interchangeable.
     """
 
     def __init__(self, members: Sequence[MemberSubscription]) -> None:
@@ -58,8 +57,8 @@ class Balancing:
         for ranks in set(self._readers.values()):
             for rank in ranks:
                 self._groups_of[rank].add(ranks)
-        # Of each group of topics: its readers by what they have. Entries that are out of date are
-        # passed over.
+        # For each group of topics a heap of its readers by their number of partitions. Outdated
+        # entries are skipped.
         self._least = {
             ranks: [(0, rank) for rank in ranks] for ranks in set(self._readers.values())
         }
@@ -71,11 +70,11 @@ class Balancing:
 
     @property
     def topics(self) -> Iterable[str]:
-        """What is read by anybody."""
+        """The topics that a member reads."""
         return self._readers
 
     def keep(self, partition: TopicPartition, member_id: str) -> bool:
-        """Leave a partition with a member, where that still reads it."""
+        """Leave a partition with a member, if the member still reads its topic."""
         rank = self._rank.get(member_id, -1)
         readers = self._readers.get(partition.topic, ())
         if rank not in readers:
@@ -84,7 +83,7 @@ class Balancing:
         return True
 
     def hand_out(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give each to the reader that has least; what few can read comes first."""
+        """Assign each partition to the reader with the fewest; topics with few readers first."""
         for partition in sorted(
             partitions,
             key=lambda each: (
@@ -97,12 +96,12 @@ class Balancing:
             self._give(partition, readers, self._least_of(readers))
 
     def even_out(self) -> None:
-        """Move partitions while a member has two more than another one that subscribes to them."""
+        """Move partitions while a member has two more than another subscriber of their topic."""
         moved = True
         while moved:
             moved = False
-            # Always from the member with the most at that moment: no member gives away so many that
-            # it has to get others.
+            # Always from the member that has the most now, so that no member loses more than it
+            # must.
             richest = [(-count, rank) for rank, count in enumerate(self._count)]
             heapify(richest)
             while richest:
@@ -122,12 +121,12 @@ class Balancing:
         readers = poorest[1]
         receiver = self._least_of(readers)
         self._take(rank)
-        # The newest first: what was kept from before is the last to go.
+        # The newest first: partitions that the member had before stay as long as possible.
         self._give(self._held[rank][readers].pop(), readers, receiver)
         return True
 
     def result(self) -> dict[str, list[TopicPartition]]:
-        """Partitions by member id, in order."""
+        """Return sorted partitions by member id."""
         return {
             member_id: sorted(partition for held in self._held[rank].values() for partition in held)
             for rank, member_id in enumerate(self._ids)
@@ -156,8 +155,8 @@ class Balancing:
 def balance(
     partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription], claims: Claims
 ) -> dict[str, list[TopicPartition]]:
-    """Return partitions by member id. No member has two more than another that subscribes to one of
-    them, and members keep their partitions where that allows it.
+    """Return partitions by member id. No member has two more than another subscriber of their
+    topics; within this rule, members keep their partitions.
     """
     balancing = Balancing(members)
     owners = rightful_owners(claims)

@@ -1,4 +1,4 @@
-"""Calls of assignors, which may be users' code, from where no application waits for them."""
+"""Calls assignors, which may be users' code, from tasks that no application awaits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 def ask_assignor(assignor: Assignor, question: Callable[..., T], *arguments: object) -> T:
-    """Return what a method of the assignor returns.
+    """Call a method of the assignor, and return its result.
 
     Raises:
-        Exception: what the assignor raises.
-        ConsumerStateError: it raised something else. CancelledError would pass for the end of the
-            task that joins.
+        Exception: if the assignor raises it.
+        ConsumerStateError: if the assignor raises another BaseException. CancelledError would look
+            like a cancellation of the task that joins.
     """
     try:
         return question(*arguments)
@@ -35,7 +35,7 @@ def ask_assignor(assignor: Assignor, question: Callable[..., T], *arguments: obj
 
 
 def tell_assignor(assignor: Assignor, given: Collection[TopicPartition], generation: int) -> None:
-    """Call ``on_assignment``. An error in it is logged: the partitions are this member's anyway."""
+    """Call ``on_assignment``, and log an exception: the member has the partitions nevertheless."""
     try:
         assignor.on_assignment(given, generation)
     except BaseException as error:

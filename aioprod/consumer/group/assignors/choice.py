@@ -1,4 +1,4 @@
-"""From the setting ``partition_assignment_strategy`` to assignors."""
+"""Makes the assignors that the setting ``partition_assignment_strategy`` names."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ _PARTS = ("name", "supported_protocols", "subscription_user_data", "assign", "on
 
 
 def make_assignors(strategy: Iterable[object]) -> list[Assignor]:
-    """An assignor for each name or object, in the order of preference.
+    """Return an assignor for each name or object, in the order of preference.
 
     Raises:
-        ConfigError: a name is unknown or comes twice, there is none, or an object is no assignor.
+        ConfigError: if a name is unknown or occurs twice, none is given, or an object is not an
+            assignor.
     """
     found: dict[str, Assignor] = {}
     for each in strategy:
         if not _is_assignor(each):
             what = (
-                f"must be one of {', '.join(_OURS)}, or an assignor of your own: an object with "
+                f"must be one of {', '.join(_OURS)}, or your own assignor: an object with "
                 f"{', '.join(_PARTS)}"
             )
             raise ConfigError(f"partition_assignment_strategy={each!r}: {what}")
         assignor = _OURS[each]() if isinstance(each, str) else cast(Assignor, each)
         if assignor.name in found:
-            raise ConfigError(f"partition_assignment_strategy: {assignor.name!r} comes twice")
+            raise ConfigError(f"partition_assignment_strategy: {assignor.name!r} occurs twice")
         found[assignor.name] = assignor
     if not found:
         raise ConfigError("partition_assignment_strategy is empty: name at least one assignor")
@@ -52,11 +53,11 @@ def _is_assignor(given: object) -> bool:
 
 
 def rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """The newest protocol that all of them support, so that a group can change over in two rolling
-    restarts.
+    """Return the newest protocol that all assignors support, so that two rolling restarts can
+    switch a group from eager to cooperative.
 
     Raises:
-        ConfigError: they have none in common.
+        ConfigError: if they have none in common.
     """
     common = set.intersection(*(set(assignor.supported_protocols) for assignor in assignors))
     if not common:

@@ -1,5 +1,5 @@
-"""The sticky assignor for cooperative rebalances (KIP-429): a partition goes to its new member only
-after the old one has given it up.
+"""The sticky assignor for cooperative rebalances (KIP-429): a partition is assigned to its new
+member only after the old one has revoked it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from aioprod.types import TopicPartition
 
 
 class CooperativeStickyAssignor:
-    """Equal shares, in two rebalances where partitions move: the first takes them from those who
-    lose them, the second gives them away.
+    """Equal shares. Moves of partitions take two rebalances: the first revokes them from their old
+    members, the second assigns them to the new ones.
     """
 
     name = "cooperative-sticky"
@@ -28,7 +28,9 @@ class CooperativeStickyAssignor:
         self._generation = -1
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
-        """The generation, for leaders that can't read it from the subscription (before KIP-792)."""
+        """Return the generation, for leaders that do not read it from the subscription (before
+        KIP-792).
+        """
         writer = Writer()
         writer.int32(self._generation)
         return bytes(writer.buffer)
@@ -36,7 +38,7 @@ class CooperativeStickyAssignor:
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Return partitions by member id, except those that another member has to give up."""
+        """Return partitions by member id, without those that another member has to revoke first."""
         claims: Claims = {
             member.member_id: (member.owned, _generation_of(member)) for member in members
         }

@@ -1,4 +1,4 @@
-"""The range assignor: of each topic, every member gets a stretch of neighbouring partitions."""
+"""The range assignor: every member gets a range of consecutive partitions of each topic."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aioprod.types import TopicPartition
 
 
 class RangeAssignor(StatelessAssignor):
-    """Topic by topic; topics with the same number of partitions and the same readers are shared out
-    alike (co-partitioned), so that joins work.
+    """Assigns topic by topic. Topics with the same number of partitions and the same readers are
+    co-partitioned: a member gets the same partition numbers of each, so that joins work.
 
-    Racks are not looked at (KIP-881): Java's does so only where consumers and replicas both have
+    Racks are ignored (KIP-881). Java's assignor uses them only if consumers and replicas both have
     racks.
     """
 
@@ -26,7 +26,7 @@ class RangeAssignor(StatelessAssignor):
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Partitions by member id."""
+        """Return partitions by member id."""
         assignment: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
         ordered = sorted(members, key=member_order)
         for topic in sorted({topic for member in members for topic in member.topics}):

@@ -1,6 +1,4 @@
-"""The round robin assignor: all partitions of all topics, one after another, to one member after
-another.
-"""
+"""The round robin assignor: assigns the sorted partitions of all topics to the members in turn."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from aioprod.types import TopicPartition
 
 
 class RoundRobinAssignor(StatelessAssignor):
-    """Equal shares where all members read the same topics; a member that does not read a
-    partition's topic is passed over.
+    """Equal shares if all members read the same topics; a member that does not read a partition's
+    topic is skipped.
     """
 
     name = "roundrobin"
@@ -26,7 +24,7 @@ class RoundRobinAssignor(StatelessAssignor):
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Partitions by member id."""
+        """Return partitions by member id."""
         assignment: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
         turns = cycle(sorted(members, key=member_order))
         for partition in all_partitions(

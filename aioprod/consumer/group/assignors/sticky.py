@@ -1,5 +1,5 @@
-"""The sticky assignor for eager rebalances (KIP-54): members tell the leader in bytes of their own
-what they had.
+"""The sticky assignor for eager rebalances (KIP-54): members send the leader their former
+partitions as user data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aioprod.types import TopicPartition
 
 
 class StickyAssignor:
-    """Equal shares; a member keeps of its partitions what it can."""
+    """Equal shares with as few moves as possible."""
 
     name = "sticky"
     supported_protocols: Collection[RebalanceProtocol] = (RebalanceProtocol.EAGER,)
@@ -25,7 +25,7 @@ class StickyAssignor:
         self._generation = -1
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
-        """What this member had before the rebalance."""
+        """Return the partitions that this member had before the rebalance."""
         return (
             None
             if self._partitions is None
@@ -35,7 +35,7 @@ class StickyAssignor:
     def assign(
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Partitions by member id."""
+        """Return partitions by member id."""
         return balance(
             partitions_per_topic,
             members,
@@ -43,12 +43,12 @@ class StickyAssignor:
         )
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """Remember what this member has."""
+        """Remember this member's partitions."""
         self._partitions, self._generation = tuple(partitions), generation
 
 
 def encode_previous(partitions: Collection[TopicPartition], generation: int) -> bytes:
-    """StickyAssignorUserData, version 1."""
+    """Encode Java's StickyAssignorUserData, version 1."""
     writer = Writer()
     topics = group_by_topic(partitions)
     writer.array_length(len(topics), False)
@@ -62,8 +62,8 @@ def encode_previous(partitions: Collection[TopicPartition], generation: int) -> 
 
 
 def decode_previous(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int]:
-    """What a member had, and in which generation (-1 in version 0, which has none). Bytes that are
-    none of both: nothing.
+    """Return a member's former partitions, and their generation (-1 in version 0, which has none).
+    Return no partitions for invalid bytes.
     """
     if not data:
         return (), -1
