@@ -7,6 +7,7 @@ Python.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 import tempfile
@@ -38,9 +39,8 @@ class NativeBuildHook(BuildHookInterface[Any]):
             self.app.display_warning(f"aioprod is installed as pure Python: {reason}")
             return
         self.app.display_info(f"aioprod is installed with its accelerator: {library.name}")
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
-        build_data["tag"] = f"cp311-abi3-{platform}"
+        build_data["tag"] = f"cp311-abi3-{_platform_tag()}"
         if version != "editable":
             build_data["force_include"][str(library)] = f"aioprod/{library.name}"
 
@@ -56,9 +56,19 @@ class NativeBuildHook(BuildHookInterface[Any]):
         with tempfile.TemporaryDirectory() as directory:
             command.build_temp = directory
             command.build_lib = self.root
+            command.force = True  # a library that is there may be for another architecture
             command.ensure_finalized()
             command.run()
         return Path(self.root) / command.get_ext_filename("aioprod._native")
+
+
+def _platform_tag() -> str:
+    """From macOS 11 on, installers only accept 0 as the minor version; Python may be built for any,
+    or say none.
+    """
+    platform = sysconfig.get_platform()
+    platform = re.sub(r"^macosx-(1[1-9]|[2-9]\d)(\.\d+)?-", r"macosx-\1.0-", platform)
+    return re.sub("[-.]", "_", platform)
 
 
 def _why_not() -> str:

@@ -328,8 +328,9 @@ parse_record(Columns *columns, Py_ssize_t index, const unsigned char **position,
     const unsigned char *stop = at + length;
     if ((at = get(at + 1, stop, &stamp)) == NULL || (at = get(at, stop, &delta)) == NULL)
         return 1;
-    /* Far from what a clock shows: the source in Python has numbers without a limit. */
-    if (stamp > INT64_MAX / 4 || stamp < -(INT64_MAX / 4) || delta < *expected)
+    /* Far from what a clock or an offset shows: the source in Python decides. */
+    if (stamp > INT64_MAX / 4 || stamp < -(INT64_MAX / 4) || delta > INT64_MAX / 4
+        || delta < *expected)
         return 1;
     if (delta != *expected && add_gap(columns->gaps, index, delta) < 0)
         return -1;

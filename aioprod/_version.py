@@ -1,4 +1,4 @@
-"""The version of the installed package, looked up when ``aioprod.__version__`` is asked for."""
+"""Looks up the version of the installed package when ``aioprod.__version__`` is read."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 
 def check_topics(given: object) -> list[str]:
-    """Check the names of topics; one name is a list of it. ConfigError: if invalid."""
+    """Return the names of topics as a list, also for a single name. ConfigError: if invalid."""
     names = (
         [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else None
     )

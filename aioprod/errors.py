@@ -40,6 +40,8 @@ KafkaError
 
 from __future__ import annotations
 
+from typing import Any
+
 from aioprod.error_codes import ErrorCode
 from aioprod.types import Headers, TopicPartition
 
@@ -86,13 +88,23 @@ __all__ = [
 class KafkaError(Exception):
     """Base class of all errors of aioprod."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception would call the class with the text only, but some have more parameters.
+        return _unpickled, (type(self), self.args), self.__dict__
+
+
+def _unpickled(kind: type[KafkaError], arguments: tuple[Any, ...]) -> KafkaError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    return error
+
 
 class ConfigError(KafkaError, ValueError):
     """A setting or argument is unknown, has the wrong type, or is out of range."""
 
 
 class ProtocolError(KafkaError):
-    """Received or given bytes do not follow the protocol of Kafka."""
+    """Bytes do not follow the protocol of Kafka."""
 
 
 class CorruptRecordError(ProtocolError):

@@ -1,7 +1,7 @@
-"""The accelerator, a small part in C for the loops that run once per record.
+"""The accelerator: optional C code for the loops that run once per record.
 
-It is optional: wheels have it, an installation from source builds it if there is a C compiler, and
-each function has its source in Python beside it. ``AIOPROD_PURE=1`` in the environment turns it
+Wheels contain it, and an installation from source builds it if there is a C compiler. Each function
+also has an implementation in Python. ``AIOPROD_PURE=1`` in the environment turns it
 off.
 
     >>> from aioprod import native
@@ -32,11 +32,11 @@ def _load() -> tuple[ModuleType | None, str]:
 _module, reason_not_in_use = _load()
 in_use = _module is not None
 python_sources: dict[str, Callable[..., object]] = {}
-"""The functions in Python that the accelerator replaces, by name."""
+"""The Python functions that the accelerator replaces, by name."""
 
 
 def accelerated(function: _Function) -> _Function:
-    """Replace a function by the accelerator's of the same name, which does the same."""
+    """Replace a function by the accelerator's function of the same name, if it is in use."""
     python_sources[function.__name__] = function
     found: _Function = getattr(_module, function.__name__, function)
     return found

@@ -1,4 +1,4 @@
-"""Public classes show the package that users import them from."""
+"""Makes public classes show the package that users import them from."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ C = TypeVar("C", bound=type)
 def set_module(package: str) -> Callable[[C], C]:
     """Make a class show ``package`` as its module in reprs, tracebacks and pickles.
 
-    ``typing.get_type_hints`` looks up names in the module that a class shows, so the annotations
-    are evaluated before.
+    ``typing.get_type_hints`` looks up names in the module that a class shows, so this
+    evaluates the annotations first.
 
     Args:
         package: exports the class.

@@ -26,7 +26,7 @@ class Serializer(Protocol):
         """Return the bytes to store for ``data``; None stores a null.
 
         An error becomes the cause of a SerializationError for the record. ``send`` raises
-        KeyboardInterrupt and SystemExit as they are.
+        KeyboardInterrupt and SystemExit unchanged.
         """
         ...
 
@@ -44,7 +44,7 @@ class Deserializer(Protocol):
         """Return the object for the application.
 
         An error becomes the cause of a DeserializationError for the record; KeyboardInterrupt and
-        SystemExit are raised as they are. The application gets earlier records first, and the next
+        SystemExit are raised unchanged. The application gets earlier records first, and the next
         call reads the record again.
         """
         ...
@@ -308,7 +308,7 @@ def _by_java_name(kind: str, *classes: type) -> dict[str, type]:
     return {_JAVA_PACKAGE + name: each for name, each in names.items()}
 
 
-#: The names of Java's classes, and the classes here that use the same format.
+#: The classes by the names of Java's classes with the same format.
 JAVA_CLASSES: Mapping[str, type] = {
     **_by_java_name(
         "Serializer",
@@ -353,13 +353,11 @@ def serialize(
         SerializationError: if it fails. The text has the type of the data, but not the data.
     """
     if serializer is None:
-        return _stored(
-            setting,
+        if data is None or type(data) is bytes:
+            return data
+        return _copied(
             data,
-            (
-                f"the {_what(setting)} must be bytes, not {_name(data)}: pass bytes, or set "
-                f"{setting}"
-            ),
+            f"the {_what(setting)} must be bytes, not {_name(data)}: pass bytes, or set {setting}",
         )
     try:
         stored = serializer(topic, headers, data)
@@ -370,21 +368,17 @@ def serialize(
         raise SerializationError(
             f"{setting}: {_serializer_name(serializer)} failed for {what}: {_reason(error)}"
         ) from error
+    if stored is None or type(stored) is bytes:
+        return stored
     if inspect.iscoroutine(stored):
         stored.close()
-    return _stored(
-        setting,
+    return _copied(
         stored,
-        (
-            f"{setting}: {_serializer_name(serializer)} must return bytes or None, not "
-            f"{_name(stored)}"
-        ),
+        f"{setting}: {_serializer_name(serializer)} must return bytes or None, not {_name(stored)}",
     )
 
 
-def _stored(setting: str, data: Any, complaint: str) -> bytes | None:
-    if data is None or type(data) is bytes:
-        return data
+def _copied(data: Any, complaint: str) -> bytes:
     if isinstance(data, bytes | bytearray | memoryview):
         # A copy: the caller may change its buffer after send.
         return bytes(data)

@@ -1,7 +1,7 @@
 """Errors of callbacks, plug-ins and other user code that clients call.
 
-KeyboardInterrupt and SystemExit end the program. All other errors, including CancelledError, mean
-only that the user code failed. docs/architecture.md has the rules.
+KeyboardInterrupt and SystemExit end the program. All other errors, including CancelledError, only
+mean that the user code failed. docs/architecture.md has the rules.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_cancelled() -> bool:
 
 
 def call(what: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call user code whose errors are raised to the caller as they are.
+    """Call user code, and raise its errors unchanged.
 
     Raises:
         KafkaError: if ``function`` raises CancelledError, although nothing was cancelled.

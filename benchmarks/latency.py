@@ -109,9 +109,8 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
                         partial(at_a_rate, opened, lingering, rate, chosen.seconds),
                     )
                 )
-        measurements.sort(
-            key=lambda measurement: measurement.case != ONE_AT_A_TIME
-        )  # raw round trips next to awaited records
+        # Run the one-at-a-time measurements in a row, raw round trips included.
+        measurements.sort(key=lambda measurement: measurement.case != ONE_AT_A_TIME)
         await run_rounds(results, measurements, chosen.repetitions)
     return results
 

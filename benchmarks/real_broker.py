@@ -47,9 +47,8 @@ def bootstrap(chosen: str | None) -> Iterator[str]:
                 RealCluster(nodes=1, heap_mb=_HEAP_MB, java_options=_JAVA_OPTIONS)
             ).bootstrap_servers
         )
-        stack.callback(
-            _admin.cache_clear
-        )  # before the broker stops, as the client would log errors
+        # Close the client before the broker stops: it would log errors.
+        stack.callback(_admin.cache_clear)
         yield servers
 
 

@@ -35,13 +35,20 @@ async def consume(consumer: Consumer, stop: asyncio.Event) -> None:
         except WakeupError:
             continue
         await process(records)
+        await commit(consumer)
+
+
+async def commit(consumer: Consumer) -> None:
+    """Commit the positions, also while the program shuts down."""
+    while True:
         try:
-            await consumer.commit()
+            return await consumer.commit()
         except WakeupError:
-            await consumer.commit()
+            continue
         except CommitFailedError:
             # Another member has the partitions now, and processes these records again.
             print("the group has rebalanced; continuing with the new partitions", file=sys.stderr)
+            return None
 
 
 async def run(topic: str, group: str, servers: str) -> None:

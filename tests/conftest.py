@@ -81,9 +81,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     if session.config.option.collectonly:
         return
-    if getattr(
-        session.config.option, "loadgroup", False
-    ):  # in a process of pytest-xdist, with --dist loadgroup
+    # A process of pytest-xdist with --dist loadgroup.
+    if getattr(session.config.option, "loadgroup", False):
         alone = [
             item.nodeid
             for item in session.items
@@ -204,12 +203,8 @@ def spark(
         "spark.sql.codegen.wholeStage": "false",
     }
     with pytest.MonkeyPatch.context() as patch:
-        for name in (
-            "JAVA_HOME",
-            "PYSPARK_PYTHON",
-            "PYSPARK_DRIVER_PYTHON",
-            "PYTHONPATH",
-        ):  # set by the builder; restored afterwards
+        # The builder sets these; restore them afterwards.
+        for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH"):
             patch.setenv(name, os.environ.get(name, ""))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = spark_session_builder("local[2]", app_name="aioprod-tests")

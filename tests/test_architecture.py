@@ -103,10 +103,8 @@ def room(name: str) -> str:
     first, second = [*name.split("."), "", ""][1:3]
     if not first:
         return "public"
-    if first == "testing" and second in (
-        "simulation",
-        "pytest_plugin",
-    ):  # above the client: they drive it
+    # These are above the clients, which they use.
+    if first == "testing" and second in ("simulation", "pytest_plugin"):
         return second
     return "base" if first in BASE_MODULES else first
 

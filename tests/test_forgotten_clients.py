@@ -288,9 +288,8 @@ def test_in_a_loop_that_ends(
         assert bool(resource_warnings(caught)) is not kept
         outside.clear()
     (said,) = resource_warnings(caught)
-    lost_before = (
-        name == "producer in a transaction" and kept
-    )  # its error said so, and nothing of it is ever seen
+    # The error has reported the loss already: consumers see nothing of the transaction.
+    lost_before = name == "producer in a transaction" and kept
     assert re.match("unclosed producer 'c'" if lost_before else kind.said, said)
     until(lambda: connections(broker) == 0)
 

@@ -24,7 +24,14 @@ from aioprod import (
 )
 from aioprod.config.producer import ProducerConfig
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster, fail, hold
+from aioprod.testing import (
+    BrokerSecurity,
+    EmbeddedCluster,
+    ThreadedCluster,
+    drop_before,
+    fail,
+    hold,
+)
 from tests.testing.doc_blocks import python_blocks, run_block, table_rows
 
 PAGE = (Path(__file__).parent.parent / "docs" / "producer.md").read_text()
@@ -230,6 +237,17 @@ async def _(broker: EmbeddedCluster) -> object:
             return None
 
 
+@occasion("AuthenticationError", "delivery")
+async def _(broker: EmbeddedCluster) -> object:
+    login = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "anna", "sasl_password": "right"}
+    users = {"anna": "right"}
+    async with EmbeddedCluster(security=BrokerSecurity(users=users)) as guarded:
+        guarded.on(ApiKey.INIT_PRODUCER_ID, drop_before())
+        async with _running(guarded, security_protocol="SASL_PLAINTEXT", **login) as producer:
+            guarded.on_every(ApiKey.SASL_AUTHENTICATE, fail(ErrorCode.SASL_AUTHENTICATION_FAILED))
+            return await _delivery_of(producer.send("t", b""))
+
+
 @occasion("KafkaTimeoutError", "start")
 async def _(broker: EmbeddedCluster) -> object:
     with _held(broker, ApiKey.INIT_PRODUCER_ID):
@@ -268,6 +286,20 @@ async def _(broker: EmbeddedCluster) -> object:
 @occasion("ProducerClosedError", "send")
 async def _(broker: EmbeddedCluster) -> object:
     return await _quick(broker).send("t", b"")
+
+
+@occasion("ProducerClosedError", "start")
+async def _(broker: EmbeddedCluster) -> None:
+    producer = _quick(broker)
+    await producer.close()
+    await producer.start()
+
+
+@occasion("ProducerClosedError", "transaction")
+async def _(broker: EmbeddedCluster) -> None:
+    async with _running(broker, transactional_id="t") as producer:
+        await producer.begin_transaction()
+    await producer.commit_transaction()
 
 
 @occasion("WrongEventLoopError", "send")
@@ -359,6 +391,17 @@ async def _(broker: EmbeddedCluster) -> object:
         with contextlib.suppress(KafkaError):
             await producer.send_and_wait("t", b"")
         return await producer.send("t", b"")
+
+
+@occasion("AbortableTransactionError", "delivery")
+async def _(broker: EmbeddedCluster) -> object:
+    limits = {"linger_ms": 1_000, "request_timeout_ms": 500}
+    async with _running(broker, transactional_id="t", **limits) as producer:
+        await producer.begin_transaction()
+        broker.on_every(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="t"))
+        lingering = await producer.send("u", b"")
+        await producer.send_many("t", [bytes(20_000)] * 2)
+        return await lingering
 
 
 @occasion("ProducerFencedError", "transaction")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import pickle
 import re
@@ -20,8 +21,8 @@ from tests.public_names import PUBLIC_NAMES
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("aioprod.producer", "aioprod.consumer", "aioprod.admin", "aioprod.config")
-# Classes of aioprod.metrics that are not for users.
-INTERNAL = {"ConsumerMetrics", "Observers", "ProducerMetrics"}
+# Classes of aioprod.metrics that are not for users, and a class of aioprod.protocol.
+INTERNAL = {"ApiKey", "ConsumerMetrics", "Observers", "ProducerMetrics"}
 
 
 def printed(code: str) -> str:
@@ -48,7 +49,7 @@ def test_a_name_that_both_have_is_the_same_object(package: str) -> None:
 
 def public_classes() -> dict[str, type]:
     names = {(aioprod, name) for name in PUBLIC_NAMES}
-    for package in (*PACKAGES, "aioprod.metrics"):
+    for package in (*PACKAGES, "aioprod.metrics", "aioprod.testing"):
         module = import_module(package)
         names |= {(module, name) for name in module.__all__}
     found = {f"{module.__name__}.{name}": getattr(module, name) for module, name in names}
@@ -84,6 +85,28 @@ def test_each_error_is_listed() -> None:
     }
     assert defined == set(aioprod.errors.__all__)
     assert sorted(defined) == aioprod.errors.__all__
+
+
+PARTITION = aioprod.TopicPartition("orders", 0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        aioprod.ConfigError("x"),
+        aioprod.RequestTimedOutError("x"),
+        aioprod.BrokerError(aioprod.ErrorCode.NOT_LEADER_OR_FOLLOWER, "x"),
+        aioprod.ProducerFencedError(aioprod.ErrorCode.PRODUCER_FENCED),
+        aioprod.NoOffsetError("x", PARTITION),
+        aioprod.OffsetOutOfRangeError("x", PARTITION, 5),
+        aioprod.LogTruncationError("x", PARTITION, 5, 3),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_reaches_another_process(error: aioprod.KafkaError) -> None:
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(twin) is type(error) and twin is not error
+        assert (str(twin), twin.args, vars(twin)) == (str(error), error.args, vars(error))
 
 
 def test_type_checkers_see_the_names_that_are_there() -> None:

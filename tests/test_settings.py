@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ast
+import copy
 import html
+import inspect
 import os
+import pickle
 import pydoc
 import re
 import shutil
 import subprocess
 import sys
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import aioprod
-from aioprod import Admin, ConfigError, Consumer
+from aioprod import Admin, ConfigError, Consumer, ConsumerConfig
 from aioprod._tools import generate_config
 from aioprod.config import keywords
 from aioprod.config.admin import ADMIN
@@ -113,6 +117,32 @@ def test_the_list_of_javas_settings_is_what_java_itself_prints(kind: str) -> Non
         # Long numbers come with an explanation: 540000 (9 minutes).
         found[block[: block.index('"')]] = html.unescape(re.sub(r" \(.*\)$", "", default[1]))
     assert found == java_settings(kind)
+
+
+# -- configurations as values ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_configuration_is_a_value(kind: str) -> None:
+    own: dict[str, Any] = {"topic_compression": {"a": ("zstd", 9)}} if kind == "producer" else {}
+    made = TABLES[kind].kind(client_id="a", **own)
+    for twin in (copy.deepcopy(made), pickle.loads(pickle.dumps(made)), replace(made)):
+        assert twin == made and hash(twin) == hash(made)
+    assert asdict(made)["client_id"] == "a"
+    assert "mappingproxy" not in repr(made)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_help_begins_with_the_settings(kind: str) -> None:
+    table = TABLES[kind]
+    assert inspect.signature(table.kind).parameters.keys() == table.settings.keys()
+    shown = pydoc.plain(pydoc.render_doc(table.kind))
+    assert f"{table.kind.__name__}(bootstrap_servers: " in shown
+
+
+@pytest.mark.parametrize("given", ["consumer", "CONSUMER", "Consumer"])
+def test_the_group_protocol_in_any_case_as_in_java(given: str) -> None:
+    assert ConsumerConfig(group_protocol=given).group_protocol == "consumer"
 
 
 # -- generated parts -------------------------------------------------------------------------------

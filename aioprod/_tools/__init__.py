@@ -1,1 +1,1 @@
-"""Tools for the people who work on aioprod; nothing in here is needed at run time."""
+"""Tools for developing aioprod, not needed at run time."""

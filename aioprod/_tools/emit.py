@@ -1,4 +1,4 @@
-"""Write the Python modules for parsed definitions."""
+"""Writes the Python modules for parsed definitions."""
 
 from __future__ import annotations
 

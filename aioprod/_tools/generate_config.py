@@ -1,4 +1,4 @@
-"""Generates what is written out for type checkers, ``help()`` and readers about each setting.
+"""Generates the declarations and documentation of the settings.
 
 ``python -m aioprod._tools.generate_config`` updates the fields and docstrings of the classes in
 ``aioprod/config``, ``aioprod/config/keywords.py``, and the tables of docs/configuration.md from
@@ -190,7 +190,7 @@ def keywords() -> str:
         text += f'    """The keyword arguments of {what}."""\n\n'
         inherited = client.CONNECTIONS if base == "ClientSettings" else {}
         for setting in settings.values():
-            # The clients have a parameter of their own for the servers.
+            # The clients have an explicit parameter for the servers.
             if setting.name != "bootstrap_servers" and setting.name not in inherited:
                 text += f"    {setting.name}: {setting.type}\n"
     return text
@@ -239,7 +239,7 @@ def unsupported_table() -> str:
 
 
 def with_tables(page: str) -> str:
-    """Replace the tables of a page: what is between ``<!-- settings: NAME -->`` and
+    """Replace the tables of a page, which are between ``<!-- settings: NAME -->`` and
     ``<!-- end -->``.
     """
 
@@ -272,7 +272,7 @@ def generate() -> dict[Path, str]:
 
 
 def differences(files: Mapping[Path, str]) -> Iterable[Path]:
-    """Return the files whose text is another one."""
+    """Return the files whose text differs."""
     return [
         path
         for path, text in files.items()

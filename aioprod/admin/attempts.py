@@ -39,7 +39,7 @@ class Attempt(Generic[K]):
     Attributes:
         items: the items without an outcome.
         number: 1 for the first attempt.
-        timeout_ms: the time that the broker may take.
+        timeout_ms: limit on the broker's work, in milliseconds.
     """
 
     items: list[K]
@@ -110,7 +110,7 @@ class Outcomes(Generic[K, V]):
 
 
 def _is_temporary(error: KafkaError, seconds: float) -> bool:
-    """Whether another attempt may succeed."""
+    """Return whether another attempt may succeed."""
     if isinstance(error, BrokerError):
         if error.code in _UNKNOWN_TOPIC:
             return seconds < _UNKNOWN_TOPIC_LIMIT_S

@@ -98,7 +98,7 @@ class ClusterCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as CLUSTER_AUTHORIZATION_FAILED.
+            BrokerError: if the broker returns an error, such as CLUSTER_AUTHORIZATION_FAILED.
         """
 
         async def ask(attempt: Attempt[str]) -> ClusterDescription:
@@ -141,8 +141,8 @@ class ClusterCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as CLUSTER_AUTHORIZATION_FAILED; raised by ``results[node_id]`` or
-                ``results.check()``.
+            BrokerError: if the broker returns an error, such as CLUSTER_AUTHORIZATION_FAILED.
+                Raised by ``results[node_id]`` or ``results.check()``.
         """
 
         async def ask(

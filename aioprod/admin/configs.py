@@ -76,17 +76,17 @@ class ConfigResource(NamedTuple):
 
     @classmethod
     def topic(cls, name: str) -> Self:
-        """A topic."""
+        """Name a topic."""
         return cls(ConfigResourceType.TOPIC, name)
 
     @classmethod
     def broker(cls, node_id: int | None = None) -> Self:
-        """A broker; without a node id, the defaults of all brokers."""
+        """Name a broker; without a node id, the defaults of all brokers."""
         return cls(ConfigResourceType.BROKER, "" if node_id is None else str(node_id))
 
     @classmethod
     def group(cls, group_id: str) -> Self:
-        """A group (KIP-848)."""
+        """Name a group (KIP-848)."""
         return cls(ConfigResourceType.GROUP, group_id)
 
     def __str__(self) -> str:
@@ -201,8 +201,8 @@ class ConfigCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; of several resources, raised by
-                ``results[resource]`` or ``results.check()``.
+            BrokerError: if the broker returns an error, such as UNKNOWN_TOPIC_OR_PARTITION. With
+                several resources, raised by ``results[resource]`` or ``results.check()``.
         """
         wanted = None if names is None else list(names)
 
@@ -255,8 +255,8 @@ class ConfigCalls:
 
         Raises:
             ConfigError: if a value has the wrong type.
-            BrokerError: such as INVALID_CONFIG; raised by ``results[resource]`` or
-                ``results.check()``.
+            BrokerError: if the broker returns an error, such as INVALID_CONFIG. Raised by
+                ``results[resource]`` or ``results.check()``.
         """
         checked = check_mapping("changes", changes, "ConfigResource")
         written = {

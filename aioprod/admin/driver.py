@@ -1,7 +1,7 @@
 """Sends the requests of an admin client to the right broker, until each item has an outcome.
 
-A call is about items: topics, groups, partitions ... An attempt asks for all items without an
-outcome. Those with a temporary error are asked for again, after a backoff and with new metadata,
+The items of a call are topics, groups, partitions and so on. An attempt asks for all items without
+an outcome. Those with a temporary error are asked for again, after a backoff and with new metadata,
 until the limit of the call.
 """
 

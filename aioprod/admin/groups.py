@@ -187,7 +187,8 @@ class GroupCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED.
+            BrokerError: if the broker returns an error, such as GROUP_ID_NOT_FOUND,
+                GROUP_AUTHORIZATION_FAILED.
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, GroupDescription | KafkaError]:
@@ -267,7 +268,8 @@ class GroupCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+            BrokerError: if the broker returns an error, such as GROUP_ID_NOT_FOUND,
+                NON_EMPTY_GROUP.
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
@@ -303,8 +305,8 @@ class GroupCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_MEMBER_ID; raised by ``results[group_instance_id]`` or
-                ``results.check()``.
+            BrokerError: if the broker returns an error, such as UNKNOWN_MEMBER_ID. Raised by
+                ``results[group_instance_id]`` or ``results.check()``.
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:

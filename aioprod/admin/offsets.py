@@ -36,7 +36,7 @@ from aioprod.types import OffsetAndMetadata, TopicPartition
 
 V = TypeVar("V")
 
-_CONSUMER = -1  # instead of a follower's node id
+_CONSUMER = -1  # the replica id of clients; followers send their node ids
 
 
 class OffsetSpec(IntEnum):
@@ -86,7 +86,7 @@ class OffsetCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as GROUP_AUTHORIZATION_FAILED.
+            BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED.
         """
         wanted = None if partitions is None else check_partitions(partitions)
 
@@ -119,8 +119,8 @@ class OffsetCalls:
 
         Raises:
             ConfigError: if a key is not a partition, or a value is not an offset of 0 or more.
-            BrokerError: such as UNKNOWN_MEMBER_ID (the group has members); raised by
-                ``results[partition]`` or ``results.check()``.
+            BrokerError: if the broker returns an error, such as UNKNOWN_MEMBER_ID (the group has
+                members). Raised by ``results[partition]`` or ``results.check()``.
         """
         wanted = check_offsets(offsets)
 
@@ -160,8 +160,8 @@ class OffsetCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC; raised by
-                ``results[partition]`` or ``results.check()``.
+            BrokerError: if the broker returns an error, such as GROUP_ID_NOT_FOUND,
+                GROUP_SUBSCRIBED_TO_TOPIC. Raised by ``results[partition]`` or ``results.check()``.
         """
 
         async def ask(
@@ -211,8 +211,8 @@ class OffsetCalls:
 
         Raises:
             ConfigError: if ``isolation_level`` is invalid.
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; raised by ``results[partition]`` or
-                ``results.check()``.
+            BrokerError: if the broker returns an error, such as UNKNOWN_TOPIC_OR_PARTITION. Raised
+                by ``results[partition]`` or ``results.check()``.
         """
         given = check_by_partition("specs", specs)
         level = ISOLATION_LEVELS.get(isolation_level)

@@ -1,4 +1,4 @@
-"""What a client is authorized to do with a topic, a group or the cluster (KIP-430)."""
+"""The operations that a client is authorized for on a topic, a group or the cluster (KIP-430)."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class QuotaCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as CLUSTER_AUTHORIZATION_FAILED.
+            BrokerError: if the broker returns an error, such as CLUSTER_AUTHORIZATION_FAILED.
         """
         said = {} if entity is None else entity._asdict()
         components = [
@@ -120,8 +120,8 @@ class QuotaCalls:
 
         Raises:
             ConfigError: if an entity contains ``QuotaMatch.ANY``.
-            BrokerError: such as INVALID_REQUEST for an unknown quota; raised by
-                ``results[entity]`` or ``results.check()``.
+            BrokerError: if the broker returns an error, such as INVALID_REQUEST for an unknown
+                quota. Raised by ``results[entity]`` or ``results.check()``.
         """
         if any(QuotaMatch.ANY in entity for entity in limits):
             raise ConfigError(

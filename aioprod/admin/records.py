@@ -53,8 +53,8 @@ class RecordCalls:
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> Results[TopicPartition, int]:
-        """Delete the records before an offset (KIP-107), and return the first offset that is left
-        in each partition.
+        """Delete the records before an offset (KIP-107), and return the first remaining offset
+        of each partition.
 
         Args:
             before: for each partition the first offset to keep; -1 (``TO_THE_END``) deletes all
@@ -62,8 +62,9 @@ class RecordCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (``cleanup.policy`` is not
-                ``delete``); raised by ``results[partition]`` or ``results.check()``.
+            BrokerError: if the broker returns an error, such as OFFSET_OUT_OF_RANGE,
+                POLICY_VIOLATION (``cleanup.policy`` is not ``delete``). Raised by
+                ``results[partition]`` or ``results.check()``.
         """
         wanted = check_by_partition("before", before)
 
@@ -111,8 +112,8 @@ class RecordCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION; raised by ``results[partition]`` or
-                ``results.check()``.
+            BrokerError: if the broker returns an error, such as UNKNOWN_TOPIC_OR_PARTITION. Raised
+                by ``results[partition]`` or ``results.check()``.
         """
 
         async def ask(

@@ -76,8 +76,8 @@ class ReplicaCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as PREFERRED_LEADER_NOT_AVAILABLE; raised by ``results[partition]`` or
-                ``results.check()``.
+            BrokerError: if the broker returns an error, such as PREFERRED_LEADER_NOT_AVAILABLE.
+                Raised by ``results[partition]`` or ``results.check()``.
         """
 
         async def elect(
@@ -124,8 +124,9 @@ class ReplicaCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS; raised by
-                ``results[partition]`` or ``results.check()``.
+            BrokerError: if the broker returns an error, such as INVALID_REPLICA_ASSIGNMENT,
+                NO_REASSIGNMENT_IN_PROGRESS. Raised by ``results[partition]`` or
+                ``results.check()``.
         """
         wanted = check_by_partition("reassignments", reassignments)
 
@@ -168,7 +169,7 @@ class ReplicaCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as CLUSTER_AUTHORIZATION_FAILED.
+            BrokerError: if the broker returns an error, such as CLUSTER_AUTHORIZATION_FAILED.
         """
         by_topic = None if partitions is None else group_by_topic(check_partitions(partitions))
         wanted = (

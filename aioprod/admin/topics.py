@@ -179,7 +179,8 @@ class TopicCalls:
         Raises:
             ConfigError: if the value of a setting has the wrong type, an item is not a NewTopic, or
                 a name occurs twice.
-            BrokerError: such as TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG.
+            BrokerError: if the broker returns an error, such as TOPIC_ALREADY_EXISTS,
+                INVALID_REPLICATION_FACTOR, INVALID_CONFIG.
         """
         asked_for = [
             _creatable(topic) for topic in ([topics] if isinstance(topics, NewTopic) else topics)
@@ -228,7 +229,8 @@ class TopicCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED.
+            BrokerError: if the broker returns an error, such as UNKNOWN_TOPIC_OR_PARTITION,
+                TOPIC_DELETION_DISABLED.
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
@@ -267,8 +269,8 @@ class TopicCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as INVALID_PARTITIONS; raised by ``results[topic]`` or
-                ``results.check()``.
+            BrokerError: if the broker returns an error, such as INVALID_PARTITIONS. Raised by
+                ``results[topic]`` or ``results.check()``.
         """
         wanted = {
             name: _growth(name, new)
@@ -350,7 +352,7 @@ class TopicCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as UNKNOWN_TOPIC_OR_PARTITION.
+            BrokerError: if the broker returns an error, such as UNKNOWN_TOPIC_OR_PARTITION.
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, TopicDescription | KafkaError]:

@@ -26,8 +26,8 @@ _NO_DURATION = -1
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id in the list of all. The state is such as ``"Ongoing"``,
-    ``"PrepareCommit"``, ``"CompleteAbort"``, ``"Empty"``.
+    """A transactional id and its state, such as ``"Ongoing"``, ``"PrepareCommit"``,
+    ``"CompleteAbort"`` or ``"Empty"``.
     """
 
     transactional_id: str
@@ -130,7 +130,7 @@ class TransactionCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as TRANSACTIONAL_ID_NOT_FOUND.
+            BrokerError: if the broker returns an error, such as TRANSACTIONAL_ID_NOT_FOUND.
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, TransactionDescription | KafkaError]:
@@ -175,7 +175,8 @@ class TransactionCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: such as TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+            BrokerError: if the broker returns an error, such as
+                TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
         """
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, FencedProducer | KafkaError]:

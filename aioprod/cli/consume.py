@@ -295,9 +295,8 @@ class Printing:
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
-            await asyncio.wait(
-                [writing], timeout=_PRINT_LIMIT_S
-            )  # Ctrl-C while writing, which usually completes soon
+            # Interrupted (Ctrl-C) while writing: let the write complete.
+            await asyncio.wait([writing], timeout=_PRINT_LIMIT_S)
             raise
         finally:
             if writing.done() and writing.exception() is None:

@@ -1,1 +1,1 @@
-"""What all clients share: connections, metadata, coordinators, start and close."""
+"""Connections, metadata, coordinators, start and close, for all clients."""

@@ -1,4 +1,4 @@
-"""Numbers for the client ids of clients that are given none, such as ``aioprod-producer-1``."""
+"""Numbers for default client ids, such as ``aioprod-producer-1``."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ _counters = new_counters()
 
 
 def next_client_number(kind: str) -> int:
-    """Return the next number of a ``"producer"``, ``"consumer"`` or ``"admin"``."""
+    """Return the next number for a kind: ``"producer"``, ``"consumer"`` or ``"admin"``."""
     return next(_counters[kind])

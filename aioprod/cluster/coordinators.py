@@ -1,5 +1,5 @@
-"""Requests to the coordinators of consumer groups and transactional ids, which are looked up when
-they are needed, and again when they have moved.
+"""Sends requests to the coordinators of consumer groups and transactional ids. Looks a coordinator
+up on demand, and again after it has moved.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 class CoordinatorType(IntEnum):
-    """What a coordinator coordinates, with the numbers of the protocol."""
+    """The kinds of coordinators, with the numbers of the protocol."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -80,7 +80,7 @@ class Coordinators:
         coordinator is looked up first if it is unknown.
 
         Args:
-            kind: what is coordinated.
+            kind: the kind of coordinator.
             key: the group id or transactional id.
             prepare: makes the message and picks its version for the connection, right before it is
                 sent.

@@ -1,5 +1,5 @@
-"""The event loop and process of a client: checks of calls elsewhere, and of clients that are
-dropped without ``close``.
+"""Binds a client to its event loop and process. Refuses calls from elsewhere, and warns about
+clients that are dropped without ``close``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LoopBinding:
     """Binds one client to its event loop and process, from start to close.
 
     Args:
-        client: what the client is called in errors and warnings.
+        client: the name of the client in errors and warnings.
         on_fork: called in a forked child, to remove what calls use without :meth:`check`. It must
             not do I/O: sockets and the selector belong to the parent.
     """
@@ -96,9 +96,9 @@ class LoopBinding:
 
         Args:
             source: the object that is dropped.
-            lost: what is lost by that, if anything; logged too, as Python does not show
+            lost: names the data that is lost, if any. Also logged, because Python hides
                 ResourceWarnings by default.
-            release: ends at once what it can, and returns a coroutine that does the rest.
+            release: releases what it can at once, and returns a coroutine that releases the rest.
         """
         loop = self._loop
         if loop is None or self._forked:

@@ -92,7 +92,7 @@ class Metadata:
 
     def refresh_on_silence(self) -> None:
         """Ask for the brokers whenever one is silent, so that requests to a broker that has left
-        the cluster fail. For clients that do without the task of :meth:`start`.
+        the cluster fail. For clients that do not use the task of :meth:`start`.
         """
         self._refresh_on_silence = True
 
@@ -158,7 +158,7 @@ class Metadata:
         return self.snapshot.version
 
     def broker_silent(self) -> None:
-        """Request a refresh, as a broker owes an answer: its partitions may have new leaders."""
+        """Request a refresh, as a broker is silent: its partitions may have new leaders."""
         if self._refresh_on_silence:
             self._refresh_brokers()
         elif self._task is not None:

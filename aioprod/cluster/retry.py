@@ -1,4 +1,4 @@
-"""The one loop that repeats a failed attempt, after a backoff, until a deadline."""
+"""The loop that repeats failed attempts, after a backoff, until a deadline."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryLimit:
-    """The time that all attempts have together, and how the error names it.
+    """The limit on all attempts together, and its name in the error.
 
     Attributes:
         limit_ms: the limit.
-        what: what the attempts do, such as "asking for metadata".
+        what: the purpose of the attempts, such as "asking for metadata".
         setting: the setting that has the limit.
         error_type: the type of the error if the limit passes during an attempt.
     """
@@ -40,7 +40,7 @@ class RetryLimit:
 
 
 def is_retriable(error: KafkaError) -> bool:
-    """Whether the same request may succeed later, with this broker or another one."""
+    """Return whether the same request may succeed later, with this broker or another one."""
     if isinstance(error, BrokerError):
         return error.code.retriable
     return not isinstance(error, AuthenticationError | UnsupportedVersionError)
@@ -72,7 +72,7 @@ async def retry(
     Raises:
         KafkaTimeoutError: if ``limit`` passes during an attempt; the cause is the error of the
             attempt before, if any.
-        KafkaError: the error of the last attempt, if it is not retriable or if the limit or the
+        KafkaError: if the last attempt fails, and its error is not retriable or the limit or the
             deadline would pass during the pause.
     """
     loop = asyncio.get_running_loop()

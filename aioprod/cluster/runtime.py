@@ -1,8 +1,8 @@
-"""What all clients share: connections, metadata, and the way from start to close.
+"""Connections, metadata, start and close, for all clients.
 
-A client is an object with a `ClientRuntime` and the steps of a `ClientLifecycle`. Nothing that runs
-in the background may refer to the object that users hold, or its ``__del__`` would never be called;
-so the runtime does not keep the client, but gets it with each call.
+A client is an object with a `ClientRuntime` and the steps of a `ClientLifecycle`. Background
+tasks must not refer to the object that users hold, or its ``__del__`` would never be called. So the
+runtime does not keep the client, but gets it with each call.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class ClientLifecycle:
     """
 
     async def connect(self) -> None:
-        """Ask the brokers for what the client needs before anything else. Called by ``start``,
-        again after a failure.
+        """Ask the brokers for what the client needs first. Called by ``start``, and again after a
+        failure.
         """
 
     def begin(self) -> None:
         """Start the tasks of the client; ``connect`` has succeeded."""
 
     async def finish(self, deadline: float) -> None:
-        """Complete what the application has asked for; cancelled at ``deadline`` (loop time).
+        """Complete the pending operations; cancelled at ``deadline`` (loop time).
         Called by ``close`` if the client is started.
         """
 
@@ -64,7 +64,7 @@ class ClientRuntime:
     Args:
         config: the settings.
         rng: source of jitter.
-        kind: what the client is called in messages, such as "producer".
+        kind: the name of the client in messages, such as "producer".
         closed_error: the type of the error of calls on a client that is closed.
         not_started_error: the same for a client that is not started; the same type by default.
         create_topics: whether asking for the metadata of an unknown topic may create it.
@@ -164,7 +164,7 @@ class ClientRuntime:
         return self._loop is not None
 
     def now(self) -> float:
-        """The time of the event loop in seconds; 0 before the first start."""
+        """Return the time of the event loop in seconds; 0 before the first start."""
         return self._loop.time() if self._loop is not None else 0.0
 
     async def sleep(self, seconds: float) -> None:
@@ -179,12 +179,12 @@ class ClientRuntime:
     # -- start -------------------------------------------------------------------------------------
 
     async def start(self, client: ClientLifecycle) -> None:
-        """Start the client, unless it is started. After a failure or cancellation nothing is left
-        open, and it may be started again.
+        """Start the client, unless it is started. After a failure or cancellation everything is
+        closed, and the client may be started again.
 
         Raises:
-            KafkaError: what ``client.connect`` raises, or ``closing`` if the client is closed
-                before or meanwhile.
+            KafkaError: if ``client.connect`` raises it, or if the client is closed before or during
+                the call (``closing``).
         """
         self.loop_binding.check()
         async with self._starting:
@@ -206,7 +206,7 @@ class ClientRuntime:
                 finally:
                     self.loop_binding.unbind()
                 if self.closing is not None and isinstance(error, KafkaError | TimeoutError):
-                    # Closing has failed what was in flight.
+                    # ``close`` has failed the operations in flight.
                     raise self.closing.with_traceback(None) from None
                 raise
             finally:
@@ -227,13 +227,13 @@ class ClientRuntime:
         """Close the client; ``limit_ms`` is the limit of ``client.finish``.
 
         A second call waits for the first, and shortens its limit if its own is over earlier. A
-        cancelled call still closes everything. If the event loop is closed, only what is pending
-        fails.
+        cancelled call still closes everything. If the event loop is closed, the call only fails the
+        pending operations.
 
         Raises:
             WrongEventLoopError: if the client was started in another event loop, which is not
                 closed, or in another process.
-            Exception: what ``client.finish`` raises; everything is closed then, too.
+            Exception: if ``client.finish`` raises it; everything is closed then, too.
         """
         loop = asyncio.get_running_loop()
         if self.loop_binding.loop_closed:
@@ -268,7 +268,7 @@ class ClientRuntime:
         Args:
             source: the object whose ``__del__`` calls this.
             client: the client; it lives until it is closed.
-            lost: what is lost by this, for the warning.
+            lost: names the data that is lost, for the warning.
         """
         if self.released:
             return
@@ -283,7 +283,7 @@ class ClientRuntime:
         return self._release(client)
 
     def _close_without_loop(self, client: ClientLifecycle) -> None:
-        """The event loop of the client is closed: no task runs and no connection is open."""
+        """Fail the pending operations, as no task runs and no connection is open."""
         self._set_closing("is closed")
         self._closed = asyncio.get_running_loop().create_future()
         self._closed.set_result(None)
@@ -299,7 +299,8 @@ class ClientRuntime:
 
     def _set_closing(self, reason: str) -> None:
         self.closing = self.closing or self._closed_error(f"the {self._kind} {reason}")
-        self._woken.set()
+        if not self.loop_binding.loop_closed:  # or waking the tasks of that loop would raise
+            self._woken.set()
 
     async def _finish(self, client: ClientLifecycle, deadline: float) -> None:
         try:

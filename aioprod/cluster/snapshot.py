@@ -1,4 +1,4 @@
-"""The cluster at one moment. A snapshot never changes, so readers never see half an update."""
+"""Immutable snapshots of the cluster, so that readers never see a partial update."""
 
 from __future__ import annotations
 

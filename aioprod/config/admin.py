@@ -22,7 +22,7 @@ class AdminConfig(ClientConfig):
         security_protocol: Protocol of the connections to brokers.
             Kafka: ``security.protocol``. Default: ``"PLAINTEXT"``; allowed: ``PLAINTEXT``, ``SSL``,
             ``SASL_PLAINTEXT``, ``SASL_SSL``.
-        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings.
+        ssl_context: TLS context to use instead of the other ``ssl_`` settings.
             Not in Kafka. Default: ``None``.
         ssl_truststore_location: PEM file with the certificates to trust. Without it, the
             certificates that the system trusts.
@@ -55,9 +55,10 @@ class AdminConfig(ClientConfig):
         bootstrap_servers: Addresses of the brokers to connect to first, ``host:port``: a list, or
             text separated by commas. Java has no default.
             Kafka: ``bootstrap.servers``. Default: ``("localhost:9092",)``.
-        client_id: Name of the client in the logs, metrics and quotas of brokers. Without it, the
-            kind of client and ``transactional_id``, ``group_id`` or a counter.
-            Kafka: ``client.id``. Default: ``"aioprod-producer-N"``.
+        client_id: Name of the client in the logs, metrics and quotas of brokers. KIND is
+            ``producer``, ``consumer`` or ``admin``; N is the ``transactional_id``, or a number, for
+            consumers after the ``group_id``.
+            Kafka: ``client.id``. Default: ``"aioprod-KIND-N"``.
         request_timeout_ms: Longest wait for the response to a request. Then the connection is
             closed, and the request is retried if possible.
             Kafka: ``request.timeout.ms``. Default: ``30_000`` ms; allowed: at least 1.

@@ -33,9 +33,8 @@ def in_range(low: int, high: int, *, fraction: bool = False) -> Check:
     types: tuple[type, ...] = (int, float) if fraction else (int,)
 
     def check(name: str, value: Any) -> Any:
-        if type(value) not in types and (
-            isinstance(value, bool) or not isinstance(value, types)
-        ):  # subclasses such as numpy's are allowed
+        # Subclasses, such as numpy's, are allowed.
+        if type(value) not in types and (isinstance(value, bool) or not isinstance(value, types)):
             raise ConfigError(f"{name}={value!r}: must be a {'' if fraction else 'whole '}number")
         if not low <= value <= high:
             raise ConfigError(f"{name}={value!r}: must be from {low} to {high}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from aioprod.errors import ConfigError
@@ -25,6 +24,30 @@ LEVELS: Mapping[str, str] = {
     "lz4": "1 to 17",
     "zstd": "-131072 to 22",
 }
+
+
+class _FixedMapping(Mapping[str, str | tuple[str, int]]):
+    """A mapping that can't be changed, but copied, pickled and hashed, unlike MappingProxyType."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: TopicCompression) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, topic: str) -> str | tuple[str, int]:
+        return self._items[topic]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
 
 
 def check_level(name: str, codec: str, level: Any) -> None:
@@ -71,4 +94,4 @@ def check_topic_compression(name: str, value: Any) -> TopicCompression:
                     f"{name}[{topic!r}]={wanted!r}: must be one of {', '.join(CODECS)}, or "
                     "(codec, level)"
                 )
-    return MappingProxyType(checked)
+    return _FixedMapping(checked)

@@ -28,7 +28,7 @@ class ConsumerConfig(ClientConfig):
         security_protocol: Protocol of the connections to brokers.
             Kafka: ``security.protocol``. Default: ``"PLAINTEXT"``; allowed: ``PLAINTEXT``, ``SSL``,
             ``SASL_PLAINTEXT``, ``SASL_SSL``.
-        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings.
+        ssl_context: TLS context to use instead of the other ``ssl_`` settings.
             Not in Kafka. Default: ``None``.
         ssl_truststore_location: PEM file with the certificates to trust. Without it, the
             certificates that the system trusts.
@@ -61,9 +61,10 @@ class ConsumerConfig(ClientConfig):
         bootstrap_servers: Addresses of the brokers to connect to first, ``host:port``: a list, or
             text separated by commas. Java has no default.
             Kafka: ``bootstrap.servers``. Default: ``("localhost:9092",)``.
-        client_id: Name of the client in the logs, metrics and quotas of brokers. Without it, the
-            kind of client and ``transactional_id``, ``group_id`` or a counter.
-            Kafka: ``client.id``. Default: ``"aioprod-producer-N"``.
+        client_id: Name of the client in the logs, metrics and quotas of brokers. KIND is
+            ``producer``, ``consumer`` or ``admin``; N is the ``transactional_id``, or a number, for
+            consumers after the ``group_id``.
+            Kafka: ``client.id``. Default: ``"aioprod-KIND-N"``.
         request_timeout_ms: Longest wait for the response to a request. Then the connection is
             closed, and the request is retried if possible.
             Kafka: ``request.timeout.ms``. Default: ``30_000`` ms; allowed: at least 1.
@@ -119,12 +120,12 @@ class ConsumerConfig(ClientConfig):
             it restarts within ``session_timeout_ms``. Requires ``group_id``.
             Kafka: ``group.instance.id`` (since 2.3, KIP-345). Default: ``None``.
         group_protocol: Group protocol; ``consumer`` is the one of KIP-848, in which the broker
-            assigns partitions.
-            Kafka: ``group.protocol`` (since 4.0, KIP-848). Default: ``"classic"``; allowed:
+            assigns partitions. It requires Kafka 4.0, or 3.7 with the protocol enabled.
+            Kafka: ``group.protocol`` (since 3.7, KIP-848). Default: ``"classic"``; allowed:
             ``classic``, ``consumer``.
         group_remote_assignor: Assignor of the broker, for ``group_protocol=consumer``. Without it,
             the broker chooses.
-            Kafka: ``group.remote.assignor`` (since 4.0, KIP-848). Default: ``None``.
+            Kafka: ``group.remote.assignor`` (since 3.7, KIP-848). Default: ``None``.
         partition_assignment_strategy: Assignors, in order of preference: ``range``, ``roundrobin``,
             ``sticky``, ``cooperative-sticky``, or ``Assignor`` objects. For
             ``group_protocol=classic``.

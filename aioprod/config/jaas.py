@@ -1,4 +1,4 @@
-"""Parses ``sasl.jaas.config``, in which Java's clients have user name and password."""
+"""Parses ``sasl.jaas.config``, the setting of Java's clients for user name and password."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Login(NamedTuple):
 
 
 def parse_jaas(text: str) -> Login:
-    """Parse a login module for PLAIN or SCRAM, also of a repackaged Kafka client
+    """Parse a login module for PLAIN or SCRAM. The class may be that of a repackaged Kafka client
     (``kafkashaded.org.apache...``).
 
     Raises:

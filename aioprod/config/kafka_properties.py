@@ -45,7 +45,7 @@ class SettingsTable:
         return self._renamed.get(given.replace("_", "."), given.replace(".", "_"))
 
     def knows(self, given: str) -> bool:
-        """Return whether the Java client has such a setting, or aioprod has it."""
+        """Return whether aioprod or the Java client has this setting."""
         return (
             self.python_name(given) in self.settings or given.replace("_", ".") in self.unsupported
         )

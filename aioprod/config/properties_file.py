@@ -45,7 +45,7 @@ def warn_of_secrets(names: Iterable[str], option: str, better: str) -> None:
 
     Args:
         names: the names of the settings.
-        option: the option that has them.
+        option: the option that contains them.
         better: the option that names a file.
     """
     found = sorted(filter(is_secret, names))

@@ -5,6 +5,7 @@ The arguments of a call with settings contain passwords, and so do those of the 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from functools import wraps
@@ -53,6 +54,13 @@ class HidesArguments(type):
     """Metaclass that applies ``hide_arguments`` to the generated constructor of a dataclass."""
 
     __call__ = hide_arguments(type.__call__)
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """For ``help()`` and editors, which would show the parameters of ``__call__``."""
+        constructor: Any = type.__getattribute__(cls, "__init__")
+        _self, *parameters = inspect.signature(constructor).parameters.values()
+        return inspect.Signature(parameters)
 
 
 class SecretSettings(dict[str, Any]):

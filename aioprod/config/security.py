@@ -30,7 +30,7 @@ class SecurityConfig(metaclass=HidesArguments):
         security_protocol: Protocol of the connections to brokers.
             Kafka: ``security.protocol``. Default: ``"PLAINTEXT"``; allowed: ``PLAINTEXT``, ``SSL``,
             ``SASL_PLAINTEXT``, ``SASL_SSL``.
-        ssl_context: TLS context to use as it is, instead of the other ``ssl_`` settings.
+        ssl_context: TLS context to use instead of the other ``ssl_`` settings.
             Not in Kafka. Default: ``None``.
         ssl_truststore_location: PEM file with the certificates to trust. Without it, the
             certificates that the system trusts.
@@ -205,13 +205,12 @@ def _check_tls(config: SecurityConfig) -> None:
         )
     if context is None:
         if files:
-            new_tls_context(
-                config, system_trust=False
-            )  # checks the files now, not for the first connection
+            # Check the files now, not when the first connection is made.
+            new_tls_context(config, system_trust=False)
     elif files:
         raise ConfigError(
-            f"{files[0]} and ssl_context are both set: the context is used as it is, so set only "
-            "one of them"
+            f"{files[0]} and ssl_context are both set, but ssl_context replaces the other TLS "
+            "settings: set only one of them"
         )
     elif not isinstance(context, ssl.SSLContext):
         raise ConfigError(f"ssl_context: must be an ssl.SSLContext, not {type(context).__name__}")

@@ -31,7 +31,7 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known about a setting.
+    """The declaration of a setting.
 
     Attributes:
         name: the name in Python.

@@ -64,7 +64,7 @@ class FetchResults:
         self._problems = problems
         self._backoff = backoff
         self._metrics = metrics
-        self._converter = converter
+        self._converter = converter or None  # None: records are not converted
 
     def take(
         self,

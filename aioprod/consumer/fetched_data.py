@@ -92,7 +92,7 @@ class FetchedData:
             self._behind(taken[-1])
             return taken
         while raw := self._take_raw(limit):
-            if not self._converter:
+            if self._converter is None:
                 return raw
             converted, unread = self._converter.convert(list(raw))
             if unread is not None:

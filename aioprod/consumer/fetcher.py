@@ -139,9 +139,8 @@ class Fetcher:
                     topics=last.topics,
                 )
                 answer = requests.send(node_id, request)
-                answer.add_done_callback(
-                    lambda done: done.cancelled() or done.exception()
-                )  # it was worth a try
+                # Best effort. Retrieve the error, which asyncio would log otherwise.
+                answer.add_done_callback(lambda done: done.cancelled() or done.exception())
                 answers.append(answer)
         return answers
 
@@ -154,6 +153,7 @@ class Fetcher:
             if state.position.leader_epoch >= 0 and state.validated_epoch >= 0:
                 self._in_flight.pop(state.tp, None)  # the response would be the old leader's
                 self._subscription.revalidate(state.tp)
+                self._buffer.drop(state.tp)  # records that the new leader may not have
                 return False
             state.validated_epoch = info.leader_epoch
         return True

@@ -5,12 +5,12 @@ each partition.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, KafkaError, ProtocolError
+from aioprod.errors import BrokerError, KafkaError, ProtocolError, RequestTimedOutError
 from aioprod.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -107,6 +107,16 @@ def found_offsets(
             else:
                 found[tp] = OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
     return found
+
+
+def left_out(
+    timestamps: Iterable[TopicPartition], found: Container[TopicPartition]
+) -> RequestTimedOutError | None:
+    """Return the error, which a retry may solve, if not all partitions are in the responses."""
+    for tp in timestamps:
+        if tp not in found:
+            return RequestTimedOutError(f"no offset of {tp.topic}-{tp.partition} in the response")
+    return None
 
 
 def epoch_request(

@@ -21,6 +21,7 @@ from aioprod.consumer.offset_lookup import (
     LATEST_TIMESTAMP,
     by_leader,
     found_offsets,
+    left_out,
     list_offsets_request,
 )
 from aioprod.error_codes import ErrorCode
@@ -170,13 +171,8 @@ async def list_offsets(
 
     async def attempt() -> None:
         missing = {tp: at for tp, at in timestamps.items() if tp not in found}
-        failure = await _list_offsets_once(
-            client,
-            await _leaders(client, missing),
-            missing,
-            ISOLATION_LEVELS[isolation_level],
-            found,
-        )
+        leaders, isolation = await _leaders(client, missing), ISOLATION_LEVELS[isolation_level]
+        failure = await _list_offsets_once(client, leaders, missing, isolation, found)
         if failure is not None:
             raise failure
 
@@ -443,7 +439,7 @@ async def _list_offsets_once(
                 failure = answer
             else:
                 found[tp] = answer.offset
-    return failure
+    return failure or left_out(timestamps, found)
 
 
 def _name(partition: TopicPartition) -> str:

@@ -346,11 +346,10 @@ class SubscriptionState:
 
     def revalidate(self, tp: TopicPartition) -> None:
         """Return and fetch no records of a partition before its new leader has confirmed the
-        position: fetched records may be missing from its log.
+        position. Its errors are not over before that.
         """
         state = self[tp]
         self._on_pause(tp)
-        self._on_drop(tp)
         state.validate()
         self._on_change()
 

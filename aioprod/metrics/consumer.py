@@ -1,4 +1,4 @@
-"""The metrics of a consumer, updated for each response and each run of records, not each record."""
+"""The metrics of a consumer, updated once per response and per list of records, not per record."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
         if _is_end_of_caller(error):
             raise
         surface(error)
-        # Its text may contain secrets of the identity provider; only the cause has it.
+        # The error's text may contain secrets of the identity provider: it is only in the cause.
         raise AuthenticationError(
             f"sasl_oauth_token_provider failed with {type(error).__name__}"
         ) from error
@@ -173,7 +173,7 @@ def _send_response(
     """Send the mechanism's first message or its response to a challenge; None if it is complete.
 
     Raises:
-        AuthenticationError: for any error.
+        AuthenticationError: if the mechanism raises any error.
     """
     try:
         return _send_next(connection, mechanism, challenge, timeout_ms)

@@ -17,7 +17,7 @@ class Backoff:
     rng: random.Random
 
     def seconds(self, failures: int) -> float:
-        """Return the pause after so many consecutive failures, in seconds; 0 after no failure."""
+        """Return the pause after this number of consecutive failures, in seconds; 0 for none."""
         if failures <= 0:
             return 0.0
         # 2**30 is above any useful limit; the cap keeps the power small.

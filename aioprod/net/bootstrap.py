@@ -1,4 +1,4 @@
-"""The bootstrap servers, and the one connection to any of them."""
+"""Connects to the bootstrap servers, with one connection at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aioprod.net.broker_link import BrokerLink, ReconnectBackoff
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 
-#: Stands for a bootstrap server, whose node id is not known.
+#: The node id of bootstrap servers, which is unknown.
 BOOTSTRAP_NODE_ID = -1
 
 ConnectionCallback = Callable[[int, str, bool, KafkaError | None], None]
@@ -66,7 +66,7 @@ class BootstrapServers:
         return self._refusal if asyncio.get_running_loop().time() < self._refused_until else None
 
     def refused(self, error: AuthenticationError) -> None:
-        """Make no attempt for a while, as no server accepts this client."""
+        """Make no attempt until the backoff is over, as no server accepts this client."""
         self._refusal = error
         pause = self._backoff.seconds(error, 1)
         self._refused_until = asyncio.get_running_loop().time() + pause
@@ -140,8 +140,8 @@ class BootstrapServers:
 async def bootstrap_addresses(config: ClientConfig) -> list[tuple[str, int]]:
     """Return hosts and ports of the bootstrap servers.
 
-    With ``client_dns_lookup="resolve_canonical_bootstrap_servers_only"``, a host name stands for
-    each of its addresses, by their canonical names.
+    With ``client_dns_lookup="resolve_canonical_bootstrap_servers_only"``, a host name is
+    replaced by the canonical names of its addresses.
     """
     given = [split_address(address) for address in config.bootstrap_servers]
     if config.client_dns_lookup == "use_all_dns_ips":

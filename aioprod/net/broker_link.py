@@ -1,4 +1,4 @@
-"""What a client knows of the way to one broker, and when it may connect again."""
+"""The state of the connection to one broker, and when the client may connect again."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ReconnectBackoff:
         self._max_s = config.reconnect_backoff_max_ms / 1000
 
     def seconds(self, error: KafkaError | None, failures: int) -> float:
-        """Return the pause after so many failures, of which ``error`` is the last."""
+        """Return the pause after this number of failures, of which ``error`` is the last."""
         if isinstance(error, AuthenticationError):
             return self._max_s  # frequent attempts with wrong credentials may lock the account
         return self._backoff.seconds(failures)
 
     def note_failure(self, link: BrokerLink, failures: int, error: KafkaError | None) -> None:
-        """Let the next attempt wait for the backoff."""
+        """Delay the next attempt by the backoff."""
         link.failures = failures
         link.last_error = error
         link.retry_at = asyncio.get_running_loop().time() + self.seconds(error, failures)

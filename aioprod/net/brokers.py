@@ -47,7 +47,7 @@ class Brokers:
         on_change: called when a connection is open, closed or could not be opened.
         on_connection: called with the node id (-1 for a bootstrap server), the address, whether the
             connection opened or closed, and why it closed.
-        on_silence: called each second in which a broker owes a reply and sends nothing.
+        on_silence: called each second while a reply is due and a broker sends nothing.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Brokers:
         self._bootstrap = BootstrapServers(config, rng, self._backoff, on_connection, on_silence)
         self._nodes: dict[int, BrokerAddress] = {}
         self._links: dict[int, BrokerLink] = {}
-        # Nodes that the log reported as unreachable; links come and go meanwhile.
+        # Nodes that were logged as unreachable. Kept here, as links are dropped and made again.
         self._unreachable: set[int] = set()
         self._closed = False
         self._on_change = on_change
@@ -78,9 +78,7 @@ class Brokers:
         self._bootstrap.open()
 
     def update_nodes(self, nodes: Mapping[int, BrokerAddress]) -> None:
-        """Take over the cluster's current brokers, and close connections to those that moved or
-        left.
-        """
+        """Set the brokers of the cluster, and close connections to those that moved or left."""
         for node_id, old in self._nodes.items():
             if nodes.get(node_id) != old:
                 link = self._links.pop(node_id, None)
@@ -131,8 +129,8 @@ class Brokers:
         return link.last_error if link is not None else None
 
     def start_connecting(self, node_id: int) -> None:
-        """Begin to connect, unless that is under way or the backoff is not over; ``on_change`` is
-        called at the end.
+        """Begin to connect, unless an attempt is running or the backoff is not over. ``on_change``
+        is called when the attempt ends.
         """
         link = self._links.setdefault(node_id, BrokerLink())
         node = self._nodes.get(node_id)
@@ -202,7 +200,7 @@ class Brokers:
 
         Raises:
             RequestTimedOutError: if the limit has passed.
-            KafkaError: that :meth:`any` or ``ask`` raises.
+            KafkaError: if :meth:`any` or ``ask`` raises it.
         """
         asked = [await self.any()]
         looking = False
@@ -277,7 +275,7 @@ class Brokers:
             connection = None
         if connection is not None:
             return connection
-        # No other broker is there: a slow one may still answer.
+        # No other broker can be reached: a slow one may still answer.
         if still_open := [connection for connection in open_ones if not connection.closed]:
             return min(still_open, key=lambda connection: connection.waited_s)
         refusal = next((error for error in errors if isinstance(error, AuthenticationError)), None)

@@ -4,8 +4,8 @@ Requests are numbered and answered in order; each ``send`` returns a future for 
 connection ends at the first problem (end of the stream, bytes that are not valid, a reply that does
 not arrive in time): every request in flight then fails, and the connection is never used again.
 
-Requests can be held for a while (``hold``): so a client authenticates again (KIP-368) without
-losing or reordering any.
+Requests can be held for a while (``hold``): a client uses this to authenticate again
+(KIP-368) without losing or reordering any.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ConnectionTask(Protocol):
     """A task that lives as long as a connection."""
 
     def cancel(self) -> None:
-        """The connection is over."""
+        """Stop: the connection is over."""
 
     async def ended(self) -> None:
         """Wait until the task has ended."""
@@ -64,7 +64,7 @@ class Connection:
         client_id, request_timeout_ms: settings of the client.
         reauthentication: renews the session; cancelled when the connection is over.
         on_closed: called when the connection is over.
-        on_silence: called each second in which the broker owes a reply and sends nothing.
+        on_silence: called each second while a reply is due and the broker sends nothing.
 
     Attributes:
         versions: the lowest and highest version of each API key that the broker supports.
@@ -142,16 +142,26 @@ class Connection:
             ) from None
         except OSError as error:
             raise connection_failure(address, error, tls=tls is not None) from error
-        sock = connection._stream.info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, size in (
-                (socket.SO_SNDBUF, send_buffer_bytes),
-                (socket.SO_RCVBUF, receive_buffer_bytes),
-            ):
-                if size > 0:
-                    sock.setsockopt(socket.SOL_SOCKET, option, size)
+        try:
+            connection._set_options(send_buffer_bytes, receive_buffer_bytes)
+        except OSError as error:
+            # As macOS does if the connection was reset.
+            failure = connection_failure(address, error, tls=tls is not None, replies=0)
+            connection.abort(failure)
+            raise failure from error
         return connection
+
+    def _set_options(self, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
+        sock = self._stream.info("socket")
+        if sock is None:
+            return
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, size in (
+            (socket.SO_SNDBUF, send_buffer_bytes),
+            (socket.SO_RCVBUF, receive_buffer_bytes),
+        ):
+            if size > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -167,12 +177,12 @@ class Connection:
 
     @property
     def silent(self) -> bool:
-        """Whether the broker owes a reply and has sent nothing for a second."""
+        """Whether a reply is due and the broker has sent nothing for a second."""
         return self._error is None and self._pending.silent
 
     @property
     def waited_s(self) -> float:
-        """Seconds for which the broker owes a reply and has sent nothing."""
+        """Seconds for which a reply has been due and the broker has sent nothing."""
         return self._pending.waited_s
 
     @property

@@ -36,8 +36,8 @@ _TLS_ALERT_SIZES = range(0x15030000, 0x15030500)
 def connection_failure(
     address: str, error: OSError, *, tls: bool, replies: int | None = None
 ) -> KafkaError:
-    """Return the error for a connection that broke after so many replies; None: that could not be
-    opened.
+    """Return the error for a connection that broke after this number of replies; None if it could
+    not be opened.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(
@@ -73,7 +73,7 @@ def check_address(host: str, port: int) -> None:
 
 
 def unforeseen(address: str, error: Exception) -> KafkaError:
-    """Return a KafkaError for any error while connecting, which is its cause."""
+    """Wrap any error of a connection attempt in a KafkaError."""
     if isinstance(error, KafkaError):
         return error
     text = str(error)[:_LONGEST_HOST]
@@ -83,7 +83,7 @@ def unforeseen(address: str, error: Exception) -> KafkaError:
 
 
 def closed_by_broker(address: str, replies: int, *, tls: bool) -> BrokerConnectionError:
-    """Return the error for a stream that ended after so many replies."""
+    """Return the error for a stream that ended after this number of replies."""
     return BrokerConnectionError(
         f"{address}: connection closed by the broker{_early_end(replies, tls=tls)}"
     )
@@ -102,7 +102,7 @@ def _early_end(replies: int | None, *, tls: bool) -> str:
 
 
 def stream_failure(address: str, error: Exception, *, tls: bool, replied: int) -> KafkaError:
-    """Return the error for a connection that failed after so many replies."""
+    """Return the error for a connection that failed after this number of replies."""
     if isinstance(error, OSError):
         return connection_failure(address, error, tls=tls, replies=replied)
     if isinstance(error, FrameSizeError):

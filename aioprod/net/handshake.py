@@ -1,6 +1,4 @@
-"""The first requests on a new connection: which versions of which requests the broker supports
-(ApiVersions), and the login (SASL).
-"""
+"""The first requests on a new connection: ApiVersions, then the login (SASL)."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ async def connect(
 
     Raises:
         BrokerConnectionError, RequestTimedOutError: if the broker can't be reached or does not
-            answer, or any other error occurs, which is the cause.
+            answer, or any other error occurs, which then is the cause.
         AuthenticationError: if credentials or certificates are not valid; retrying does not help.
         BrokerError: if the broker answers ApiVersions with an error.
         ConfigError: if a file with certificates can't be read.
@@ -99,8 +97,7 @@ async def _connect(
         await connection.close()
         raise
     if connection.error is not None:
-        # The stream ended together with the last reply. The caller would take a dead connection for
-        # a live one.
+        # The stream ended together with the last reply: do not return a dead connection.
         raise connection.error
     connection.trust()
     return connection

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from aioprod.net.pending_requests import PendingRequest
 
-#: An encoded request, and what waits for its reply; None if it gets none (acks=0).
+#: An encoded request, and the request in flight; None if it gets no reply (acks=0).
 HeldRequest = tuple[Sequence[bytes], PendingRequest | None]
 
 
@@ -17,7 +17,7 @@ class HeldRequests:
 
     Attributes:
         active: whether requests are held now.
-        size_bytes: of the requests that are held.
+        size_bytes: the size of the held requests.
     """
 
     __slots__ = ("_released", "_requests", "active", "size_bytes")
@@ -43,7 +43,7 @@ class HeldRequests:
         self.size_bytes += sum(map(len, buffers))
 
     def release(self) -> deque[HeldRequest]:
-        """Hold no more requests, and return those that were held, in their order."""
+        """Stop holding requests, and return the held ones in their order."""
         requests, self._requests = self._requests, deque()
         self.active = False
         self.size_bytes = 0
@@ -51,6 +51,6 @@ class HeldRequests:
         return requests
 
     async def released(self) -> None:
-        """Wait until requests are sent."""
+        """Wait until requests are no longer held."""
         if self.active:
             await self._released.wait()

@@ -1,19 +1,19 @@
-"""Closing connections that are not used (connections.max.idle.ms)."""
+"""Finds connections to close because they are idle (connections.max.idle.ms)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-# A timer may ring a little early.
+# Timers may fire a little early.
 _MIN_PAUSE_S = 0.001
 
 
 class IdleTimer:
-    """Calls back once nothing was sent or received for a while.
+    """Calls back when nothing was sent or received for a given time.
 
     Args:
-        busy: returns whether requests are under way, so that the connection is not idle.
+        busy: returns whether requests are in flight, so that the connection is not idle.
         on_idle: called with the limit, in milliseconds.
 
     Attributes:
@@ -39,6 +39,6 @@ class IdleTimer:
             self._timer = self._loop.call_at(max(due, now + _MIN_PAUSE_S), self.start, idle_ms)
 
     def stop(self) -> None:
-        """Do not call back."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()

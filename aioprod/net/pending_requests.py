@@ -1,4 +1,4 @@
-"""The requests that wait for a reply, their timeouts, and the silence of the broker meanwhile."""
+"""The requests of a connection that wait for a reply, with their timeouts and the silence watch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PendingRequests:
 
     Args:
         on_timeout: called with the first request whose timeout has ended.
-        on_silence: called each second in which the broker owes a reply and sends nothing.
+        on_silence: called each second while a reply is due and the broker sends nothing.
         blocked_since: returns the loop time since when the socket takes no bytes, or None.
 
     Attributes:
@@ -41,8 +41,8 @@ class PendingRequests:
         self._in_flight: InFlightRequests[asyncio.Future[Message]] = InFlightRequests()
         self._replied_at = 0.0
         self._silence = SilenceWatch(self._waiting_since, on_silence)
-        # One timer for all requests, as almost none of them needs it. It is set for no later than
-        # the first timeout.
+        # One timer for all requests, as few of them time out. It fires at the first timeout or
+        # earlier.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = _NEVER
         self._all_replied: asyncio.Future[None] | None = None
@@ -62,7 +62,7 @@ class PendingRequests:
         self._silence.begin()
 
     def receive(self, frame: BytesLike, now: float) -> Message:
-        """Give a reply to the request that it belongs to, and return it.
+        """Complete the request that a reply belongs to, and return the reply.
 
         Raises:
             ProtocolError: if it belongs to no request, or is not valid.
@@ -98,17 +98,17 @@ class PendingRequests:
             _settle(self._all_replied, error)
 
     def watch_blocked(self) -> None:
-        """Watch for silence while the socket takes no bytes, as while requests are in flight."""
+        """Watch for silence while the socket takes no bytes, too."""
         self._silence.begin()
 
     @property
     def silent(self) -> bool:
-        """Whether the broker owes a reply and has sent nothing for a second."""
+        """Whether a reply is due and the broker has sent nothing for a second."""
         return self._silence.silent
 
     @property
     def waited_s(self) -> float:
-        """Seconds for which the broker owes a reply and has sent nothing."""
+        """Seconds for which a reply has been due and the broker has sent nothing."""
         return self._silence.waited_s
 
     def _waiting_since(self) -> float | None:
@@ -138,7 +138,7 @@ def fail_request(request: PendingRequest, error: KafkaError) -> None:
     """Fail one request."""
     if not request.waiter.done():
         request.waiter.set_exception(error)
-        request.waiter.exception()  # asyncio would log it if no task waits any more
+        request.waiter.exception()  # asyncio would log it if no task waits
 
 
 def _settle(future: asyncio.Future[None], error: KafkaError | None = None) -> None:

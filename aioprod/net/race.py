@@ -1,5 +1,5 @@
-"""Start several attempts, and take the first that succeeds; one that hangs does not delay the
-others.
+"""Runs several attempts concurrently and takes the first that succeeds, so that one that hangs does
+not delay the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutErr
 
 T = TypeVar("T")
 
-# As for the addresses of one host (RFC 8305).
+# The delay that RFC 8305 recommends between the addresses of a host.
 _HEAD_START_S = 0.25
 
 
@@ -25,7 +25,7 @@ async def first_to_succeed(
 
     Args:
         attempts: started in this order.
-        errors: the errors of those that failed are appended.
+        errors: the list to append the errors of failed attempts to.
     """
     pending: set[asyncio.Task[T]] = set()
     done: set[asyncio.Task[T]] = set()
@@ -64,7 +64,7 @@ async def first_answer(
     may_ask_another: Callable[[], bool],
     patience_s: float,
 ) -> T:
-    """Return the first answer of several brokers. While none answers, another one is asked too.
+    """Return the first answer of several brokers. Ask another one whenever none has answered.
 
     Args:
         first: asks the first broker.
@@ -73,7 +73,7 @@ async def first_answer(
         may_ask_another: called whenever no broker has answered for ``patience_s`` seconds.
 
     Raises:
-        KafkaError: if all have failed; the error of the last.
+        KafkaError: if all fail; the error of the last.
     """
     loop = asyncio.get_running_loop()
     pending = {loop.create_task(first, name="aioprod-ask")}
@@ -96,7 +96,7 @@ async def first_answer(
 
 
 async def _end(tasks: set[asyncio.Task[T]]) -> None:
-    """Cancel the tasks that still run, and retrieve errors, which asyncio would log otherwise."""
+    """Cancel the running tasks, and retrieve errors, which asyncio would log otherwise."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Logging in again on a live connection, before the broker ends the session (KIP-368)."""
+"""Authenticates again on a live connection, before the broker ends the session (KIP-368)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Reauthentication:
     for a whole session.
 
     Args:
-        rng: chooses the moment.
+        rng: source of jitter.
 
     Attributes:
         due: loop time of the next login; 0 if the session does not expire.
-        task: the login that is under way, or was the last.
+        task: the current or last login.
     """
 
     def __init__(self, config: ClientConfig, rng: random.Random) -> None:
@@ -99,7 +99,7 @@ class Reauthentication:
         except Exception as failure:
             error = unforeseen(connection.address, failure)
         finally:
-            # Also if this task was cancelled from outside: held requests must not wait forever.
+            # If this task was cancelled from outside, too: held requests must not wait forever.
             if error is not None:
                 connection.abort(error)
         if error is None:

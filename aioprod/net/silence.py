@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-#: Seconds without any bytes after which a broker that owes a reply counts as silent.
+#: Seconds without any bytes after which a broker counts as silent while a reply is due.
 SILENCE_S = 1.0
 #: Seconds after which a request that any broker can answer is sent to another broker, too. A broker
 #: answers the requests of a connection in order, so a small request waits behind a Produce that
@@ -47,7 +47,7 @@ class SilenceWatch:
             self._timer = self._loop.call_later(SILENCE_S, self._look)
 
     def stop(self) -> None:
-        """Stop for good."""
+        """Stop watching."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

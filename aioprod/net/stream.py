@@ -1,9 +1,8 @@
-"""The socket of a connection: received frames go to a callback, written bytes to the transport."""
+"""The socket of a connection: passes on received frames, and writes bytes."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -44,6 +43,7 @@ class Stream(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._lost = asyncio.Event()
+        self._closer: asyncio.Task[None] | None = None
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         """Connect to the first address of ``host`` that answers.
@@ -52,6 +52,7 @@ class Stream(asyncio.BufferedProtocol):
             OSError: if no address answers, or the TLS handshake fails.
         """
         await self._loop.create_connection(lambda: self, host, port, ssl=tls)
+        # Not before: uvloop does not report the end of a connection whose opening was cancelled.
         self._closer = self._loop.create_task(self._close_with_loop(), name="aioprod-connection")
 
     async def _close_with_loop(self) -> None:
@@ -64,7 +65,7 @@ class Stream(asyncio.BufferedProtocol):
             self._on_end(ConnectionAbortedError("the connection's task was cancelled"))
             raise
 
-    # -- what the transport calls ------------------------------------------------------------------
+    # -- called by the transport -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -83,24 +84,24 @@ class Stream(asyncio.BufferedProtocol):
             self._on_end(error)
 
     def eof_received(self) -> None:
-        """The peer sends no more."""
+        """Report that the peer has ended the stream."""
         self._on_end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
+        """Report that the socket is closed."""
         self._lost.set()
         self._writable.set()
         self._on_end(exc)
 
     def pause_writing(self) -> None:
-        """The transport has enough to write."""
+        """Block writers, as the transport's buffer is full."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """The transport takes more."""
+        """Let writers continue."""
         self._writable.set()
 
-    # -- what the connection calls -----------------------------------------------------------------
+    # -- called by the connection ------------------------------------------------------------------
 
     def accept(self, max_frame_bytes: int) -> None:
         """Accept replies of up to this many bytes from now on."""
@@ -126,7 +127,7 @@ class Stream(asyncio.BufferedProtocol):
         return self.transport.get_write_buffer_size()
 
     def write(self, buffers: Sequence[bytes]) -> None:
-        """Write bytes, or let them wait in memory if the socket takes no more."""
+        """Write bytes; buffer them if the socket takes no more."""
         self.transport.writelines(buffers)
 
     async def writable(self) -> None:
@@ -149,7 +150,6 @@ class Stream(asyncio.BufferedProtocol):
         self.transport.abort()
 
     async def closed(self) -> None:
-        """Wait until the socket is closed, for a second at most."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await self._lost.wait()
+        """Wait until the socket is closed and no task is left, for a second at most."""
+        if self._closer is not None:
+            await asyncio.wait([self._closer], timeout=_CLOSE_TIMEOUT_S)

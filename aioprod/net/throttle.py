@@ -9,7 +9,7 @@ from aioprod.net.bounds import MAX_THROTTLE_MS, bounded
 
 
 class Throttle:
-    """When the broker of one connection accepts requests again.
+    """Tracks when the broker of one connection accepts requests again.
 
     Attributes:
         until: loop time; in the past if the broker accepts requests.
@@ -21,7 +21,7 @@ class Throttle:
         self.until = 0.0
 
     def extend(self, throttle_time_ms: int, now: float) -> None:
-        """Take over the pause that a reply asks for, up to ``MAX_THROTTLE_MS``."""
+        """Apply the pause that a reply asks for, up to ``MAX_THROTTLE_MS``."""
         self.until = max(self.until, now + bounded(throttle_time_ms, 0, MAX_THROTTLE_MS))
 
     async def wait(self, request: str, address: str, timeout_ms: float) -> None:
@@ -31,7 +31,7 @@ class Throttle:
             request, address: for the error.
 
         Raises:
-            RequestTimedOutError: after ``timeout_ms``, if the pause is longer.
+            RequestTimedOutError: if the pause is longer than ``timeout_ms``.
         """
         pause = self.until - asyncio.get_running_loop().time()
         if pause > 0:

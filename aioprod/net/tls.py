@@ -16,14 +16,14 @@ from aioprod.config.security import SecurityConfig, new_tls_context
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """Everything that a context is made from: equal recipes give equal contexts."""
+    """The inputs of a context: equal recipes give equal contexts."""
 
     # Contains the password of the private key.
     parts: tuple[tuple[object, ...], ...] = field(repr=False)
 
 
-# Connections share a context while one of them lives: reading the system's certificates blocks the
-# event loop for some 30 ms.
+# Open connections share a context: reading the system's certificates blocks the event loop for
+# about 30 ms.
 _contexts: WeakValueDictionary[_Recipe, ssl.SSLContext] = WeakValueDictionary()
 
 

@@ -29,9 +29,13 @@ class Admission:
             WrongEventLoopError: if it was started in another event loop.
             KafkaError: if the producer has failed.
         """
-        self._runtime.check_running()
-        if self._accumulator.closed is not None:
-            raise self._accumulator.closed.with_traceback(None)
+        failure = self._accumulator.closed
+        if failure is None or self._runtime.closing is not None:
+            self._runtime.check_running()
+            return
+        # Also if the start has failed: starting again does not help then.
+        self._runtime.loop_binding.check()
+        raise failure.with_traceback(None)
 
     def check_may_send(self, transaction: int | None) -> None:
         """Check that a record is accepted whose call began in the transaction of this number.

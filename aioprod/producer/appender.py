@@ -192,7 +192,7 @@ class Appender:
                 size = pending.memory(self._batch_size)
                 raise self._pool.exhausted(size, pending.deadline - started) from None
         finally:
-            self._pool.note_wait(loop.time() - started)
+            self._pool.note_wait(started, loop.time())
 
     async def _lead(self, pending: PendingAppend, queue: PartitionQueue) -> None:
         """Get memory, open a batch, and put the calls after this one into it."""

@@ -114,7 +114,7 @@ class BufferPool:
                 raise self.exhausted(size, max_wait_s) from None
             raise
         finally:
-            self.note_wait(loop.time() - started)
+            self.note_wait(started, loop.time())
 
     def exhausted(self, size: int, max_wait_s: float) -> BufferExhaustedError:
         """Return the error of a caller that got no memory in time."""
@@ -183,9 +183,9 @@ class BufferPool:
             self._put_back(collected)
         self._hand_out()
 
-    def note_wait(self, seconds: float) -> None:
-        """Count a wait for memory, by a caller of :meth:`allocate` or a later call that joins its
-        batch.
+    def note_wait(self, started: float, now: float) -> None:
+        """Count a wait for memory: of a caller of :meth:`allocate`, or of one behind it that joins
+        its batch. Called without an event loop if the caller is garbage-collected.
         """
-        self.waited_s += seconds
-        self._metrics.buffer_waited(seconds, asyncio.get_running_loop().time())
+        self.waited_s += now - started
+        self._metrics.buffer_waited(now - started, now)

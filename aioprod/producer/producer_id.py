@@ -60,8 +60,9 @@ class ProducerIdRequest:
             self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        """Stop asking."""
-        if self._task is not None:
+        """Ask no more."""
+        # Once: a second cancellation would interrupt the clean-up after the first.
+        if self._task is not None and not self._task.cancelling():
             self._task.cancel()
 
     async def close(self) -> None:

@@ -273,8 +273,8 @@ class ProduceResponseHandler:
         return FatalProducerError(
             code,
             (
-                f"{where}: the broker accepts nothing more from this producer; grant it WRITE on "
-                "the topic and its transactional id, then create a new producer"
+                f"{where}: the broker accepts nothing more from this producer; close it and create "
+                "a new one"
             ),
         )
 

@@ -226,9 +226,8 @@ class TopicGate:
                 self._fast[name] = topic
 
     def _admit_arrivals(self, topic: Topic) -> None:
-        holder = (
-            topic.holder
-        )  # calls that wait for metadata began before it, or are for its own records
+        # Calls that wait for metadata came before the holder, or send the holder's records.
+        holder = topic.holder
         for call in list(self._arrivals[topic.name]):
             if topic.holder is not holder:
                 topic.line[call] = None  # after the call that has just got the topic

@@ -29,7 +29,7 @@ def lengths(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def is_null(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return which rows are null."""
+    """Return a mask of the rows that are null."""
     bits = np.frombuffer(column.is_null().buffers()[1], np.uint8)
     return np.unpackbits(bits, count=len(column), bitorder="little").view(np.bool_)
 

@@ -90,7 +90,7 @@ def windows(
     row, and keys and values as binary, headers as a list of structs.
 
     Args:
-        max_bytes: of the columns of a portion; a larger row gets a portion of its own.
+        max_bytes: limit on the columns of a portion; a larger row gets a separate portion.
         max_row_bytes: None replaces a single row that is larger, or has nearly 2 GiB.
     """
     max_row_bytes = min(max_row_bytes, _LARGEST_ROW)
@@ -128,7 +128,7 @@ def _data(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    # The size of a slice of these types is not known without reading each row.
+    # The size of a slice of these types is unknown until each row is read.
     if _is_data(kind) or pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
         return column.cast(pa.large_binary())
     raise _refused(name, column, _DATA)

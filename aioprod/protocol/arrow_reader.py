@@ -94,7 +94,7 @@ def read_arrays(
 def _in_one(
     data: bytes, portion: Sequence[tuple[BatchHeader, int, bytes | memoryview]]
 ) -> tuple[bytes, list[_Batch]]:
-    """Return bytes with the records of all batches; the fetched bytes if none is compressed."""
+    """Return the records of all batches as bytes; the fetched bytes if none is compressed."""
     if all(isinstance(body, memoryview) for _, _, body in portion):
         return data, [_Batch(header, place, place + len(body)) for header, place, body in portion]
     ends = list(accumulate((len(body) for _, _, body in portion), initial=0))
@@ -105,13 +105,13 @@ def _in_one(
     return b"".join(body for _, _, body in portion), batches
 
 
-# Only signs and sizes are checked on the way: positions only grow, and reading behind the end gives
-# the last byte again. Records that all end where their lengths say prove the rest.
+# While reading, only signs and sizes are checked: positions only grow, and reading behind the end
+# gives the last byte again. If all records end where their lengths say, the rest is valid, too.
 def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool) -> RecordArrays:
     reader = _Reader(data, batches)
     number, position = reader.varints(np.array(_record_starts(data, batches), np.int64))
     ends = position + reader.sizes(number, "length")
-    number, position = reader.varints(position + 1)  # behind the attributes, which no version uses
+    number, position = reader.varints(position + 1)  # skips the attributes, which are unused
     timestamps = reader.timestamps(number)
     number, position = reader.varints(position)
     offsets = reader.offsets(number)
@@ -162,7 +162,7 @@ def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int
             if length < 128:
                 position += (length >> 1) + 1
             elif (second := data[position + 1]) < 128:
-                # -64 for the bit that announces the second byte, +2 for the bytes.
+                # -64 for the continuation bit, +2 for the two bytes of the length.
                 position += (length >> 1) + (second << 6) - 62
             else:
                 length, position = read_varint(data, position)

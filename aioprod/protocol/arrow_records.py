@@ -67,7 +67,7 @@ def encode(
         rows: at least one, from ``arrow_columns.windows``; the column ``partition`` is ignored.
         ends: rows at which another partition begins, so the batch before ends there; ascending, the
             last is the number of rows.
-        limit: bytes of a batch's records; a larger record gets a batch of its own.
+        limit: bytes of a batch's records; a larger record gets a separate batch.
         timestamp: of rows without one, in milliseconds since 1970.
     """
     fields = _fields(rows)
@@ -81,9 +81,8 @@ def encode(
     leads = [_offset_deltas(cuts, isinstance(timestamps, int), null_key)]
     if not isinstance(timestamps, int):
         leads = [*_varints(_timestamp_deltas(timestamps, cuts)), *leads]
-    sizes = reduce(
-        pc.add, map(_size, leads), pc.add(sizes, 1 + len(no_headers))
-    )  # 1: the attributes
+    # One byte is for the attributes.
+    sizes = reduce(pc.add, map(_size, leads), pc.add(sizes, 1 + len(no_headers)))
     records = _join(
         *_varints(pc.multiply(sizes, _TWO), _varints_and_attributes()), *leads, *fields, *no_headers
     )
@@ -187,8 +186,8 @@ def _offset_deltas(cuts: Sequence[int], timestamp_before: bool, null_key_behind:
 
 @cache
 def _offset_delta_table(bits: int, timestamp_before: bool, null_key_behind: bool) -> pa.Array:
-    """Return the varints of the numbers of up to so many bits; optionally with a timestamp delta of
-    0 before, and the length of a null key behind each.
+    """Return the varints of all numbers of up to ``bits`` bits; optionally each with a timestamp
+    delta of 0 before it, and the length of a null key behind it.
     """
     before = _ZERO_BYTE if timestamp_before else _NOTHING
     return _join(

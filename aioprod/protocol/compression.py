@@ -40,7 +40,7 @@ class Codec(IntEnum):
         """Return the codec of a ``compression.type``: none, gzip, snappy, lz4 or zstd.
 
         Raises:
-            ConfigError: for any other name.
+            ConfigError: if there is no such codec.
         """
         codec = cls.__members__.get(name.upper())
         if codec is None or name != name.lower():
@@ -170,7 +170,7 @@ def _gzip_member(view: memoryview, position: int, room: int) -> tuple[bytes, int
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK_SIZE: Final = 32 << 10
-_SNAPPY_RATIO: Final = 22  # three bytes can stand for a copy of 64
+_SNAPPY_RATIO: Final = 22  # three bytes can encode a copy of 64
 
 
 def _snappy_compress(data: Buffer, _: int) -> bytes:

@@ -2,8 +2,8 @@
 
 Most batches have long runs of records whose fields have the same lengths. In such a run each field
 is at the same distance from that of the record before, so a slice with that step is the column of
-all records. What ``record_reader`` checks of each record is checked here of columns, by comparing
-bytes. The first difference ends the run.
+all records. This module makes the checks of ``record_reader`` on columns, by comparing bytes. The
+first difference ends the run.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class FixedWidthReader:
 
     Args:
         body: the batch's records, decompressed.
-        base_timestamp: timestamp deltas count from it; in milliseconds.
-        blocks: headers that were read already.
+        base_timestamp: the base of the timestamp deltas, in milliseconds since 1970.
+        blocks: a cache of decoded headers.
     """
 
     def __init__(self, body: bytes, base_timestamp: int, blocks: HeaderBlocks) -> None:
@@ -258,7 +258,7 @@ def _offset_bytes(number: int, flag: int, index: int, count: int) -> bytes:
         first = index & 63
         return (pattern * ((first + count) // 64 + 1))[first : first + count]
     shift = 7 * number - 1
-    width = 1 << shift  # so many records have the same byte
+    width = 1 << shift  # the number of records with the same byte
     end = index + count - 1
     first, last = index >> shift, end >> shift
     if first == last:

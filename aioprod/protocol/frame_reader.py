@@ -1,7 +1,7 @@
-"""Cut a stream of bytes into frames, for either side of a connection.
+"""Cuts a stream of bytes into frames, for either side of a connection.
 
-Bytes in, frames out: no socket, clock or event loop. A frame is what follows its 4-byte size:
-a request on the way to a broker, a reply on the way back.
+Bytes in, frames out: no socket, clock or event loop. A frame is a request or a
+reply, without the 4 bytes of its size.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from aioprod.errors import ProtocolError
 #: A reply has at least its correlation id, a request its API key and version.
 MIN_FRAME_BYTES = 4
 _BUFFER_BYTES = 64 * 1024
-# A frame gets memory for this many bytes at once, and for more as they arrive: the four bytes of a
-# size must not cost half a gigabyte.
+# A frame gets memory for this many bytes at once, and for more as they arrive: a peer that only
+# announces a size must not make this process allocate half a gigabyte.
 _GROWTH_BYTES = 64 * 1024 * 1024
 _SIZE = struct.Struct(">i")
 
 
 class FrameSizeError(ProtocolError):
-    """A frame has a size that is not allowed, so the rest of the stream makes no sense.
+    """A frame has a size that is not allowed, so the rest of the stream can't be decoded.
 
     Attributes:
         size: in bytes, as the peer announced it.
@@ -38,7 +38,7 @@ class FrameSizeError(ProtocolError):
 
 
 class FrameReader:
-    """Lends buffers to a socket and returns the frames that are complete.
+    """Provides buffers for a socket, and returns the complete frames.
 
     Small frames share a buffer, from which each is copied once. The bytes of a large frame are
     received in the frame itself, except for those that arrive together with its size.
@@ -53,6 +53,7 @@ class FrameReader:
         "_filling_frame",
         "_frame",
         "_leftover",
+        "_lent",
         "_size",
         "max_frame_bytes",
     )
@@ -65,6 +66,7 @@ class FrameReader:
         self._size = 0  # of that frame
         self._filled = 0
         self._filling_frame = False  # the buffer that was lent last is the frame's
+        self._lent: memoryview | None = None  # of a frame; the last one
 
     def get_buffer(self) -> memoryview:
         """Return memory to put the next bytes into; report them to :meth:`received`."""
@@ -73,7 +75,8 @@ class FrameReader:
         if frame is None or not self._filling_frame:
             return self._buffer[self._leftover :]
         self._grow(frame, self._filled + 1)
-        return memoryview(frame)[self._filled :]
+        self._lent = lent = memoryview(frame)[self._filled :]
+        return lent
 
     def received(self, count: int) -> Iterator[bytes | bytearray]:
         """Return the frames that are complete now that ``count`` more bytes are in the buffer.
@@ -120,9 +123,12 @@ class FrameReader:
 
     def _grow(self, frame: bytearray, needed: int) -> None:
         if len(frame) < needed:
+            if self._lent is not None:
+                # Windows' event loop still refers to it, and a frame with views can't grow.
+                self._lent.release()
             frame.extend(bytes(min(self._size - len(frame), _GROWTH_BYTES)))
 
     def _take_frame(self) -> bytearray:
-        frame, self._frame = self._frame, None
+        frame, self._frame, self._lent = self._frame, None, None
         assert frame is not None
         return frame

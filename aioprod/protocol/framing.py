@@ -1,8 +1,8 @@
 """Size prefix and headers around the messages.
 
-A frame is what follows the 4-byte size. Flexible requests have header version 2, others 1; their
-responses have 1 and 0. The exception is the ApiVersions response: its header always has version 0,
-as a client reads it before it knows which versions the broker supports (KIP-511).
+A frame is the bytes behind the 4-byte size. Flexible requests have header version 2, others 1;
+their responses have 1 and 0. The exception is the ApiVersions response: its header always has
+version 0, as a client reads it before it knows which versions the broker supports (KIP-511).
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def decode_response(
         try:
             return _decode(response, version, frame)
         except ProtocolError:
-            # librdkafka's mock cluster writes parts of it in the requested version. The error code
-            # is enough for the client's next request.
+            # librdkafka's mock cluster writes parts of the response in the requested version. The
+            # error code is enough for the client's next request.
             return Reader(frame).int32(), response.decode(_EMPTY_REFUSAL, 0)
     response.check_version(version)
     return _decode(response, version, frame)

@@ -26,8 +26,8 @@ class InFlightRequest(Generic[WaiterT]):
     """A request that waits for its reply.
 
     Attributes:
-        waiter: whom to give the reply to; only the caller uses it.
-        timeout_s: seconds in which the reply must arrive.
+        waiter: the object that gets the reply; only the caller uses it.
+        timeout_s: seconds within which the reply must arrive.
         sent_at, expires_at: seconds of the caller's clock; set when the request is sent.
     """
 

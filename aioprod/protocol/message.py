@@ -113,7 +113,7 @@ def absent(field: str, version: int) -> ProtocolError:
 
 
 def not_null(value: T | None, field: str, version: int) -> T:
-    """Return a value; raise ProtocolError for None, which the version does not allow."""
+    """Return ``value``; raise ProtocolError for None."""
     if value is None:
         raise ProtocolError(f"{field} must not be None in version {version}")
     return value

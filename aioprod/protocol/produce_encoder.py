@@ -39,7 +39,7 @@ def encode_produce_request(
     topics: Sequence[tuple[str, UUID, Sequence[tuple[int, bytes]]]],
 ) -> list[bytes]:
     """Return a Produce request with size and header, as buffers for ``writelines``. The batches are
-    among them, without being copied.
+    not copied.
 
     Args:
         topics: name, id, and pairs of partition and batch. Up to version 12 the name is sent, from

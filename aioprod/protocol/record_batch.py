@@ -43,7 +43,7 @@ class BatchHeader:
     """The fields of a batch's header.
 
     Attributes:
-        base_offset: offset of the first record, also if compaction removed that.
+        base_offset: offset of the first record, even if compaction removed that record.
         batch_length: bytes that follow this field.
         attributes: codec, timestamp type, transactional and control bits.
         last_offset_delta: offset of the last record, minus ``base_offset``; compaction keeps it.

@@ -1,4 +1,4 @@
-"""Encodes records: one by one, or many at once, which a producer needs most.
+"""Encodes records, one by one or many at once; a producer mostly does the latter.
 
 A record is ``length, attributes (0), timestamp delta, offset delta, key length, key, value length,
 value, header count, headers``. All numbers are zig-zag varints; null has length -1. Tables have the
@@ -6,8 +6,8 @@ encoded numbers below 16,384.
 
 Many records at once take no bytecode per record: iterators in C zip the fields of all records,
 which are joined once. Nanoseconds per record (CPython 3.11, 100-byte values, 600 records, best of
-300): 172 without keys and 258 with keys; one by one, with a join per record, 295 and 332. To have
-fewer pieces, the header count (0) of a record is written together with the length of the next.
+300): 172 without keys and 258 with keys; one by one, with a join per record, 295 and 332. The
+header count (0) of a record is written together with the length of the next, which saves a piece.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ _field_sizes: Final = _FieldSizes()
 
 @cache
 def _lead_codes(width: int) -> _Codes:
-    """Return what a record begins with, by the size of key and value: the header count of the one
-    before it, and its own length.
+    """Return the first bytes of a record by the size of key and value: the header count of the
+    previous record, and the length of the record.
 
     ``width``: bytes of attributes, timestamp delta and offset delta.
     """
@@ -237,7 +237,8 @@ def encode_records(
 def _columns(
     width: int, keys: Sequence[bytes], values: Sequence[bytes], headers: Sequence[bytes]
 ) -> tuple[Iterable[bytes], ...]:
-    """Return what each record begins with, as of :func:`_lead_codes`, and what follows its deltas.
+    """Return the first bytes of each record (see :func:`_lead_codes`), and the bytes behind its
+    deltas.
 
     ``width``: bytes of attributes, timestamp delta and offset delta.
     """
@@ -281,7 +282,7 @@ def _segments(
         each: Iterator[bytes]
         if upto == at + 1:
             each = repeat(stamps[at])
-        elif upto - at == bounds[-1] - start:  # one per record, as in a batch that fills slowly
+        elif upto - at == bounds[-1] - start:  # one timestamp per record: the batch filled slowly
             each = iter(stamps[at:upto])
         else:
             each = chain.from_iterable(

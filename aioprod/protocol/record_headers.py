@@ -61,7 +61,7 @@ def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
 
 def rest_of_varint(body: bytes, position: int, first: int) -> tuple[int, int]:
     """Return the unsigned number that begins with the byte ``first``, and where it ends. Its lowest
-    bit still is the sign.
+    bit is the sign.
     """
     number = first & 0x7F
     for shift in range(7, 70, 7):

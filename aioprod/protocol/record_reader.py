@@ -22,8 +22,8 @@ from aioprod.protocol.variable_width_records import VariableWidthReader
 # Length, attributes, timestamp delta, offset delta, key length, value length and header count: at
 # least a byte each.
 _SMALLEST_RECORD: Final = 7
-# VariableWidthReader pays off if it reads this many records. If it does not, up to so many are read
-# one by one before the next attempt.
+# VariableWidthReader pays off if it reads the first number of records. If it does not, up to the
+# second number of records are read one by one before the next attempt.
 _WORTHWHILE_COUNT, _MAX_ANY = 4, 64
 # How many records VariableWidthReader prepares for at first; four times as many after a full run.
 _VARIABLE_WIDTH_COUNT: Final = 64
@@ -92,7 +92,7 @@ def checked_header(
 ) -> BatchHeader | None:
     """Return the header of the batch at ``position``; None if the batch is incomplete.
 
-    All readers get headers here: no field but the length is used before the checksum is checked.
+    All readers get headers here, so no field but the length is used before the checksum is checked.
 
     Raises:
         CorruptRecordError: if the checksum differs, or a number in the header is impossible.
@@ -217,8 +217,8 @@ def _parse(
 
 @accelerated
 def parse_records(body: bytes, count: int, base_timestamp: int) -> _Parsed | None:
-    """Return None: without the accelerator, and for records that are not valid, the readers below
-    do the work.
+    """Return None, so that the readers below parse the records. The accelerator replaces this
+    function, and returns None for invalid records.
     """
     return None
 
@@ -226,7 +226,7 @@ def parse_records(body: bytes, count: int, base_timestamp: int) -> _Parsed | Non
 def _parse_in_python(
     body: bytes, count: int, base_timestamp: int
 ) -> tuple[_Columns, list[tuple[int, int]]]:
-    # The columns start as what most records have, so that only differences are stored.
+    # The columns start with the values of most records, so that only differences are stored.
     timestamps = [base_timestamp] * count
     keys: list[bytes | None] = [None] * count
     values: list[bytes | None] = [None] * count
@@ -250,9 +250,9 @@ def _parse_in_python(
     return columns, any_records.gaps
 
 
-# Varints of one and two bytes are read in place: a call costs more than the reading. Only signs are
-# checked on the way: positions only grow, so a record that ends where its length says, and a last
-# record that ends with the body, prove the rest.
+# Varints of one and two bytes are read in place: a call costs more than the read. While reading,
+# only signs are checked: positions only grow, so if each record ends where its length says, and the
+# last record ends with the body, the rest is valid, too.
 class _AnyRecordReader:
     """Reads any records, one number after the other.
 
@@ -281,7 +281,7 @@ class _AnyRecordReader:
                 else:
                     length, position = rest_of_varint(body, position, length)
             start = position
-            number = body[position + 1]  # behind the attributes, which no version uses
+            number = body[position + 1]  # skips the attributes, which are unused
             position += 2
             if number:
                 if number > 127:

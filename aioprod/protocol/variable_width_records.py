@@ -69,10 +69,10 @@ class VariableWidthReader:
 
     Args:
         body: the batch's records, decompressed.
-        base_timestamp: timestamp deltas count from it; in milliseconds.
+        base_timestamp: the base of the timestamp deltas, in milliseconds since 1970.
         columns: where to store timestamps, keys, values and headers; lists with an element for each
             record of the batch.
-        blocks: headers that were read already.
+        blocks: a cache of decoded headers.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class VariableWidthReader:
         self._blocks = blocks
 
     # Positions only grow, so a record that ends where its length says proves all its numbers, as in
-    # ``record_reader``. That reads whatever is unexpected here.
+    # ``record_reader``, which reads all records that this class can't.
     def fill(self, index: int, position: int, delta: int, most: int) -> tuple[int, int]:
         """Store records, from ``index`` at byte ``position`` with offset ``delta`` on.
 

@@ -44,9 +44,8 @@ try:
         ReadMinRows,
         SupportsTriggerAvailableNow,
     )
-except (
-    ImportError
-):  # Spark 4.1: it asks for the latest offset without arguments and never uses these
+# Spark 4.1: it asks for the latest offset without arguments and never uses these.
+except ImportError:
 
     class ReadLimit:  # type: ignore[no-redef]
         """Replaces Spark 4.2's class."""

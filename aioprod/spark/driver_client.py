@@ -36,9 +36,8 @@ class DriverClient:
         if self._open is not None:
             try:
                 return self._run(ask)
-            except (
-                BrokerConnectionError
-            ):  # perhaps from a connection that closed since the last call
+            # The connection may have closed since the last call: ask again.
+            except BrokerConnectionError:
                 pass
         return self._run(ask)
 

@@ -31,17 +31,17 @@ class QueryProgress:
 
     Attributes:
         query: the query's name, else its id.
-            run_id: identifies the query's current run.
-            batch_id: the micro-batch's number. One without rows is reported with the number of the
-                next one with rows.
-            rows: records read.
-            rows_per_second: rows divided by the duration of the whole trigger.
-            batch_ms: that duration in milliseconds, planning and commits included.
-            lag: records in the topics beyond the micro-batch's end; None if the source does not
-                report it (this library's does from Spark 4.2 on).
-            late_rows: rows dropped because they were older than the watermark.
-            observed: the metrics of ``DataFrame.observe``: values by metric name, by observation
-                name.
+        run_id: identifies the query's current run.
+        batch_id: the number of the micro-batch; without rows, the number of the next micro-batch
+            with rows.
+        rows: records read.
+        rows_per_second: rows divided by the duration of the whole trigger.
+        batch_ms: that duration in milliseconds, planning and commits included.
+        lag: records in the topics beyond the micro-batch's end; None if the source does not
+            report it (this library's does from Spark 4.2 on).
+        late_rows: rows dropped because they were older than the watermark.
+        observed: the metrics of ``DataFrame.observe``: values by metric name, by observation
+            name.
     """
 
     query: str

@@ -125,9 +125,8 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         _commit(self.options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        known = next(
-            (report.attempt for report in _reports(messages)), None
-        )  # only tasks are told the query's id
+        # Only the tasks know the query's id.
+        known = next((report.attempt for report in _reports(messages)), None)
         _abort(self.options, messages, f"micro-batch {batchId}", known)
 
 

@@ -74,9 +74,8 @@ class KafkaDataSource(DataSource):
         from aioprod.spark.source_options import check_read_options, wants_headers
 
         if "topic" not in self.options:  # with a topic it is a view to write to
-            check_read_options(
-                self.options
-            )  # a wrong one is told by load(); a stream would start first, and fail later
+            # load() reports an invalid option; otherwise the stream would start and fail later.
+            check_read_options(self.options)
         return source_columns(include_headers=wants_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:

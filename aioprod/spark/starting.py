@@ -12,9 +12,8 @@ from aioprod.errors import BrokerConnectionError, KafkaError, KafkaTimeoutError
 from aioprod.net.backoff import Backoff
 
 if TYPE_CHECKING:
-    from aioprod.producer.producer import (
-        Producer,
-    )  # a task that reads does not pay for importing it
+    # Imported late: tasks that only read do not need it.
+    from aioprod.producer.producer import Producer
 
 
 async def start_producer(producer: Producer) -> None:

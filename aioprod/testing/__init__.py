@@ -1,5 +1,5 @@
-"""Tools for testing applications that use Kafka: a broker in the same process that can be made to
-misbehave.
+"""Tools for testing applications that use Kafka: a broker in the same process, with fault
+injection.
 
 ``RealKafka``, a real broker, is in ``aioprod.testing.real_kafka``.
 """

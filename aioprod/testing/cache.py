@@ -1,6 +1,4 @@
-"""The user's cache directory, for files that are fetched or made once and are the same for every
-run.
-"""
+"""The user's cache directory, for files that are fetched or made once and used in all runs."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ if sys.platform != "win32":
 
 
 class SetupError(RuntimeError):
-    """Java, jars or a real broker is not available; the message says what was tried and what to
+    """Java, jars or a real broker is not available; the message has the attempts and what to
     install.
     """
 
@@ -60,7 +58,7 @@ def locked(path: Path, timeout_s: float) -> Iterator[None]:
     """Hold the lock file ``path`` against other processes and threads. The lock is released when
     its holder dies.
 
-    On Windows nothing is locked: what the lock protects must be atomic anyway.
+    On Windows nothing is locked: the protected operations must be atomic anyway.
 
     Raises:
         SetupError: if the lock is not free within ``timeout_s`` seconds.

@@ -16,7 +16,7 @@ class _CancelledAt(Generic[T]):
     """Runs a coroutine, and cancels its task when it is suspended for the n-th time.
 
     Attributes:
-        reached: whether it was suspended that often.
+        reached: whether it was suspended n times.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], number: int) -> None:
@@ -58,7 +58,7 @@ async def cancel_at_each_point(
     Args:
         scenario: the coroutine function to run.
         check: a coroutine function that is called after each run as ``check(n, cancelled)``;
-            ``cancelled`` tells whether the scenario ended by the cancellation.
+            ``cancelled`` tells whether the cancellation ended the scenario.
 
     Returns:
         The number of suspensions.

@@ -34,7 +34,7 @@ def class_archive(
     name: str, class_path: Sequence[Path], java_options: Sequence[str], record: Recorder
 ) -> Path | None:
     """Return the class archive ``name`` for these jars and options and for the Java that
-    :func:`find_java` finds. Make it from what ``record`` lists if it is missing.
+    :func:`find_java` finds. Make it from the list of ``record`` if it is missing.
 
     A new archive replaces those of the same name for another Java or other jars.
 

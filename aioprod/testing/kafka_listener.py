@@ -38,7 +38,7 @@ class Listener:
         plain_users: passwords by user name, for PLAIN. SCRAM users are the broker's
             (``RealKafka(scram_users=...)``).
         settings: more of Kafka's listener settings, without the prefix ``listener.name.<name>.``.
-            They override those made here.
+            They override the generated ones.
 
     Raises:
         ValueError: if an attribute is invalid.
@@ -127,7 +127,7 @@ class Listener:
         if mechanism == "PLAIN":
             options = {f"user_{user}": password for user, password in self.plain_users.items()}
         elif mechanism == "OAUTHBEARER":
-            # Kafka requires a login for the broker itself.
+            # Kafka requires a login for the broker, too.
             options = {"unsecuredLoginStringClaim_sub": "broker"}
         return (
             " ".join(

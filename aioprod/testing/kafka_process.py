@@ -1,5 +1,5 @@
-"""One Java process that is a Kafka node. Its settings and data are in a directory, and it ends when
-our process ends.
+"""Runs a Kafka node in a Java process, with settings and data in a directory. The node ends when
+this process ends.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _STARTED = (
     "Kafka Server started"  # logged when the broker is unfenced: from then on clients find leaders
 )
 
-# Java replaces the shell, so its process id is the one we started. A watcher beside it waits on a
-# pipe whose other end only our process has. A line means a clean stop. End of file means that our
-# process has died; the watcher then removes the data and kills its own process group. (Linux's
+# Java replaces the shell, so it has the shell's process id. A watcher process waits on a pipe whose
+# other end only this process has. A line means a clean stop. End of file means that this process
+# has died; the watcher then removes the data and kills its process group. (Linux's
 # parent-death signal would already fire when the thread that started the broker ends.)
 _WATCHED = (
     'exec 3<&0; dir=$1; shift; (read -r _ <&3 || { rm -rf "$dir"; kill -9 0; }) >/dev/null 2>&1 '
@@ -49,7 +49,7 @@ class KafkaProcess:
         settings: ``server.properties``, by Kafka's names.
         version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
         heap_mb: the JVM's largest heap in MiB.
-        remove: the directory to remove if our process dies.
+        remove: the directory to remove if this process dies.
         java_options: options of the JVM. With :data:`QUICK_START` it also maps an archive of its
             classes, if there is one.
         record_classes: the file in which the JVM lists the classes that it loads; it then maps no
@@ -148,7 +148,7 @@ class KafkaProcess:
             str(self._properties),
         ]
         with (self._directory / "output.log").open("wb") as output:
-            # A separate session: Ctrl-C in the terminal reaches only our process, which then stops
+            # A separate session: Ctrl-C in the terminal reaches only this process, which then stops
             # the broker.
             self._process = subprocess.Popen(
                 ["sh", "-c", _WATCHED, "sh", str(self._remove), *command],

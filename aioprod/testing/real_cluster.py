@@ -38,8 +38,8 @@ class RealCluster:
     """Kafka nodes in separate processes, each broker and controller in one, on free ports of
     127.0.0.1 and with their data in a temporary directory.
 
-    Its calls block; in asyncio code use ``asyncio.to_thread``. The processes and their data are
-    gone when the ``with`` block or this process ends, even if it is killed.
+    Its calls block; in asyncio code use ``asyncio.to_thread``. The processes end and their
+    data is removed when the ``with`` block or this process ends, even if it is killed.
 
     Args:
         nodes: the number of nodes; their ids are 1, 2, ... Topics have three replicas, or as many
@@ -215,12 +215,12 @@ class RealCluster:
                     raise
 
     def runs(self, node_id: int) -> bool:
-        """Tell whether a node has a process, even a frozen one."""
+        """Return whether a node has a process, even a frozen one."""
         return self._process(node_id).pid is not None
 
     def active_controller(self) -> int:
-        """The id of the node that leads the controllers' quorum according to the nodes' files; 0 if
-        it is unknown.
+        """Return the id of the node that leads the controllers' quorum according to the nodes'
+        files; 0 if it is unknown.
         """
         newest: tuple[int, int] = (-1, 0)
         for node_id in self.node_ids:
@@ -244,7 +244,7 @@ class RealCluster:
         """
         return self._process(node_id).log_tail(lines)
 
-    # -- inside ------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------
 
     def _process(self, node_id: int) -> KafkaProcess:
         if node_id not in self.node_ids:

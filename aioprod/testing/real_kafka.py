@@ -20,8 +20,8 @@ class RealKafka(RealCluster):
     temporary directory.
 
     Use it as ``with RealKafka() as kafka: ... kafka.bootstrap_servers``. Its calls block. The
-    process and its data are gone when the ``with`` block or this process ends, even if it is
-    killed.
+    process ends and its data is removed when the ``with`` block or this process ends, even if it
+    is killed.
 
     Args:
         version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.

@@ -238,6 +238,24 @@ def test_after_the_event_loop_is_closed() -> None:
     assert str(client.stopped_by) == "the client is closed"
 
 
+def test_after_the_event_loop_is_closed_during_a_pause() -> None:
+    client = Client("localhost:1")
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # it hears of the task that never ends
+
+    async def pause() -> None:
+        client.runtime.loop_binding.bind()
+        client.runtime.started = True
+        await client.runtime.sleep(60)
+
+    pausing = loop.create_task(pause())
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    asyncio.run(client.close())
+    assert client.steps == ["stop", "close_plugins", "closed"]
+    assert not pausing.done()
+
+
 async def test_a_client_that_is_dropped_warns_and_is_released(client: Client) -> None:
     await client.runtime.start(client)
 

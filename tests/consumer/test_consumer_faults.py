@@ -291,9 +291,8 @@ async def test_an_answer_with_any_code_is_survived_or_told(
             ) as consumer:
                 if api is ApiKey.OFFSET_FOR_LEADER_EPOCH:
                     await consumer.getone()
-                    consumer.seek(
-                        TP, OffsetAndMetadata(0, "", 0)
-                    )  # its epoch is known, so the leader is asked
+                    # Its epoch is known, so the leader is asked.
+                    consumer.seek(TP, OffsetAndMetadata(0, "", 0))
                 found, errors = await read_on(consumer, 14)
         assert found == list(range(14)), code
         assert rule.used == 1 or api is ApiKey.METADATA, code

@@ -44,10 +44,11 @@ async def test_only_committed_dead_letters_are_read_with_their_reasons(
             PLANTED[1:],
             ["planted, but not among the dead letters: b'a flight, but not JSON' (not JSON)"],
         ),
+        # A dead letter is written twice.
         (
             (*PLANTED, PLANTED[0]),
             ["among the dead letters, but not planted: b'a flight, but not JSON' (not JSON)"],
-        ),  # written twice
+        ),
     ],
 )
 def test_missing_and_repeated_dead_letters_are_named(

@@ -187,9 +187,8 @@ async def test_a_planted_bug_is_found(
 ) -> None:
     """Show that the checks above can fail."""
     anomalies = plant(monkeypatch)
-    settings = {
-        "aioprod": {"batch_size": 300, "linger_ms": 0, "pace": 0.01}
-    }  # so that batches queue up
+    # Small batches, so that they queue up.
+    settings = {"aioprod": {"batch_size": 300, "linger_ms": 0, "pace": 0.01}}
     outcome = await runner.run(
         plant.__name__,
         scenarios.briefly,

@@ -86,9 +86,10 @@ async def test_verifiable_producer_meets_lost_answers_and_refusals(
     refused = three.on(
         ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2, where=is_past_the_start
     )
+    # The tool does not retry by default.
     settings = properties_file(
         tmp_path, batch_size=1_000, retry_backoff_ms=10, retries=100, enable_idempotence="true"
-    )  # its default is no retries
+    )
     done = await verifiable_producer(
         three, "t", COUNT, "--acks", "-1", "--producer.config", settings
     )

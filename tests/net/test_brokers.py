@@ -75,9 +75,8 @@ async def test_brokers_that_refuse_are_passed_at_once(many: EmbeddedCluster) -> 
     for seed in range(10):  # several orders of the addresses
         async with brokers_of(",".join(addresses), seed=seed) as brokers:
             assert (await brokers.any()).address == addresses[0]
-    assert (
-        loop.time() - started < 2
-    )  # with a quarter of a second for each broker that refuses it would be six
+    # Waiting a quarter of a second for each refusing broker would take six seconds.
+    assert loop.time() - started < 2
 
 
 async def test_who_waits_for_a_broker_that_moves_is_told_and_not_cancelled(

@@ -221,9 +221,8 @@ def test_an_odd_leader_named_by_an_answer_to_produce(host: str, port: int) -> No
                 assert loop.tries[host, port] or not (host and 1 <= port <= 65_535), (
                     "it was never tried"
                 )
-                with pytest.raises(
-                    KafkaError, match="1 attempts"
-                ):  # metadata never reach that epoch
+                # The metadata never reaches that epoch.
+                with pytest.raises(KafkaError, match="1 attempts"):
                     await lost
 
     simulate(main)
@@ -339,9 +338,8 @@ def test_providers_are_asked_with_a_pause_until_they_give_a_token(
                 with pytest.raises(KafkaError):
                     await producer.start()
                 good = True
-                await asyncio.sleep(
-                    1.5
-                )  # reconnect_backoff_max_ms: credentials are not tried more often
+                # Rejected credentials are retried after reconnect_backoff_max_ms, not earlier.
+                await asyncio.sleep(1.5)
             await producer.start()
             good, calls = False, 0
             with pytest.raises(KafkaError):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import random
+from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -310,11 +312,42 @@ async def reach_a_broker_that_hangs_up_at_first() -> None:
         await brokers.close()
 
 
+async def test_no_task_of_a_connection_is_left_when_it_has_failed() -> None:
+    async def answer_junk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(4)
+        writer.write(b"\0\0\0\4junk")
+        await reader.read()
+
+    async with serving(answer_junk) as port:
+        with pytest.raises(ProtocolError):
+            await connect("127.0.0.1", port, config())
+        assert "aioprod-connection" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+async def test_a_socket_that_refuses_options_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On macOS it does so if the broker has reset the connection."""
+    ended = asyncio.Event()
+
+    async def wait_for_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+        ended.set()
+
+    def refuse(*option: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(TransportSocket, "setsockopt", refuse)
+    async with serving(wait_for_end) as port:
+        with pytest.raises(BrokerConnectionError, match=f"127.0.0.1:{port}: Invalid argument"):
+            await connect("127.0.0.1", port, config())
+        await asyncio.wait_for(ended.wait(), 10)
+    assert "aioprod-connection" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
 def test_a_connection_that_ends_with_its_first_answer_is_not_taken_for_a_live_one() -> None:
     """Found by the simulation: the stream ended before the callback was set, and the client never
     connected to the broker again.
     """
     for seed in range(10):
-        run(
-            reach_a_broker_that_hangs_up_at_first(), seed, hostile=True
-        )  # a loop that reads again at once (uvloop) sees both in one turn
+        # A loop that reads again at once (uvloop) sees both in one turn.
+        run(reach_a_broker_that_hangs_up_at_first(), seed, hostile=True)

@@ -335,9 +335,8 @@ class TestNotHammered:
             brokers.start_connecting(1)
         assert logins(broker) == 1 + int((time.monotonic() - began) / self.PAUSE_S)
         assert isinstance(brokers.last_error(1), AuthenticationError)
-        with pytest.raises(
-            AuthenticationError
-        ):  # from the bootstrap servers, while the node's pause lasts
+        # The bootstrap servers refuse the client, too, during the node's pause.
+        with pytest.raises(AuthenticationError):
             await brokers.any()
 
     async def test_right_credentials_are_taken_after_the_pause(

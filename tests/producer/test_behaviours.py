@@ -259,9 +259,8 @@ async def test_without_acknowledgements_a_new_leader_is_found_all_the_same(
         async with asyncio.timeout(LIMIT_SECONDS):
             while b"after" not in stored(three):
                 await producer.send_and_wait("t", b"after", partition=0)
-                await asyncio.sleep(
-                    0.03
-                )  # longer than reconnecting may take: nothing else asks for metadata then
+                # Longer than reconnecting takes: nothing else asks for metadata in that time.
+                await asyncio.sleep(0.03)
 
 
 async def test_with_one_in_flight_a_partition_is_silent_until_its_answer(
@@ -366,6 +365,14 @@ async def test_a_duplicate_is_a_success_of_unknown_place(broker: EmbeddedCluster
         broker.on(ApiKey.PRODUCE, fail(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
         assert (await producer.send_and_wait("t", b"an earlier attempt was stored")).offset == -1
         assert producer._core.producer_state.bumps == 0
+
+
+async def test_the_advice_of_a_fatal_answer_is_that_of_its_code(broker: EmbeddedCluster) -> None:
+    broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    async with producer_of(broker) as producer:
+        with pytest.raises(KafkaError, match="create a new one: INVALID_PRODUCER_ID_M") as raised:
+            await producer.send_and_wait("t", b"x")
+    assert "grant" not in str(raised.value)
 
 
 async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(

@@ -60,6 +60,21 @@ async def test_a_time_out_gives_back_what_was_collected_and_wakes_the_next() -> 
     assert pool.available == 100
 
 
+def test_a_wait_can_end_after_its_event_loop_is_closed() -> None:
+    pool = make_pool(100, 10)
+    assert pool.try_allocate(100)
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # it hears of the task that never ends
+    waiting = pool.allocate(10, 60)
+    task = loop.create_task(waiting)
+    loop.run_until_complete(asyncio.sleep(0))
+    assert pool.waiting == 1
+    loop.close()
+    waiting.close()  # as garbage collection does
+    assert pool.waiting == 0
+    del task
+
+
 async def test_too_large_is_refused_at_once() -> None:
     with pytest.raises(RecordTooLargeError, match="buffer_memory=100"):
         await make_pool(100, 10).allocate(101, 60)

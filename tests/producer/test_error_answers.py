@@ -143,9 +143,8 @@ async def test_api_versions_at_the_start(broker: EmbeddedCluster) -> None:
             producer = Producer(broker.bootstrap_servers, **FAST)
             error = await outcome(producer.start())
             assert rule.used == 1
-            if (
-                code == ErrorCode.UNSUPPORTED_VERSION
-            ):  # in whatever form it comes: the broker is asked again, in version 0
+            # Whatever the form of the answer, the client asks again in version 0.
+            if code == ErrorCode.UNSUPPORTED_VERSION:
                 assert error is None
             else:
                 assert isinstance(error, KafkaError)

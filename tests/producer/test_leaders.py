@@ -329,9 +329,8 @@ class TestDeadNodes:
                 for node_id in (3, 4, 5, 6):
                     broker.freeze_node(node_id)
                 await broker.stop_node(1)
-                async with asyncio.timeout(
-                    LIMIT_SECONDS / 2
-                ):  # socket_connection_setup_timeout_ms is 10 s for each of them
+                # Each of them may take socket_connection_setup_timeout_ms, 10 s.
+                async with asyncio.timeout(LIMIT_SECONDS / 2):
                     await producer.send_and_wait("t", b"after")
         assert stored(broker) == [b"before", b"after"]
 
@@ -551,9 +550,8 @@ async def test_random_moves_stops_and_freezes_lose_double_and_reorder_nothing(
         else:
             three.move_leader("t", rng.randrange(3), node_id)
         awake = [each for each in three.node_ids if each not in down | frozen]
-        for partition in range(
-            3
-        ):  # a controller takes the lead from a node that it does not hear of
+        # The controller takes leaderships from a node that sends no heartbeats.
+        for partition in range(3):
             if three.leader("t", partition) in frozen:
                 three.move_leader("t", partition, rng.choice(awake))
 

@@ -180,9 +180,8 @@ async def test_every_delivery_fails_at_its_time_out(broker: EmbeddedCluster, gon
     ):
         await producer.send_and_wait("t", b"first")
         async with gone(broker):
-            for wave in range(
-                2
-            ):  # what is sent after the loss was noticed fares no better or worse
+            # The second wave is sent after the client has noticed the loss.
+            for wave in range(2):
                 sent_at, ended_at = loop.time(), list[float]()
                 deliveries = [
                     await producer.send("t", b"%d %04d" % (wave, number)) for number in range(500)
@@ -261,9 +260,8 @@ async def test_close_returns_in_its_time_and_fails_what_is_left(
                 for _ in range(1_000)
             ]
             await until(lambda: producer.metrics()["waiting-threads"] > 0)
-            async with asyncio.timeout(
-                timeout_ms / 1000 + SLACK_SECONDS
-            ):  # far below the timeouts of delivery, block and request
+            # Far below delivery_timeout_ms, max_block_ms and request_timeout_ms.
+            async with asyncio.timeout(timeout_ms / 1000 + SLACK_SECONDS):
                 await producer.close(timeout_ms)
             assert {type(error) for error in await asyncio.gather(*senders)} == {
                 ProducerClosedError

@@ -318,9 +318,8 @@ async def test_a_delivery_is_awaited_in_the_producers_loop(broker: EmbeddedClust
 
         await asyncio.to_thread(asyncio.run, wait())
         await producer.flush()
-        await asyncio.to_thread(
-            asyncio.run, outcome_of(delivery)
-        )  # what is known can be looked at anywhere
+        # A known outcome can be read in any event loop.
+        await asyncio.to_thread(asyncio.run, outcome_of(delivery))
 
 
 async def test_sends_of_another_thread_are_refused_on_the_fast_path_too(

@@ -425,9 +425,8 @@ async def test_transactions_are_seen_whole_and_once_or_not_at_all(proxied: Proxi
     try:
         told = await run_transactions(proxied, topic, seed=4)
         if proxied.version.startswith("4."):
-            assert not [
-                end for end in told.ends if end.startswith("failed")
-            ]  # without KIP-890, late records may cost a transaction
+            # Without KIP-890, late records may cost a transaction.
+            assert not [end for end in told.ends if end.startswith("failed")]
             assert not told.ends[FENCED_BY_ITSELF]
         # Before Kafka 4.0 that may be where EndTxn had no answer either, and the late copy comes
         # just between the two requests behind it.

@@ -474,10 +474,8 @@ async def test_the_number_of_tasks_does_not_change_the_work_of_a_record() -> Non
             assert len(stored(broker)) == tasks + 1
         return counter[0] / tasks
 
-    few, many = (
-        await calls(600),
-        await calls(6_000),
-    )  # with fewer, no call would have to wait for memory
+    # With fewer tasks, no call would wait for memory.
+    few, many = await calls(600), await calls(6_000)
     assert many < few * 2, f"{many} calls a record with 6,000 tasks, {few} with 600"
 
 

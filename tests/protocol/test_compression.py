@@ -39,9 +39,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
+# Several blocks of each format.
 TEXT = b"".join(
     b"order %d of customer %d;" % (number, number * 7919 % 1000) for number in range(8000)
-)  # several blocks of each format
+)
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -202,9 +203,8 @@ class TestBadBytes:
     @pytest.mark.parametrize("codec", COMPRESSING)
     def test_cut_off_data_is_refused(self, codec: Codec) -> None:
         packed = compress(codec, TEXT[:3000])
-        whole_header = (
-            16 if codec is Codec.SNAPPY else 0
-        )  # an xerial header with no blocks is a whole stream
+        # An xerial header with no blocks is a whole stream.
+        whole_header = 16 if codec is Codec.SNAPPY else 0
         for end in range(len(packed)):
             if end and end == whole_header:
                 assert decompress(codec, packed[:end]) == b""

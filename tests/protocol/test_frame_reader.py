@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 import pytest
@@ -159,6 +160,32 @@ def test_frames_that_get_their_memory_in_portions(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frame_reader, "_GROWTH_BYTES", growth)
         check_frames(sizes, cuts)
+
+
+class _Frames(asyncio.BufferedProtocol):
+    def __init__(self) -> None:
+        self.reader = FrameReader(MAX_REPLY_BYTES)
+        self.frames: list[bytes] = []
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.frames += map(bytes, self.reader.received(nbytes))
+
+
+def test_a_frame_grows_while_the_loop_refers_to_its_last_buffer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the proactor event loop of Windows does, which reads by this function."""
+    monkeypatch.setattr(frame_reader, "_GROWTH_BYTES", 2 * BUFFER_BYTES)
+    protocol = _Frames()
+    frame = bytes(range(256)) * (9 * BUFFER_BYTES // 256)
+    feed: Callable[[asyncio.BufferedProtocol, bytes], None]
+    feed = asyncio.protocols._feed_data_to_buffered_proto  # type: ignore[attr-defined]
+    for piece in pieces(framed([frame]), range(0, 9 * BUFFER_BYTES, 5 * BUFFER_BYTES // 2)):
+        feed(protocol, piece)
+    assert protocol.frames == [frame]
 
 
 def test_the_bytes_of_a_large_frame_are_received_where_they_stay() -> None:

@@ -76,9 +76,8 @@ def scalars(field: Field) -> st.SearchStrategy[Any]:
         return st.sampled_from(_KIO_ERROR_CODES)
     if field.name.endswith(("_ms", "timestamp")):
         times = st.integers(0, 2_000_000_000)
-        return (
-            times if field.name == "transaction_start_time_ms" else st.just(-1) | times
-        )  # kio has no -1 for that one, Kafka does
+        # Kafka allows -1 for transaction_start_time_ms, kio does not.
+        return times if field.name == "transaction_start_time_ms" else st.just(-1) | times
     if field.type in _BITS:
         limit = 1 << (_BITS[field.type] - 1)
         return st.integers(-limit, limit - 1)

@@ -17,9 +17,8 @@ from aioprod.protocol.variable_width_records import VariableWidthReader
 
 BASE = 1_700_000_000_000
 Columns = tuple[list[int], list[bytes | None], list[bytes | None], list[tuple[Header, ...]]]
-Row = tuple[
-    int, int, bytes | None, bytes | None, int
-]  # offset delta, timestamp delta, key, value, number of headers
+# Offset delta, timestamp delta, key, value, number of headers.
+Row = tuple[int, int, bytes | None, bytes | None, int]
 
 
 def varint(number: int) -> bytes:

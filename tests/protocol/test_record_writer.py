@@ -71,9 +71,8 @@ def test_the_bytes_are_those_of_aiokafka(builder_type: Any, records: list[Entry]
         producer_id=4321, producer_epoch=7, base_sequence=99, transactional=True
     )
     theirs = bytearray(by_aiokafka(builder_type, records))
-    theirs[12:16] = ours[
-        12:16
-    ]  # the leader epoch, which aiokafka's builders set to 0 and -1, and brokers ignore
+    # aiokafka's builders set the leader epoch to 0 or -1; brokers ignore it.
+    theirs[12:16] = ours[12:16]
     assert ours == theirs
 
 
@@ -196,9 +195,8 @@ def test_size_is_an_upper_bound_and_exact_after_a_fold(
         if index in folds:
             before = writer.size
             writer.encode_pending()
-            assert (
-                writer.size == len(writer.build()) - HEADER_SIZE <= before + 20
-            )  # distant timestamps take more than is assumed
+            # Distant timestamps take more bytes than the bound assumes.
+            assert writer.size == len(writer.build()) - HEADER_SIZE <= before + 20
     assert writer.build() == whole
     assert writer.size == len(whole) - HEADER_SIZE
 

@@ -210,9 +210,8 @@ class TestOAuthBearer:
         assert client.answer(challenge) == b"\x01"
         with pytest.raises(AuthenticationError, match="invalid_token"):
             server.respond(b"\x01")
-        with pytest.raises(
-            AuthenticationError, match="invalid_token"
-        ):  # a broker that accepts after all is not trusted
+        # The client does not trust a broker that accepts after a refusal.
+        with pytest.raises(AuthenticationError, match="invalid_token"):
             client.answer(b"")
 
     @pytest.mark.parametrize(

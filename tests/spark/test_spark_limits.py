@@ -316,6 +316,7 @@ CALLS: dict[str, Row | str] = {
         ready=False,
     ),
 }
+# These call the producer, so they have the producer's limits.
 IN_TASKS = {
     "spark.exactly_once.task.write_task",
     "spark.exactly_once.task.send_batch",
@@ -323,7 +324,7 @@ IN_TASKS = {
     "spark.sending.portions",
     "spark.sending.RowSender.send",
     "spark.sending.RowSender.finish",
-}  # their calls of the producer have the producer's limits
+}
 ROWS = {name: row for name, row in CALLS.items() if isinstance(row, Row)}
 
 
@@ -339,9 +340,8 @@ def test_a_call_ends_within_its_limit(name: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_a_docstring_names_the_limit(name: str) -> None:
     owner: Any = aioprod
-    names = name.removesuffix(".__aiter__").split(
-        "."
-    )  # what iterating waits for is said of the class
+    # The class documents the limit of iterating.
+    names = name.removesuffix(".__aiter__").split(".")
     for number, part in enumerate(names):
         owner = getattr(owner, part, None) or importlib.import_module(
             ".".join(["aioprod", *names[: number + 1]])

@@ -150,22 +150,14 @@ def test_split_ranges_cover_the_same_offsets_once(
         ((1,), 4, None, [1]),
         ((5,), 3, None, [1, 2, 2]),
         ((1, 1, 100), 3, None, [1, 1, 100]),
-        (
-            (1, 100),
-            4,
-            None,
-            [1, 33, 33, 34],
-        ),  # the small one has a task of its own and does not count for the others' shares
+        # The small range gets a separate task, and the others share the remaining tasks.
+        ((1, 100), 4, None, [1, 33, 33, 34]),
         ((9, 91), 10, None, [9, 10, 10, 10, 10, 10, 10, 10, 10, 11]),
         ((100, 10), None, 50, [50, 50, 10]),
         ((100, 10), None, 60, [50, 50, 10]),
         ((100, 10), 2, 50, [50, 50, 10]),
-        (
-            (100, 10),
-            6,
-            50,
-            [16, 17, 17, 16, 17, 17, 10],
-        ),  # both at their most: first pieces of 50, then each a half rounded up
+        # Both limits apply: first pieces of at most 50 records, then each is split again.
+        ((100, 10), 6, 50, [16, 17, 17, 16, 17, 17, 10]),
     ],
 )
 def test_tasks_are_as_many_and_as_large_as_sparks(

@@ -395,10 +395,8 @@ def test_following_reads_on_until_it_is_stopped(
         rows += progress.rows if progress.query == "flights: delays" else 0
         if rows >= 300 and not sent_more.is_set():
             sent_more.set()
-            late = {
-                **flights[300],
-                "time_hour": "2011-01-01T10:00:00Z",
-            }  # older than the newest by more than the watermark
+            # Late: older than the newest event by more than the watermark.
+            late = {**flights[300], "time_hour": "2011-01-01T10:00:00Z"}
             send(broker.bootstrap_servers, "flights", [*flights[300:500], late])
         if rows >= 501:
             stop.set()

@@ -79,11 +79,8 @@ def terminated(run_id: UUID) -> QueryTerminatedEvent:
     ("end", "latest", "lag"),
     [
         ({"a": {"0": 10, "1": 5}}, {"a": {"0": 12, "1": 5}}, 2),
-        (
-            {"a": {"0": 10}},
-            {"a": {"0": 12, "1": 7}, "b": {"0": 1}},
-            10,
-        ),  # partitions and topics that are new
+        # New partitions and topics.
+        ({"a": {"0": 10}}, {"a": {"0": 12, "1": 7}, "b": {"0": 1}}, 10),
         ({"a": {"0": 10}}, {"a": {"0": 9}}, 0),  # the latest offsets were asked for earlier
         ({"a": {"0": 10}}, None, None),
         (None, {"a": {"0": 9}}, None),

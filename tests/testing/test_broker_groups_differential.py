@@ -210,6 +210,7 @@ async def what_is_refused(scene: Scene) -> list[object]:
     ]
     answers += [await it.sync(protocol=(None, None), version=4), await it.heartbeat()]
     scene.group_id = ""
+    await scene.ready()  # another partition of __consumer_offsets, which may still be loading
     answers += [
         await it.join(),
         await it.sync(),

@@ -100,9 +100,8 @@ class Model:
             if node not in self.paused:
                 self.logs[node] = known.copy()
                 self.in_sync.add(node)
-            elif (
-                self.logs[node] != known[: len(self.logs[node])]
-            ):  # a paused follower of a new leader drops what the leader lacks
+            elif self.logs[node] != known[: len(self.logs[node])]:
+                # A paused follower of a new leader drops what the leader lacks.
                 self.logs[node] = [
                     own for own, other in zip(self.logs[node], known, strict=False) if own == other
                 ]

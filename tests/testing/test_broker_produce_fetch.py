@@ -116,10 +116,8 @@ class TestProduce:
             (make_batch([b"x"]) * 2, ErrorCode.INVALID_RECORD),
             (broken(make_batch([b"x"]), 7), ErrorCode.INVALID_RECORD),  # base offset
             (broken(make_batch([b"x"]), 16), ErrorCode.CORRUPT_MESSAGE),  # an unknown magic
-            (
-                make_batch([b"x"])[:16] + b"\x01" + make_batch([b"x"])[17:],
-                ErrorCode.INVALID_RECORD,
-            ),  # an old magic
+            # An old magic.
+            (make_batch([b"x"])[:16] + b"\x01" + make_batch([b"x"])[17:], ErrorCode.INVALID_RECORD),
             (broken(make_batch([b"x"]), 17), ErrorCode.CORRUPT_MESSAGE),  # CRC
             (broken(make_batch([b"x"]), -1), ErrorCode.CORRUPT_MESSAGE),  # a record
             (broken(make_batch([b"x"]), 8), ErrorCode.CORRUPT_MESSAGE),  # a negative length
@@ -134,9 +132,8 @@ class TestProduce:
             ),
             (make_batch([b"x" * 2000]), ErrorCode.MESSAGE_TOO_LARGE),
         ],
-        ids=lambda value: (
-            value.name if isinstance(value, ErrorCode) else "batch"
-        ),  # the same in each process of pytest-xdist
+        # pytest-xdist needs the same ids in each process.
+        ids=lambda value: value.name if isinstance(value, ErrorCode) else "batch",
     )
     async def test_what_is_refused(
         self, broker: EmbeddedCluster, batch: bytes | None, code: ErrorCode

@@ -29,10 +29,11 @@ CONNECTIONS = section(
         "client_id",
         "str",
         "aioprod",
-        "Name of the client in the logs, metrics and quotas of brokers. Without it, the kind of "
-        "client and `transactional_id`, `group_id` or a counter.",
+        "Name of the client in the logs, metrics and quotas of brokers. KIND is `producer`, "
+        "`consumer` or `admin`; N is the `transactional_id`, or a number, for consumers after the "
+        "`group_id`.",
         check_string,
-        shown_default='"aioprod-producer-N"',
+        shown_default='"aioprod-KIND-N"',
     ),
     milliseconds(
         "request_timeout_ms",

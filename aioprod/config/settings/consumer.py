@@ -56,8 +56,10 @@ GROUP = section(
         "group_protocol",
         "classic",
         ("classic", "consumer"),
-        "Group protocol; `consumer` is the one of KIP-848, in which the broker assigns partitions.",
-        since="4.0, KIP-848",
+        "Group protocol; `consumer` is the one of KIP-848, in which the broker assigns partitions. "
+        "It requires Kafka 4.0, or 3.7 with the protocol enabled.",
+        change_case=str.lower,
+        since="3.7, KIP-848",
     ),
     Setting(
         "group_remote_assignor",
@@ -65,7 +67,7 @@ GROUP = section(
         None,
         "Assignor of the broker, for `group_protocol=consumer`. Without it, the broker chooses.",
         check_name,
-        since="4.0, KIP-848",
+        since="3.7, KIP-848",
     ),
     Setting(
         "partition_assignment_strategy",

@@ -47,7 +47,7 @@ SECURITY = section(
         "ssl_context",
         "ssl.SSLContext | None",
         None,
-        "TLS context to use as it is, instead of the other `ssl_` settings.",
+        "TLS context to use instead of the other `ssl_` settings.",
         kafka_name=None,
         hidden=True,
     ),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 from aioprod.arguments import check_timeout_ms
@@ -53,30 +54,13 @@ class CallGuard:
             ConsumerClosedError: if the consumer is closed.
             WrongEventLoopError: if the consumer belongs to another event loop or process.
         """
-        self._loop_binding.check()
-        # Before the start there may be no event loop.
-        task = asyncio.current_task() if self._run_state.has_loop else None
-        if self._owner is not None and self._owner is not task:
-            name = self._owner.get_name()
-            raise ConcurrentUseError(
-                f"task {name!r} waits in a call of this consumer: only wakeup() and close() "
-                "may be called until it returns"
-            )
-        self._run_state.check_not_stopped()
-        self._ready.settle()
-        self._owner = task
-        self._depth += 1
+        self._enter()
         try:
             yield
         finally:
-            self._depth -= 1
-            if not self._depth:
-                self._owner = None
-                if self._left is not None and not self._left.done():
-                    self._left.set_result(None)
+            self._leave()
 
-    @asynccontextmanager
-    async def waiting_call(self) -> AsyncIterator[None]:
+    def waiting_call(self) -> _WaitingCall:
         """Guard a call that may wait: ``wakeup`` and ``close`` end it.
 
         Raises:
@@ -84,21 +68,7 @@ class CallGuard:
             ConsumerStateError: if the consumer is not started.
             WakeupError: if ``wakeup`` was called.
         """
-        with self.call():
-            if self._timeout is not None:  # inside another call: this one is a listener's
-                yield
-                return
-            self._check()
-            try:
-                async with asyncio.timeout(None) as self._timeout:
-                    yield
-            except TimeoutError:
-                if self._timeout is None or not self._timeout.expired():
-                    raise
-                self._check()
-                raise
-            finally:
-                self._timeout = None
+        return _WaitingCall(self)
 
     @contextmanager
     def closing_call(self, timeout: asyncio.Timeout | None) -> Iterator[None]:
@@ -166,6 +136,28 @@ class CallGuard:
         """Raise unless the consumer is started and open."""
         self._run_state.check_open()
 
+    def _enter(self) -> None:
+        self._loop_binding.check()
+        # Before the start there need not be an event loop.
+        task = asyncio.current_task() if self._run_state.has_loop else None
+        if self._owner is not None and self._owner is not task:
+            name = self._owner.get_name()
+            raise ConcurrentUseError(
+                f"task {name!r} waits in a call of this consumer: only wakeup() and close() "
+                "may be called meanwhile"
+            )
+        self._run_state.check_not_stopped()
+        self._ready.settle()
+        self._owner = task
+        self._depth += 1
+
+    def _leave(self) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            if self._left is not None and not self._left.done():
+                self._left.set_result(None)
+
     def _interrupt(self) -> None:
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(asyncio.get_running_loop().time())
@@ -178,3 +170,49 @@ class CallGuard:
         if self._woken:
             self._woken = False
             raise WakeupError("wakeup() was called")
+
+
+class _WaitingCall:
+    """See :meth:`CallGuard.waiting_call`. A class, since a generator costs more for each call."""
+
+    __slots__ = ("_guard", "_timeout")
+
+    def __init__(self, guard: CallGuard) -> None:
+        self._guard = guard
+        self._timeout: asyncio.Timeout | None = None  # None inside another call: a listener's
+
+    async def __aenter__(self) -> None:
+        guard = self._guard
+        guard._enter()
+        if guard._timeout is not None:
+            return
+        try:
+            guard._check()
+            guard._timeout = self._timeout = asyncio.timeout(None)
+            await self._timeout.__aenter__()
+        except BaseException:
+            guard._timeout = None
+            guard._leave()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        guard, timeout = self._guard, self._timeout
+        try:
+            if timeout is None:
+                return
+            try:
+                await timeout.__aexit__(kind, error, traceback)
+            except TimeoutError:
+                guard._check()
+                raise
+            if isinstance(error, TimeoutError) and timeout.expired():
+                guard._check()
+        finally:
+            if timeout is not None:
+                guard._timeout = None
+            guard._leave()

@@ -21,6 +21,7 @@ from aioprod.consumer.offset_lookup import (
     LATEST_TIMESTAMP,
     by_leader,
     found_offsets,
+    left_out,
     list_offsets_request,
 )
 from aioprod.consumer.problems import is_worth_telling
@@ -213,4 +214,4 @@ class LookupCalls:
                     failure = told
                 else:
                     found[tp] = told
-        return failure
+        return failure or left_out(timestamps, found)

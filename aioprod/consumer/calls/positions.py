@@ -79,6 +79,7 @@ class PositionCalls:
                 raise state.failure.with_traceback(None)
             if state.phase is Phase.FETCHING and state.position is not None:
                 return state.position
+            self._guard.check_open()  # a background task may have failed
             if not await self._notifier.wait(deadline):
                 latest = self._problems.latest
                 raise KafkaTimeoutError(f"no position of {tp.topic}-{tp.partition} in time") from (

@@ -83,16 +83,18 @@ class RecordCalls:
         if membership.needs_attention:
             await membership.ensure_active(now + _JOIN_S if deadline is None else deadline)
             self._guard.check_open()  # a listener may have closed the consumer
+        # Nothing is awaited between here and the wait for news, so that no error is missed.
+        await self._notifier.let_others_run()
         if membership.failure is not None:
             raise membership.failure.with_traceback(None)
         membership.maybe_auto_commit(now)
         untold = self._problems.take_untold()
         if untold is not None:
             raise untold.with_traceback(None)
-        await self._notifier.let_others_run()
 
     async def _wait(self, deadline: float | None) -> bool:
-        """Wait for records or another change; return False if the deadline has passed."""
+        """Wait for records or other news; return False if the deadline has passed."""
+        self._guard.check_open()  # a background task may have failed
         if self._subscription.mode is Mode.NONE:
             raise ConsumerStateError(
                 "nothing to read: give topics, or call subscribe() or assign()"

@@ -178,6 +178,7 @@ class CoordinatorCalls:
 
         def note(error: KafkaError, failures: int) -> None:
             nonlocal failed, warned
+            error.with_traceback(None)  # which refers to what keeps the error
             attempts.check_not_stopped()
             failed = failures
             if not warned and not _is_behind_last(error):
@@ -273,9 +274,6 @@ def _is_behind_last(error: KafkaError | None) -> bool:
 _ADVICE = {
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
         "; lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"
-    ),
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "; grant DESCRIBE and WRITE on the transactional id to the client's principal"
     ),
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
         "; the broker removes a transactional id that was not used for "

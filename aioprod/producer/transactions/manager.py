@@ -259,7 +259,7 @@ class TransactionManager:
             KafkaError: as :meth:`commit`.
         """
         deadline = self._deadline()
-        if not self._tasks.succeeded_unseen(Call.PREPARE):
+        if not self._tasks.take_unseen_success(Call.PREPARE):
             self.status.check(Call.PREPARE, _S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED)
             if self.state is not _S.PREPARED:
                 await self._join(self._tasks.towards(_S.PREPARING), deadline, Call.PREPARE)
@@ -278,7 +278,7 @@ class TransactionManager:
                 also to a new producer.
         """
         deadline = self._deadline()
-        if not self._tasks.succeeded_unseen(Call.COMMIT):
+        if not self._tasks.take_unseen_success(Call.COMMIT):
             self.status.check(Call.COMMIT, _S.IN_TRANSACTION, _S.PREPARED, _S.COMMITTING)
             await self._join(self._tasks.towards(_S.COMMITTING), deadline, Call.COMMIT)
 
@@ -294,7 +294,7 @@ class TransactionManager:
             FatalProducerError: if the producer has failed. The written records stay invisible.
         """
         deadline = self._deadline()
-        if not self._tasks.succeeded_unseen(Call.ABORT):
+        if not self._tasks.take_unseen_success(Call.ABORT):
             if not self._tasks.overtake_commit():
                 self.status.check(
                     Call.ABORT,

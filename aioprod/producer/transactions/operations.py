@@ -36,24 +36,19 @@ class Operation:
         """Whether it is still running."""
         return not self.task.done()
 
-    @property
-    def succeeded_unseen(self) -> bool:
-        """Whether it succeeded while no caller waited for it."""
-        return (
-            self.task.done()
-            and not self.seen
-            and not self.task.cancelled()
-            and self.task.exception() is None
-        )
-
     def overtake(self) -> None:
         """End the commit, which was not sent: an abort replaces it."""
         self.overtaken = True
         self.task.cancel()
 
-    def succeeds_unseen(self) -> bool:
-        """Return :attr:`succeeded_unseen`, and mark the outcome as seen."""
-        unseen = self.succeeded_unseen
+    def take_unseen_success(self) -> bool:
+        """Return whether it succeeded while no caller waited for it, and mark it as seen."""
+        unseen = (
+            self.task.done()
+            and not self.seen
+            and not self.task.cancelled()
+            and self.task.exception() is None
+        )
         self.seen = self.seen or unseen
         return unseen
 

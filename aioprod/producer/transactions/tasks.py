@@ -94,12 +94,12 @@ class TransactionTasks:
         self._ending = None
         self._status.begin()
 
-    def succeeded_unseen(self, call: Call) -> bool:
+    def take_unseen_success(self, call: Call) -> bool:
         """Return whether this call succeeded while no caller waited for it, and mark the outcome as
         seen: the method was called again.
         """
         ended = self._ending
-        return ended is not None and ended.call is call and ended.succeeds_unseen()
+        return ended is not None and ended.call is call and ended.take_unseen_success()
 
     @property
     def outcome_was_seen(self) -> bool:

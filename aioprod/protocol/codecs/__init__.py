@@ -1,3 +1,1 @@
-"""lz4 and zstd, each with two libraries, between which ``backends.py`` chooses. Results and limits
-are the same.
-"""
+"""lz4 and zstd, each with two libraries that give the same results; ``backends.py`` chooses one."""

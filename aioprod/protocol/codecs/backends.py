@@ -1,4 +1,4 @@
-"""Choose the libraries for lz4 and zstd: lz4 and zstandard if they are installed, else cramjam.
+"""Chooses the libraries for lz4 and zstd: lz4 and zstandard if they are installed, else cramjam.
 
 cramjam is always installed. It is nearly as fast for large batches; its calls cost more for small
 ones.

@@ -1,7 +1,7 @@
 """lz4 and zstd with cramjam, which has no limit on sizes and reads all frames.
 
-So the sizes of a frame's blocks are read first: they say where the frame ends and how large its
-data can be. cramjam gets a buffer of that size, within the limit.
+So this module reads the sizes of a frame's blocks first, which give the end of the frame and the
+largest size of its data. cramjam gets a buffer of that size, within the limit.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def decompress(data: Buffer, max_size: int) -> bytes:
     """Decompress data; may return one byte more than ``max_size``."""
     check_magic("lz4", data, LZ4_MAGIC)
     frame = lz4.frame.LZ4FrameDecompressor()
-    # The decompressor allocates at once all the memory that it may fill.
+    # The decompressor allocates all the memory that it may fill at once.
     step = max(_FIRST_STEP, 4 * len(data))
     parts = [frame.decompress(data, max_length=min(step, max_size + 1))]
     size = len(parts[0])

@@ -1,3 +1,3 @@
-"""Kafka's SASL mechanisms: bytes in, bytes out. No socket, clock or random number. No repr and no
-message contains secrets.
+"""Kafka's SASL mechanisms: bytes in, bytes out, without sockets, clock or random numbers. Reprs and
+errors contain no secrets.
 """

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 
 
 class ClientMechanism(ABC):
-    """One authentication on the client's side: it sends the first message, then answers each
+    """The client's side of one authentication: sends the first message, then answers each
     challenge until the exchange is complete.
 
-    For one use. It holds secrets, so its repr has only its name.
+    Use an object once. It holds secrets, so its repr has only the name of the mechanism.
     """
 
     name: str
@@ -32,7 +32,7 @@ class ClientMechanism(ABC):
 
 
 class ServerMechanism(ABC):
-    """One authentication on the broker's side.
+    """The broker's side of one authentication.
 
     Attributes:
         user: the authenticated user, once the exchange is complete; else None.

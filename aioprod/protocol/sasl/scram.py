@@ -39,7 +39,7 @@ _CLIENT_FINAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a broker stores of a password; a client can't log in with it."""
+    """The data that a broker stores of a password; a client can't log in with it."""
 
     salt: bytes
     iterations: int

@@ -1,4 +1,4 @@
-"""What tests can do to requests: ``broker.on(ApiKey.PRODUCE,
+"""Actions that tests apply to requests: ``broker.on(ApiKey.PRODUCE,
 fail(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=2)``.
 
 An action acts before a request is handled, afterwards, or both. The actions of a rule act in the
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError
 from aioprod.protocol.message import Message
+from aioprod.public_module import set_module
 
 
 class Pieces(NamedTuple):
@@ -29,7 +30,7 @@ class Pieces(NamedTuple):
     hang_up: bool
 
 
-#: What is sent for a request; None sends nothing.
+#: The bytes to send for a request; None sends nothing.
 Answer = bytes | Pieces | None
 
 
@@ -46,12 +47,13 @@ class Failure:
     partition: int | None = None
 
     def hits(self, topic: str | None, partition: int | None) -> bool:
-        """Tell whether this topic or partition has to fail."""
+        """Return whether this topic or partition has to fail."""
         return self.topic in (None, topic) and self.partition in (None, partition)
 
 
+@set_module("aioprod.testing")
 class Action:
-    """One thing to do to a request. The base class does nothing.
+    """Changes the handling of a request. The base class does nothing.
 
     Attributes:
         failure: an error to answer with.

@@ -113,7 +113,7 @@ class BrokerNode(ConnectionHandler):
         self._thawed.clear()
 
     def unfreeze(self) -> None:
-        """Handle the requests that arrived meanwhile, and continue."""
+        """Handle the requests that arrived since :meth:`freeze`, and continue."""
         self._thawed.set()
 
     # -- calls from connections --------------------------------------------------------------------

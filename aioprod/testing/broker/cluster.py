@@ -1,4 +1,4 @@
-"""The nodes of a cluster: which are running, and which lead or coordinate what. Plain decisions
+"""The nodes of a cluster: which ones run, lead partitions and coordinate groups. Plain decisions
 without sockets, clock or event loop.
 """
 

@@ -1,7 +1,7 @@
 """The embedded broker as tests use it: :class:`EmbeddedCluster` on their event loop, and
 :class:`ThreadedCluster` for code that blocks.
 
-Both are tables: what a call does is in ``controls/``, one class for each theme.
+Both only forward their calls to ``controls/``, which has a class for each theme.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Self, TypedDict, TypeVar, Unpack
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioprod.errors import ConfigError
+from aioprod.public_module import set_module
 from aioprod.testing.broker.broker_node import BrokerNode
 from aioprod.testing.broker.cluster import FIRST_NODE_ID, Cluster
 from aioprod.testing.broker.controls.configs import ConfigControls
@@ -58,12 +59,13 @@ class ClusterSettings(TypedDict, total=False):
     security: BrokerSecurity | None
 
 
+@set_module("aioprod.testing")
 class EmbeddedCluster:
     """A Kafka cluster in this process and on this event loop, for tests, demos and experiments.
 
     It speaks Kafka's protocol to any client: metadata, produce (idempotent too), fetch, offsets,
     transactions, administration and classic consumer groups. Its ApiVersions response leaves out
-    what it does not support, such as the newer consumer protocol (KIP-848). It writes nothing to
+    unsupported APIs, such as the newer consumer protocol (KIP-848). It writes nothing to
     disk and deletes nothing by age: topic settings such as retention.ms are stored but have no
     effect.
 
@@ -140,10 +142,9 @@ class EmbeddedCluster:
             replica_lag_time_max_ms=replica_lag_time_max_ms,
         )
         self._dispatcher = Dispatcher(self._store)
-        first_port = port and port - FIRST_NODE_ID
         listening = {
             node_id: BrokerNode(
-                node_id, host, first_port and first_port + node_id, self._dispatcher, security
+                node_id, host, port and port + node_id - FIRST_NODE_ID, self._dispatcher, security
             )
             for node_id in self._cluster.node_ids
         }
@@ -280,6 +281,7 @@ class EmbeddedCluster:
     wait_for_request = forward("_requests", RequestControls.wait_for_request)
 
 
+@set_module("aioprod.testing")
 class ThreadedCluster:
     """The calls of an :class:`EmbeddedCluster`, for any thread but that of its event loop.
 

@@ -1,5 +1,5 @@
-"""Fetch sessions (KIP-227): a node remembers what a consumer reads, so that a request names only
-changes and a response only what is new.
+"""Fetch sessions (KIP-227): a node remembers the partitions of a consumer, so that requests and
+responses contain only changes.
 
 Plain decisions over (state, now) without sockets, clock or event loop.
 """
@@ -37,14 +37,14 @@ class RequestedPartition(NamedTuple):
 
 @dataclass(slots=True)
 class CachedPartition:
-    """A partition of a session: what the client asked for, and what it was last told."""
+    """A partition of a session: the client's last request and the last response."""
 
     asked: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
     def take_news(self, answer: PartitionData) -> bool:
-        """Tell whether the client needs this response, and remember it as sent."""
+        """Return whether the client needs this response, and store it as sent."""
         is_news = bool(
             answer.records
             or answer.error_code
@@ -52,7 +52,7 @@ class CachedPartition:
             or (self.high_watermark, self.log_start_offset)
             != (answer.high_watermark, answer.log_start_offset)
         )
-        # The client must be told when an error is over.
+        # The end of an error is news, too.
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return is_news
@@ -91,7 +91,7 @@ class FetchSession:
     def select(
         self, answers: dict[RequestedPartition, PartitionData]
     ) -> dict[RequestedPartition, PartitionData]:
-        """Leave out what the client knows."""
+        """Leave out the partitions without changes."""
         news = {}
         for place, answer in answers.items():
             cached = self.partitions.get(place)
@@ -120,15 +120,15 @@ class FetchContext:
         """Return the session's id and the partitions to send.
 
         Raises:
-            RequestError: INVALID_FETCH_SESSION_EPOCH if another request has used the session
-                meanwhile.
+            RequestError: if another request has used the session since
+                (INVALID_FETCH_SESSION_EPOCH).
         """
         session = self.session
         if session is not None:
             if session.epoch != self.epoch:
                 raise RequestError(
                     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                    f"the session has epoch {session.epoch} by now",
+                    f"the session has epoch {session.epoch} now",
                 )
             return session.session_id, session.select(answers)
         session = (

@@ -29,7 +29,7 @@ _CONFIGS = {
 
 
 def is_internal(name: str | None) -> bool:
-    """Tell whether this is an internal topic, which clients can't write to."""
+    """Return whether this is an internal topic, which clients can't write to."""
     return name in _INTERNAL_TOPICS
 
 

@@ -39,7 +39,7 @@ class PartitionLog:
 
     Attributes:
         start_offset: the first offset that can be read.
-        end_offset: the offset of the next record. The partition decides how much consumers may see.
+        end_offset: the offset of the next record. The partition limits what consumers may read.
         leader_epoch: written into each batch.
         epochs: the start of each leader epoch.
         size: the bytes of all batches, which ``memory`` counts too.

@@ -53,7 +53,7 @@ def build_marker(
 
 
 def is_commit(marker: bytes) -> bool:
-    """Tell whether the control batch of a marker commits."""
+    """Return whether the control batch of a marker commits."""
     return bool(_RECORD.unpack_from(marker, HEADER_SIZE)[_TYPE_FIELD])
 
 
@@ -84,15 +84,15 @@ class TransactionIndex:
         return self._open.get(producer_id, -1)
 
     def is_open(self, producer_id: int) -> bool:
-        """Tell whether the producer has an open transaction."""
+        """Return whether the producer has an open transaction."""
         return producer_id in self._open
 
     def begin(self, producer_id: int, offset: int) -> None:
-        """Note a transactional batch at ``offset``. Only the first of a transaction matters."""
+        """Record a transactional batch at ``offset``. Only the first of a transaction matters."""
         self._open.setdefault(producer_id, offset)
 
     def end(self, producer_id: int, marker_offset: int, *, commit: bool) -> None:
-        """Note a marker. A marker without a transaction is valid: the producer wrote nothing
+        """Record a marker. A marker without a transaction is valid: the producer wrote nothing
         here.
         """
         first_offset = self._open.pop(producer_id, None)
@@ -124,7 +124,7 @@ class TransactionIndex:
         return (each for each in islice(self._aborted, first, None) if each.first_offset < end)
 
     def is_committed(self, producer_id: int, offset: int) -> bool:
-        """Tell whether the producer's transactional batch at ``offset`` belongs to a committed
+        """Return whether the producer's transactional batch at ``offset`` belongs to a committed
         transaction.
         """
         first_open = self._open.get(producer_id)

@@ -20,8 +20,7 @@ class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
-    # the later of two commits wins, even if the transaction of the earlier one
-    # ends after it
+    # The later of two commits wins, even if the transaction of the earlier one ends after it.
     order: int
 
 
@@ -53,7 +52,7 @@ class GroupOffsets:
     pending: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
 
     def is_unstable(self, partition: TopicPartition) -> bool:
-        """Tell whether an open transaction may still change the offset of a partition."""
+        """Return whether an open transaction may still change the offset of a partition."""
         return any(partition in offsets for offsets in self.pending.values())
 
 

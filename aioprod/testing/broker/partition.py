@@ -1,5 +1,5 @@
-"""One partition: its log, how much of it each replica has, its leader, and the state of producers
-and transactions.
+"""One partition: its log, the end of each replica, its leader, and the state of producers and
+transactions.
 
 Plain decisions without sockets, clock or event loop. A change wakes the tasks that wait for the
 log.
@@ -23,9 +23,10 @@ class Partition:
     """A partition on all its replicas.
 
     The replicas share one log, the leader's, and each has a beginning of it. A follower has all of
-    it at once, unless its node is stopped or its replication is paused; then it keeps what it had.
-    Consumers see what all in-sync replicas have, up to the high watermark. A new leader truncates
-    the log to what it has: the other records are lost, even if the old leader comes back.
+    it at once, unless its node is stopped or its replication is paused; then it gets no further
+    records. Consumers see the records that all in-sync replicas have, up to the high watermark. A
+    new leader truncates the log to its own records: the others are lost, even if the old leader
+    restarts.
 
     Attributes:
         log: the log of the leader or, if there is none, of the last leader.
@@ -50,8 +51,8 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """The end offset of what all in-sync replicas have. It does not advance while fewer than
-        min.insync.replicas are in sync (KIP-966).
+        """The end offset of the records that all in-sync replicas have. It does not advance while
+        fewer than min.insync.replicas are in sync (KIP-966).
         """
         return self.log.end_offset if self._limit is None else self._limit
 
@@ -115,7 +116,7 @@ class Partition:
         self.append(header, marker, header.max_timestamp)
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Tell whether the producer has an open transaction here with this epoch."""
+        """Return whether the producer has an open transaction here with this epoch."""
         return self.transactions.is_open(producer_id) and self.producers.epoch(producer_id) == epoch
 
     def records(self, *, committed_only: bool = False) -> list[Record]:
@@ -150,8 +151,8 @@ class Partition:
                 self.transactions.begin(producer_id, offset)
 
     def _truncate(self, end_offset: int) -> None:
-        """Drop what the new leader lacks, and write dropped markers again, because their
-        transactions have ended (KIP-98).
+        """Drop the records that the new leader lacks, and write dropped markers again, because
+        their transactions have ended (KIP-98).
         """
         if end_offset >= self.log.end_offset:
             return

@@ -71,7 +71,7 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 
 def in_sequence(last_sequence: int, next_sequence: int) -> bool:
-    """Tell whether ``next_sequence`` directly follows ``last_sequence``."""
+    """Return whether ``next_sequence`` directly follows ``last_sequence``."""
     return next_sequence == last_sequence + 1 or (
         next_sequence == 0 and last_sequence == MAX_SEQUENCE
     )
@@ -141,8 +141,8 @@ class ProducerStates:
         return self._entries
 
     def end_transaction(self, producer_id: int, epoch: int, offset: int, timestamp: int) -> None:
-        """Note a marker. A marker with a newer epoch, which fences a producer or ends a transaction
-        of protocol v2, begins that epoch.
+        """Record a marker. A marker with a newer epoch, which fences a producer or ends a
+        transaction of protocol v2, begins that epoch.
         """
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:

@@ -1,4 +1,4 @@
-"""What a handler knows about a request besides the request itself."""
+"""The context of a request: its node, version, connection and client."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
+from aioprod.public_module import set_module
+
 _REMEMBERED_REQUESTS = 10_000
 
 
@@ -38,6 +40,7 @@ class Count:
         return self.value >= number
 
 
+@set_module("aioprod.testing")
 class SeenRequest(NamedTuple):
     """A request that arrived at a node."""
 

@@ -8,10 +8,12 @@ from anyio.from_thread import BlockingPortal
 
 from aioprod.errors import ConfigError, KafkaTimeoutError
 from aioprod.protocol.message import Message
+from aioprod.public_module import set_module
 from aioprod.testing.broker.actions import Action
 from aioprod.testing.broker.request_log import Count
 
 
+@set_module("aioprod.testing")
 class Rule:
     """A rule made by :meth:`EmbeddedCluster.on` or :meth:`EmbeddedCluster.on_every`."""
 
@@ -64,7 +66,7 @@ class Rule:
             action.release()
 
     async def wait(self, count: int = 1, timeout_seconds: float = 10.0) -> None:
-        """Wait until the rule has acted on ``count`` requests in all.
+        """Wait until the rule has acted on ``count`` requests in total.
 
         Raises:
             KafkaTimeoutError: if it has acted on fewer requests after ``timeout_seconds``.

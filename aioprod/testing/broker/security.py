@@ -18,15 +18,17 @@ from aioprod.protocol.sasl.mechanism import ServerMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from aioprod.protocol.sasl.plain import PlainServer
 from aioprod.protocol.sasl.scram import ScramCredential, ScramServer
+from aioprod.public_module import set_module
 from aioprod.testing.broker.actions import Answer, DropConnection
 from aioprod.testing.broker.connection import Connection, ConnectionHandler
 
 _SALT_BYTES = 16
 
 
+@set_module("aioprod.testing")
 @dataclass(slots=True)
 class BrokerSecurity:
-    """What the embedded broker demands of its clients. Changes while the broker is running apply to
+    """The security settings of the embedded broker. Changes while the broker is running apply to
     the next login.
 
     Attributes:
@@ -173,9 +175,7 @@ class Session:
 
 
 class LoginGuard(ConnectionHandler):
-    """Stands between a connection and its node, and passes on only the requests that the session
-    allows.
-    """
+    """Passes on to the node only the requests that the session of the connection allows."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@
 | ``producer`` | a started producer |
 | ``consumer`` | a consumer that reads ``kafka_topic`` from its beginning |
 
-They live as long as the test, on its event loop if it runs on one, with pytest-asyncio (either
+They last as long as the test, and run on its event loop if it has one, with pytest-asyncio (either
 mode) or anyio's plugin. Tests that block get a ``ThreadedCluster``, and a producer and a consumer
 that block. See docs/testing.md.
 """
@@ -46,7 +46,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return None if kind == options.EMBEDDED else f"kafka: {kind}{f' {version}' if version else ''}"
 
 
-# -- what users ask for ----------------------------------------------------------------------------
+# -- fixtures for tests ----------------------------------------------------------------------------
 # Fixtures have the settings as arguments so that tests can parametrize them; the fixtures of each
 # mode read them.
 
@@ -99,7 +99,7 @@ def consumer(
     return request.getfixturevalue(fixture_name("consumer", mode_of(request)))
 
 
-# -- what users may override -----------------------------------------------------------------------
+# -- fixtures to override --------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -16,9 +16,7 @@ from aioprod.types import Headers, RecordMetadata
 
 
 class BlockingProducer:
-    """The most useful calls of an :class:`aioprod.Producer`. Each returns when its outcome is
-    known.
-    """
+    """The most useful calls of an :class:`aioprod.Producer`; each waits for its outcome."""
 
     def __init__(self, producer: Producer, portal: BlockingPortal) -> None:
         self._producer = producer

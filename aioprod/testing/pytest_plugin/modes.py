@@ -1,6 +1,4 @@
-"""How a test runs, which decides where its fixtures run: on the test's event loop, or in another
-thread.
-"""
+"""Decides where the fixtures of a test run: on the test's event loop, or in another thread."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ _POLL_S = 0.02
 class RunningKafka:
     """Replaces an :class:`aioprod.testing.EmbeddedCluster` when tests run against another cluster.
 
-    Its calls block for some milliseconds, even in asyncio tests; only ``wait_for_records`` is
-    awaited there. A test that uses a call that only the embedded cluster has, such as ``on`` or
+    Its calls block for some milliseconds, even in asyncio tests; only ``wait_for_records`` must
+    be awaited there. A test that uses a call that only the embedded cluster has, such as ``on`` or
     ``stop_node``, is skipped with a reason.
 
     Attributes:

@@ -59,7 +59,9 @@ class Addresses:
     ) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
         """Resolve a host name. The name itself stands for its address.
 
-        Raises the same errors as a real lookup:
+        The errors are those of a real lookup.
+
+        Raises:
             socket.gaierror: if no server has ever listened on that host.
             ValueError: if the name is invalid, such as UnicodeError.
             OverflowError: if the port is out of range.

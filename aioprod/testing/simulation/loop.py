@@ -69,11 +69,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             the generators that :meth:`random` returns.
         hostile: run ready tasks in random order. asyncio runs them in order, but does not
             guarantee it.
-        time_limit_seconds: raise SimulationError when this much virtual time has passed.
+        time_limit_seconds: raise SimulationError when this virtual time has passed.
         keep_trace: keep a line of text for each event, in ``trace.lines``.
 
     Attributes:
-        network: connects what runs in the loop, and injects faults.
+        network: connects clients and servers in the loop, and injects faults.
         steps: the number of callbacks and task steps so far.
     """
 
@@ -336,7 +336,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Connect within the simulated network.
 
         Raises:
-            OSError: the same errors as in a real loop.
+            OSError: if connecting fails, as in a real loop.
         """
         return await self.network.connect(
             protocol_factory, host, port, tls=ssl, server_hostname=server_hostname

@@ -33,7 +33,7 @@ _host: ContextVar[str] = ContextVar("simulated_host", default="client")
 
 
 class Network:
-    """Connects what runs in a :class:`SimulatedLoop`, and injects faults.
+    """Connects the clients and servers of a :class:`SimulatedLoop`, and injects faults.
 
     Faults name an end of a connection by its address (``127.0.0.1:20000``, as in
     ``cluster.address(1)``), or by the host that was set by :meth:`host` when the end was created
@@ -298,7 +298,7 @@ class Network:
         """Connect to a server.
 
         Raises:
-            OSError: the same errors as a real connection.
+            OSError: if connecting fails, as with real sockets.
             SimulationError: if host or port is missing.
         """
         if host is None or port is None:

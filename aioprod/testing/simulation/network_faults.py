@@ -1,4 +1,4 @@
-"""Faults of the simulated network: what a fault does, and which connections it affects."""
+"""Faults of the simulated network: their effects, and the connections that they affect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Place = str | Collection[str] | None
 
 
 def matches(place: Place, names: Names) -> bool:
-    """Tell whether ``place`` includes the end of a connection that has these names.
+    """Return whether ``place`` includes the end of a connection that has these names.
 
     None includes all.
     """
@@ -24,7 +24,7 @@ def matches(place: Place, names: Names) -> bool:
 
 @dataclass(slots=True, frozen=True)
 class Effect:
-    """What a fault does to one direction of a connection.
+    """The effect of a fault on one direction of a connection.
 
     Attributes:
         blocked: nothing gets through; when the fault ends, TCP retransmits it.
@@ -65,7 +65,7 @@ class NetworkFault:
         self._on_heal = on_heal
 
     def affects(self, sender: Names, receiver: Names) -> bool:
-        """Tell whether the fault affects bytes from one end to the other."""
+        """Return whether the fault affects bytes from one end to the other."""
         if matches(self._sender, sender) and matches(self._receiver, receiver):
             return True
         return (
@@ -138,7 +138,7 @@ class ActiveFaults:
         return conditions
 
     def refuse(self, client: Names, server: Names) -> bool:
-        """Tell whether a new connection is refused."""
+        """Return whether a new connection is refused."""
         return any(fault.effect.refuses and fault.affects(client, server) for fault in self._faults)
 
     @property

@@ -23,7 +23,7 @@ Names = tuple[str, ...]
 
 
 class ControlPacket(Enum):
-    """What is in flight besides data."""
+    """Packets without data."""
 
     SYN = "syn"
     FIN = "fin"
@@ -47,7 +47,7 @@ class Conditions:
 
 @dataclass(slots=True)
 class NetworkState:
-    """What all connections of a network share.
+    """The state that all connections of a network share.
 
     Attributes:
         split_probability: the probability that a write arrives in several pieces.
@@ -63,7 +63,7 @@ class NetworkState:
 
 
 class PipeEnd(ABC):
-    """What a pipe needs to know of its sender and receiver.
+    """The interface of a pipe to its sender and receiver.
 
     Attributes:
         context: the context in which received data is handled.
@@ -88,7 +88,7 @@ class PipeEnd(ABC):
 
     @abstractmethod
     def window_updated(self) -> None:
-        """Handle that the pipe has taken data that was waiting on this side."""
+        """Continue, as the pipe has taken data that was waiting on this side."""
 
 
 class Pipe:
@@ -154,7 +154,7 @@ class Pipe:
         self.unsent_bytes = 0
 
     def reset_after(self, share: float) -> None:
-        """Deliver a share of what is in flight, lose the rest, then deliver a reset."""
+        """Deliver a share of the packets in flight, lose the rest, then deliver a reset."""
         kept = int(len(self._in_flight) * share + 0.5)
         while len(self._in_flight) > kept:
             packet = self._in_flight.pop()[1]
@@ -229,6 +229,11 @@ class Pipe:
 
     # -- the receiver's side -----------------------------------------------------------------------
 
+    def put_back(self, data: bytes) -> None:
+        """Deliver again what the receiver could not take, before everything else."""
+        self._in_flight.appendleft((self._network.loop.time(), data))
+        self._in_flight_bytes += len(data)
+
     def schedule_delivery(self) -> None:
         """Schedule the delivery of the first packet, unless the direction is blocked."""
         if self._timer is None and self._in_flight and not self.conditions.blocked:
@@ -237,7 +242,7 @@ class Pipe:
             )
 
     def retransmit(self, seconds: float) -> None:
-        """Deliver what is in flight after ``seconds`` at the earliest: it was lost and is sent
+        """Deliver the packets in flight after ``seconds`` at the earliest, as lost packets are sent
         again.
         """
         if not self._in_flight:
@@ -333,7 +338,7 @@ class Link:
     def set_conditions(
         self, direction: int, conditions: Conditions, retransmit_seconds: float
     ) -> None:
-        """Change the conditions of one direction. After a block, retransmit what is in flight."""
+        """Change the conditions of one direction. After a block, retransmit."""
         pipe = self.pipes[direction]
         was_blocked = pipe.conditions.blocked
         pipe.conditions = conditions

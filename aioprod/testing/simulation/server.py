@@ -26,7 +26,7 @@ class SimulatedSocket:
 
 
 class SimulatedServer(asyncio.AbstractServer):
-    """What ``create_server`` of a simulated loop returns.
+    """The server that ``create_server`` of a simulated loop returns.
 
     Attributes:
         context: the context in which the server was created and in which it handles connections.
@@ -63,7 +63,7 @@ class SimulatedServer(asyncio.AbstractServer):
         return self._loop
 
     def is_serving(self) -> bool:
-        """Whether the server accepts connections."""
+        """Return whether the server accepts connections."""
         return self._serving
 
     async def start_serving(self) -> None:

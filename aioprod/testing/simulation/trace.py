@@ -1,5 +1,5 @@
 """A trace of a simulation: a digest, and optionally lines of text. Equal digests mean that two
-runs went the same way.
+runs had the same events.
 """
 
 from __future__ import annotations

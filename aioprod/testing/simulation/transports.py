@@ -80,7 +80,7 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
         return protocol
 
     def is_reading(self) -> bool:
-        """Whether data may be delivered now."""
+        """Return whether data may be delivered now."""
         return self.accepts_data
 
     def pause_reading(self) -> None:
@@ -105,7 +105,10 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
 
     def _fill_buffers(self, data: bytes) -> None:
         rest = memoryview(data)
-        while rest:
+        while rest and not self._closing:
+            if self._paused:
+                self._incoming.put_back(bytes(rest))
+                return
             # Release the buffer before the next call, as the protocol may resize it.
             with memoryview(self._protocol.get_buffer(len(rest))).cast("B") as buffer:
                 taken = min(len(buffer), len(rest))
@@ -211,7 +214,7 @@ class SimulatedTransport(asyncio.Transport, PipeEnd):
     # -- the end -----------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed or closing."""
+        """Return whether the connection is closed or closing."""
         return self._closing
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
-"""A member of a group in a process of its own, as an application writes it with our client: commits
-now and then, and when partitions are given away.
+"""Runs a group member in a separate process. It commits regularly, and before revocations.
 
-Arguments: the topic, then settings (name=value). It prints what happens, a line each, as
-    GroupMember.java does, and leaves when its input ends.
+Its arguments are the topic and settings (name=value). It prints a line per event, as
+GroupMember.java does, and leaves when its input ends.
 """
 
 from __future__ import annotations

@@ -189,7 +189,5 @@ def test_sticky_user_data_is_javas(java: JavaClients) -> None:
     partitions = (TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 1))
     assert decode_previous(data) == (partitions, 7)
     ours = encode_previous(partitions, 7)
-    assert (len(ours), decode_previous(ours)) == (
-        len(data),
-        (partitions, 7),
-    )  # the order of topics is that of a HashMap there
+    # Java orders the topics as its HashMap does, so the bytes may differ.
+    assert (len(ours), decode_previous(ours)) == (len(data), (partitions, 7))

@@ -5,6 +5,7 @@ aborted, what ends the producer.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -99,6 +100,25 @@ async def test_trouble_is_logged_once_and_so_is_its_end(
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "EndTxn failed, retrying: " in caplog.messages[0]
     assert "EndTxn succeeded after 4 failed attempts" in caplog.messages[1]
+
+
+async def test_repeated_refusals_leave_nothing_to_the_garbage_collector(
+    coordinators: CoordinatorScript, made: Made
+) -> None:
+    _, manager = made(coordinators)
+    coordinators.on(INIT, *[E.CONCURRENT_TRANSACTIONS] * 10)
+    gc.collect()
+    gc.disable()
+    try:
+        before = _broker_errors()
+        await manager.init()
+        assert _broker_errors() <= before + 1, "the last one is kept for the text of a timeout"
+    finally:
+        gc.enable()
+
+
+def _broker_errors() -> int:
+    return sum(isinstance(each, BrokerError) for each in gc.get_objects())
 
 
 async def test_the_end_of_the_transaction_before_is_not_waited_for_with_long_pauses(

@@ -176,10 +176,15 @@ async def test_what_no_other_start_can_mend(
     producer = made(broker)
     broker.on(api, fail(code), times=1)
     for _ in range(2):
-        with pytest.raises(FatalProducerError, match=f"'x'.*close this producer.*{code.name}"):
+        with pytest.raises(FatalProducerError, match=f"'x'.*close this producer.*{code.name}") as e:
             await producer.start()
+        assert str(e.value).count("grant") <= 1
     await nothing_is_left(broker)
+    with pytest.raises(FatalProducerError, match="close this producer"):
+        await producer.send("t", b"x")  # "not started" would advise another start
     await producer.close()
+    with pytest.raises(ProducerClosedError, match="is closed"):
+        await producer.send("t", b"x")
 
 
 @pytest.mark.parametrize("end", ["close", "cancel"])

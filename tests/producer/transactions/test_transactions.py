@@ -283,9 +283,8 @@ async def test_a_transaction_that_is_open_for_too_long(
         await producer.send_and_wait(name, b"late")
         async with asyncio.timeout(LIMIT_S):
             while (ends := await offsets_at_end(servers, name))[0] != ends[1]:  # noqa: ASYNC110
-                await asyncio.sleep(
-                    0.1
-                )  # real brokers look for such transactions every ten seconds
+                # Real brokers check for expired transactions every ten seconds.
+                await asyncio.sleep(0.1)
         with pytest.raises(KafkaError) as caught:
             await producer.commit_transaction()
         assert "transaction_timeout_ms=100" in str(caught.value)

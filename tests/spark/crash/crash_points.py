@@ -91,9 +91,8 @@ class Watch:
         )
         if point.action == "orphan":
             self._orphaned = True
-            signal.signal(
-                signal.SIGHUP, signal.SIG_IGN
-            )  # by which Spark's daemon ends its workers when the JVM is gone
+            # Spark's daemon sends SIGHUP to its workers when the JVM has ended.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._log.add(
             step=point.step, phase=point.phase, point=number, killed=killed, **self._where
         )

@@ -1,8 +1,8 @@
 """Drivers, executors and brokers are killed at every step of the protocol and at random; each row
 is there once, for a consumer of committed records.
 
-Minutes long: ``python -m pytest tests/spark/crash -m faults``. AIOPROD_CRASH_KILLS: how many kills
-    at random (8); AIOPROD_CRASH_SEED: which.
+It takes minutes: ``python -m pytest tests/spark/crash -m faults``. AIOPROD_CRASH_KILLS sets the
+number of random kills (8), AIOPROD_CRASH_SEED the seed.
 """
 
 from __future__ import annotations

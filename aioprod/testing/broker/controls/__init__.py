@@ -1,3 +1,3 @@
-"""What a test can do to the embedded broker, by theme. :class:`EmbeddedCluster` owns one object of
-each class and offers their methods as its own.
+"""The calls of the embedded broker, by theme. :class:`EmbeddedCluster` has an object of each class,
+and forwards their methods.
 """

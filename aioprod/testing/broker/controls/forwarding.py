@@ -35,6 +35,20 @@ class Threaded(Protocol):
     _portal: BlockingPortal
 
 
+class _Named:
+    """A function that a class replaces this object by, under the class's own name, so that a repr
+    does not show a private class and pickle finds the method.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._function.__module__ = owner.__module__
+        self._function.__qualname__ = f"{owner.__qualname__}.{name}"
+        setattr(owner, name, self._function)
+
+
 def forward(attribute: str, method: Callable[Concatenate[Any, P], R]) -> Method[P, R]:
     """Make a method that calls ``method`` of the object in ``self``'s attribute."""
 
@@ -46,7 +60,8 @@ def forward(attribute: str, method: Callable[Concatenate[Any, P], R]) -> Method[
     async def call_async(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
         return await cast("Any", method(getattr(self, attribute), *args, **kwargs))
 
-    return cast("Method[P, R]", call_async if inspect.iscoroutinefunction(method) else call)
+    is_async = inspect.iscoroutinefunction(method)
+    return cast("Method[P, R]", _Named(call_async if is_async else call))
 
 
 @overload
@@ -60,13 +75,15 @@ def blocking(method: Callable[Concatenate[Any, P], R]) -> Method[P, R]: ...
 
 
 def blocking(method: Callable[Concatenate[Any, P], Any]) -> Method[P, Any]:
-    """Make a method that runs ``method`` of the broker on its event loop, and waits for it."""
+    """Make a method that runs the broker's method of the same name on its event loop, and waits for
+    it. The broker's class can override the method.
+    """
 
     @functools.wraps(method)
     def call(self: Threaded, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self._portal.call(functools.partial(method, self._broker, *args, **kwargs))
+        return _call(self, method.__name__, *args, **kwargs)
 
-    return cast("Method[P, Any]", call)
+    return cast("Method[P, Any]", _Named(call))
 
 
 def blocking_rule(method: Callable[Concatenate[Any, P], Rule]) -> Method[P, ThreadedRule]:
@@ -74,7 +91,14 @@ def blocking_rule(method: Callable[Concatenate[Any, P], Rule]) -> Method[P, Thre
 
     @functools.wraps(method)
     def call(self: Threaded, *args: P.args, **kwargs: P.kwargs) -> ThreadedRule:
-        rule = self._portal.call(functools.partial(method, self._broker, *args, **kwargs))
-        return ThreadedRule(rule, self._portal)
+        return ThreadedRule(_call(self, method.__name__, *args, **kwargs), self._portal)
 
-    return cast("Method[P, ThreadedRule]", call)
+    call.__annotations__ = {**method.__annotations__, "return": ThreadedRule}
+    call.__signature__ = inspect.signature(method).replace(  # type: ignore[attr-defined]
+        return_annotation=ThreadedRule
+    )
+    return cast("Method[P, ThreadedRule]", _Named(call))
+
+
+def _call(cluster: Threaded, name: str, /, *args: Any, **kwargs: Any) -> Any:
+    return cluster._portal.call(lambda: getattr(cluster._broker, name)(*args, **kwargs))

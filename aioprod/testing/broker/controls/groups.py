@@ -29,7 +29,7 @@ class GroupControls:
         """Return a consumer group's present state, members and offsets.
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND if the group does not exist.
+            BrokerError: if the group does not exist (GROUP_ID_NOT_FOUND).
         """
         group = self._groups.groups.get(group_id)
         if group is None:

@@ -47,12 +47,12 @@ class NodeControls:
 
     async def stop_all(self) -> None:
         """Stop all nodes at the same time: a complete outage. :meth:`start` or :meth:`start_node`
-        ends it. The ports stay reserved meanwhile.
+        ends it. Until then the ports stay reserved.
         """
         await self._stop_all(keep_ports=True)
 
     async def stop_node(self, node_id: int) -> None:
-        """Shut down a node cleanly: replicate what it leads, then close its port and connections.
+        """Shut down a node cleanly: replicate its partitions, then close its port and connections.
 
         The partitions that it led and the ids that it coordinated move to nodes that are running
         and in sync. A partition with no such node has no leader. The port stays reserved until the
@@ -97,7 +97,7 @@ class NodeControls:
         self._running_node(node_id).freeze()
 
     def unfreeze_node(self, node_id: int) -> None:
-        """Let a frozen node handle the requests that arrived meanwhile, and continue."""
+        """Let a frozen node handle the requests that it received, and continue."""
         self._running_node(node_id).unfreeze()
 
     async def _stop_all(self, *, keep_ports: bool) -> None:

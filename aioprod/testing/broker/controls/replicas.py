@@ -46,8 +46,8 @@ class ReplicaControls:
         self._store.move_leader(chosen, node_id)
 
     def pause_replication(self, node_id: int) -> None:
-        """Stop replication to a node until :meth:`resume_replication`. What the node leads is not
-        affected.
+        """Stop replication to a node until :meth:`resume_replication`. The partitions that the node
+        leads are not affected.
 
         Producers with acks=all wait for the node, and consumers do not see records that it lacks,
         until it leaves the in-sync replicas: ``replica_lag_time_max_ms`` after the first record

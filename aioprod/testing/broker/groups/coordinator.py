@@ -227,7 +227,7 @@ class GroupCoordinator:
 
     def _follow_cluster(self) -> None:
         """Move groups to their new coordinators after nodes started or stopped. A new coordinator
-        knows only what would be in the log.
+        has only the state that would be in the log.
         """
         for group in self.groups.values():
             node_id = self._cluster.coordinator_node(GROUP, group.group_id)

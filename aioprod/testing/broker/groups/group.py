@@ -27,7 +27,7 @@ class GroupState(StrEnum):
 
 
 class Deadline(NamedTuple):
-    """What happens at a time: the "join" or "sync" phase ends, or a member's "session"."""
+    """The end of the "join" or "sync" phase, or of a member's "session"."""
 
     kind: str
     member_id: str = ""
@@ -80,7 +80,7 @@ class Group:
     deadlines: dict[Deadline, float] = field(default_factory=dict)
     stored: StoredState = field(default_factory=lambda: StoredState(0, None, None, None, ()))
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -112,7 +112,7 @@ class Group:
         return frozenset(topic for each in topics if each is not None for topic in each)
 
     def supports(self, protocol_type: str, protocols: dict[str, bytes]) -> bool:
-        """Tell whether a member with these protocols may join: all other members must know one of
+        """Return whether a member with these protocols may join: all other members must know one of
         them.
         """
         if self.state is GroupState.EMPTY:
@@ -138,7 +138,7 @@ class Group:
         )
 
     def listed_members(self) -> list[JoinGroupResponseMember]:
-        """All members with their metadata, for the leader."""
+        """Return all members with their metadata, for the leader."""
         return [
             JoinGroupResponseMember(each.member_id, each.instance_id, self.metadata_of(each))
             for each in self.members.values()
@@ -236,7 +236,7 @@ class Group:
         if member.session_timeout_ms:
             self.start_session(member.member_id, member.session_timeout_ms, now)
 
-    # -- what would be in the log ------------------------------------------------------------------
+    # -- the state in the log ----------------------------------------------------------------------
 
     def store(self) -> None:
         """Keep the present generation for the next coordinator."""

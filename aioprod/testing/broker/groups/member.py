@@ -62,8 +62,8 @@ class Member:
 
     @property
     def may_be_silent(self) -> bool:
-        """Whether the member waits for a response and can't send heartbeats meanwhile. New members
-        expire anyway.
+        """Whether the member waits for a response and can't send heartbeats until then. New
+        members expire anyway.
         """
         return not self.is_new and bool(self.joins or self.syncs)
 

@@ -115,7 +115,7 @@ def answer_join(
     skip_assignment: bool = False,
     leader_id: str | None = None,
 ) -> None:
-    """Tell a member the present generation. ``leader_id`` overrides the leader to name."""
+    """Send a member the present generation. ``leader_id`` overrides the leader to name."""
     member.answer_join(
         JoinGroupResponse(
             generation_id=group.generation_id,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aioprod.errors import ConfigError
+from aioprod.public_module import set_module
 
 
+@set_module("aioprod.testing")
 @dataclass(slots=True, frozen=True)
 class GroupSettings:
     """The broker's settings for classic consumer groups. All defaults but the first are Kafka's.

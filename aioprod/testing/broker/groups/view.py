@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aioprod.public_module import set_module
 from aioprod.testing.broker.groups.group import CONSUMER, Group
 from aioprod.testing.broker.groups.member import Member
 from aioprod.testing.broker.groups.subscription import read_partitions, read_topics
 from aioprod.types import TopicPartition
 
 
+@set_module("aioprod.testing")
 @dataclass(slots=True, frozen=True)
 class GroupMember:
     """One member of a group.
@@ -34,6 +36,7 @@ class GroupMember:
     assignment: bytes = field(repr=False)
 
 
+@set_module("aioprod.testing")
 @dataclass(slots=True, frozen=True)
 class ConsumerGroup:
     """The state of a group at one moment.

@@ -1,4 +1,4 @@
-"""What the handlers of configuration requests share: the resources, and changing their settings."""
+"""Shared by the handlers of configuration requests: resources, and changes of their settings."""
 
 from __future__ import annotations
 

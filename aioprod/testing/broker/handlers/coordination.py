@@ -1,4 +1,4 @@
-"""What the handlers of transaction and group requests share."""
+"""Checks that the handlers of transaction and group requests share."""
 
 from __future__ import annotations
 

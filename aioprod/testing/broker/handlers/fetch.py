@@ -43,7 +43,8 @@ class _Wanted:
 
     Attributes:
         end: the offset up to which the client reads.
-        diverging: where the log differs from what the client has read (KIP-595), if it does.
+        diverging: where the log differs from the records that the client has read (KIP-595), if
+            it does.
         leader: for a client that has to fetch from another node.
     """
 

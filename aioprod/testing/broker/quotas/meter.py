@@ -6,14 +6,14 @@ from collections import deque
 
 _WINDOW_SECONDS = 1.0  # broker setting quota.window.size.seconds
 _WINDOWS = 11  # broker setting quota.window.num
-# A client that was idle may use the quota of so many seconds at once.
+# An idle client may use the quota of this many seconds at once.
 BURST_SECONDS = (_WINDOWS - 1) * _WINDOW_SECONDS
 
 
 class Meter:
     """The rate of one entity.
 
-    A new client counts as idle before: what it sends at once is spread over ten seconds.
+    A new client counts as idle until now: its first bytes are averaged over ten seconds.
     """
 
     def __init__(self) -> None:

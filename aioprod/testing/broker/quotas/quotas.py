@@ -27,7 +27,7 @@ _CLIENT_KEYS = {
 }
 _IP_KEYS = {"connection_creation_rate"}
 
-# Pairs of type and name; None stands for all names that have no limit.
+# Pairs of type and name; None means all names that have no limit.
 Entity = frozenset[tuple[str, str | None]]
 
 
@@ -52,7 +52,7 @@ class QuotaCondition:
     name: str | None = None
 
     def fits(self, entity: Entity) -> bool:
-        """Tell whether an entity meets the condition."""
+        """Return whether an entity meets the condition."""
         return (
             (self.entity_type, self.name) in entity
             if self.exact

@@ -1,5 +1,5 @@
-"""Throttles clients that exceed their quotas: the response tells how long to pause, and the broker
-does not read from the connection meanwhile (KIP-219).
+"""Throttles clients that exceed their quotas: the response has the throttle time, in which the
+broker does not read from the connection (KIP-219).
 """
 
 from __future__ import annotations

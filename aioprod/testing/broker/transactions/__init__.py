@@ -1,3 +1,3 @@
-"""The transactions of transactional ids: their state, their coordinator, and how writes become part
-of them.
+"""The transactions of transactional ids: their state, their coordinator, and adding writes to
+them.
 """

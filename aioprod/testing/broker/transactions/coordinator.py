@@ -113,8 +113,8 @@ class TransactionCoordinator:
             expected: the producer id and epoch that the client has, if any.
 
         Raises:
-            RequestError: CONCURRENT_TRANSACTIONS while the previous transaction is ending;
-                otherwise if an argument is invalid or the client is fenced.
+            RequestError: if the previous transaction is ending (CONCURRENT_TRANSACTIONS), an
+                argument is invalid, or the client is fenced.
         """
         if not name:
             raise RequestError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
@@ -211,12 +211,12 @@ class TransactionCoordinator:
 
     def pause_markers(self) -> None:
         """Write no transaction markers until :meth:`resume_markers`: transactions that end
-        meanwhile stay in PrepareCommit or PrepareAbort.
+        before that stay in PrepareCommit or PrepareAbort.
         """
         self._markers_wait = True
 
     def resume_markers(self) -> None:
-        """Write the pending transaction markers, and write new ones at once again."""
+        """Write the pending transaction markers, and stop pausing new ones."""
         self._markers_wait = False
         for transaction in self.transactions.values():
             if transaction.state in PREPARED_STATES:
@@ -249,8 +249,8 @@ class TransactionCoordinator:
     def _is_to_be_ended(
         self, transaction: Transaction, commit: bool, bump: bool, is_retry: bool
     ) -> bool:
-        """Tell whether the end has anything to do; raise RequestError if the state does not allow
-        it.
+        """Return whether there is a transaction to end; raise RequestError if the state does not
+        allow it.
         """
         state = transaction.state
         if state is TransactionState.ONGOING and not is_retry:

@@ -1,5 +1,5 @@
-"""How writes become part of a transaction: the producer adds partitions first and the broker
-verifies them, or the write itself adds them (KIP-890).
+"""Adds writes to transactions: the producer adds partitions first and the broker verifies them, or
+the write itself adds them (KIP-890).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aioprod.types import TopicPartition
 
 
 class Support(Enum):
-    """What a client supports, as the version of its request tells."""
+    """The transaction protocol of a client, by the version of its request."""
 
     OLD = "adds partitions by AddPartitionsToTxn and takes INVALID_TXN_STATE for an answer"
     ABORTABLE = "knows TRANSACTION_ABORTABLE as well"

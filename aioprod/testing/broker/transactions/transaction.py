@@ -74,7 +74,7 @@ class Transaction:
         return self.producer_epoch >= _LAST_EPOCH
 
     def accepts(self, expected: ProducerIdAndEpoch) -> bool:
-        """Tell whether a client with this producer id and epoch may get the next epoch
+        """Return whether a client with this producer id and epoch may get the next epoch
         (KIP-360).
         """
         return (
@@ -90,7 +90,7 @@ class Transaction:
         retries because it missed the response gets the same epoch again.
 
         Raises:
-            RequestError: PRODUCER_FENCED if ``expected`` is outdated.
+            RequestError: if ``expected`` is outdated (PRODUCER_FENCED).
         """
         if self.is_exhausted and (expected is None or expected.epoch == self.producer_epoch):
             self.rotate(new_producer_id(), keep_epoch=expected is not None)
@@ -133,11 +133,11 @@ class Transaction:
             raise self._fenced(identity)
 
     def is_end_retried(self, identity: ProducerIdAndEpoch) -> bool:
-        """Tell whether a producer of protocol v2 retries the end of a transaction: it then has the
-        identity from before the end.
+        """Return whether a producer of protocol v2 retries the end of a transaction: it then has
+        the identity from before the end.
 
         Raises:
-            RequestError: PRODUCER_FENCED if that end is not the last thing that happened.
+            RequestError: if the state has changed since that end (PRODUCER_FENCED).
         """
         is_rotated = (
             identity == (self.previous_producer_id, _LAST_EPOCH) and self.producer_epoch == 0

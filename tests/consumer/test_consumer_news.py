@@ -1,0 +1,90 @@
+"""News from the background reaches the call that waits for records, the state and the errors."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioprod import BrokerError, ConsumerStatus, ErrorCode, KafkaError
+from aioprod.cluster.client import ClusterClient
+from aioprod.consumer.partition_reader import LATEST, list_offsets
+from aioprod.consumer.subscription import PartitionState, Phase, SubscriptionState
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.testing import EmbeddedCluster, change_answer, hold
+from tests.consumer.number_topics import TOPIC, TP, fill, numbers, reading, take
+
+
+@pytest.mark.parametrize("call", ["getone", "getmany", "position"])
+async def test_a_waiting_call_raises_the_failure_of_a_background_task(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    broker.create_topic(TOPIC)
+    async with reading(broker) as consumer:
+        await consumer.position(TP)
+        waiting: asyncio.Task[Any]
+        if call == "position":
+            held = broker.on(ApiKey.LIST_OFFSETS, hold(), times=None)
+            waiting = asyncio.create_task(consumer.seek_to_end(TP))
+            await held.wait()
+        else:
+            waiting = asyncio.create_task(getattr(consumer, call)())
+            await broker.wait_for_request(ApiKey.FETCH)
+
+        def fail(subscription: SubscriptionState, phase: Phase) -> list[PartitionState]:
+            raise ArithmeticError("a bug")
+
+        monkeypatch.setattr(SubscriptionState, "in_phase", fail)
+        consumer._records._scheduler.wake()
+        with pytest.raises(KafkaError, match="a bug"):
+            async with asyncio.timeout(4):
+                await waiting
+
+
+async def test_an_error_of_the_moment_before_waiting_is_raised(broker: EmbeddedCluster) -> None:
+    broker.create_topic(TOPIC)
+    async with reading(broker) as consumer:
+        await consumer.position(TP)
+        consumer._records._notifier._suspended_at = 0.0  # the call lets others run first
+        error = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not for this consumer")
+        loop = asyncio.get_running_loop()
+        loop.call_soon(consumer._records._problems.tell, "somewhere", error, loop.time())
+        with pytest.raises(BrokerError, match="not for this consumer"):
+            async with asyncio.timeout(1):
+                await consumer.getone()
+
+
+async def test_the_error_of_an_old_leader_is_over_when_the_new_one_has_confirmed() -> None:
+    async with EmbeddedCluster(nodes=2) as broker:
+        broker.create_topic(TOPIC)
+        await fill(broker, 10)
+        async with reading(broker) as consumer:
+            await take(consumer, 10)
+            held = broker.on(ApiKey.OFFSET_FOR_LEADER_EPOCH, hold(), times=1)
+            leader = broker.leader(TOPIC, 0)
+            broker.move_leader(TOPIC, 0, next(node for node in broker.node_ids if node != leader))
+            waiting = asyncio.create_task(consumer.getone(timeout_ms=5_000))
+            await held.wait()
+            assert consumer.state.error is not None
+            held.release()
+            await fill(broker, 1, first=10)
+            assert numbers([await waiting]) == [10]
+            assert consumer.state.status is ConsumerStatus.READING
+
+
+async def test_offsets_that_a_response_leaves_out_are_asked_for_again(
+    broker: EmbeddedCluster,
+) -> None:
+    await fill(broker, 3)
+
+    def leave_out(response: Any) -> None:
+        response.topics = []
+
+    async with reading(broker) as consumer:
+        await consumer.position(TP)
+        broker.on(ApiKey.LIST_OFFSETS, change_answer(leave_out), times=2)
+        assert await consumer.end_offsets([TP]) == {TP: 3}
+    async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=2) as client:
+        broker.on(ApiKey.LIST_OFFSETS, change_answer(leave_out), times=2)
+        assert await list_offsets(client, {TP: LATEST}) == {TP: 3}
