@@ -44,8 +44,8 @@ class Connections:
         self.fetch_requests.close()
 
     def _broker_is_silent(self) -> None:
-        """Request metadata: a Fetch takes longer than ``fetch_max_wait_ms``, so another broker may
-        lead by now.
+        """Request metadata if a Fetch takes much longer than ``fetch_max_wait_ms``: another broker
+        may lead by now.
         """
         for node_id in self.metadata.snapshot.nodes:
             connection = self._fetch_brokers.live(node_id)

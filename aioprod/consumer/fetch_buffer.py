@@ -31,7 +31,7 @@ class FetchBuffer:
         self.size = 0  # bytes held
 
     def add(self, data: FetchedData, following: Position | None) -> None:
-        """Queue data; ``following`` is the position behind it, None if its end is corrupt."""
+        """Queue data; ``following`` is the position after it, None if its end is corrupt."""
         waiting = self._partitions.setdefault(data.state.tp, _Waiting())
         waiting.data.append(data)
         waiting.next = following

@@ -196,7 +196,7 @@ class SubscriptionState:
         self._on_pause = on_pause
         self._on_drop = on_drop
 
-    # -- what is read ------------------------------------------------------------------------------
+    # -- topics and partitions ---------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None = None) -> None:
         """Read these topics in place of earlier ones. :meth:`take_assignment` sets their

@@ -26,7 +26,7 @@ from aioprod.producer.wakeup import SenderWakeup
 
 Place = tuple[ProducerBatch, int]
 
-# A fuller batch is not encoded to make room: it would make room for only a few records.
+# A batch that is fuller than this after encoding counts as full: few records would fit.
 _FULL = 15 / 16
 # A task that sends in a loop does not suspend while memory is free. After this many bytes of full
 # batches it lets other tasks run once. That costs 5 us; filling the batches takes 250 us.

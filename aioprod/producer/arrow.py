@@ -53,7 +53,7 @@ _MOST_ROWS: Final = 65_536
 _MOST_BYTES: Final = 4 << 20
 # Rows that become single records block the event loop, so portions are smaller.
 _MOST_SINGLE_ROWS: Final = 1000
-# A portion of rows takes memory in addition to buffer_memory: at most this part of it.
+# A portion of rows takes memory in addition to buffer_memory: at most buffer_memory / this.
 _SHARE_OF_BUFFER: Final = 4
 # Up to this many rows no thread is used: they take at most 1.5 ms, and a thread costs 0.1 ms.
 _FEW_ROWS: Final = 1000

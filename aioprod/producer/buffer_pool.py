@@ -184,8 +184,8 @@ class BufferPool:
         self._hand_out()
 
     def note_wait(self, started: float, now: float) -> None:
-        """Count a wait for memory: of a caller of :meth:`allocate`, or of one behind it that joins
-        its batch. Called without an event loop if the caller is garbage-collected.
+        """Count a wait for memory, by a caller of :meth:`allocate` or a later call that joins its
+        batch. Called without an event loop if the caller is garbage-collected.
         """
         self.waited_s += now - started
         self._metrics.buffer_waited(now - started, now)

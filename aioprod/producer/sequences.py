@@ -60,8 +60,8 @@ class ProducerState:
         self.epoch_needed = True
 
     def bump(self) -> None:
-        """Use the next epoch; after the last one, drop the producer id, so that a new one is
-        requested.
+        """Use the next epoch; a transactional producer requests it from the coordinator. After the
+        last epoch, drop the producer id, so that a new one is requested.
         """
         self.bumps += 1
         if self._transactional:

@@ -61,7 +61,7 @@ class CallGuard:
             self._leave()
 
     def waiting_call(self) -> _WaitingCall:
-        """A call that may wait: ``wakeup`` and ``close`` end it.
+        """Guard a call that may wait: ``wakeup`` and ``close`` end it.
 
         Raises:
             ConcurrentUseError, ConsumerClosedError, WrongEventLoopError: as :meth:`call` does.
@@ -138,13 +138,13 @@ class CallGuard:
 
     def _enter(self) -> None:
         self._loop_binding.check()
-        # Before the start there need not be an event loop.
+        # Before the start there may be no event loop.
         task = asyncio.current_task() if self._run_state.has_loop else None
         if self._owner is not None and self._owner is not task:
             name = self._owner.get_name()
             raise ConcurrentUseError(
                 f"task {name!r} waits in a call of this consumer: only wakeup() and close() "
-                "may be called meanwhile"
+                "may be called until it returns"
             )
         self._run_state.check_not_stopped()
         self._ready.settle()

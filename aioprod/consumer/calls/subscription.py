@@ -21,7 +21,7 @@ Pattern = re.Pattern[str] | SubscriptionPattern
 
 
 class SubscriptionCalls:
-    """Changes what is read."""
+    """Changes the subscribed topics and assigned partitions."""
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ class Joining:
         self._on_problem = on_problem
         self._reason = ""
         self._problem: BrokerError | None = None  # the last retriable error
-        self._hurried = 0  # attempts in a row without a pause before
+        self._hurried = 0  # consecutive attempts that ended without an assignment
 
     async def run(self, reason: str) -> Joined | None:
         """Return the assignment; None if the coordinator has removed the member, which then has to

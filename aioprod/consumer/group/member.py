@@ -82,7 +82,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     async def _step(self, deadline: float) -> None:
-        """Do what is due, inside a call of the application."""
+        """Do the due work, inside a call of the application."""
 
     @abstractmethod
     def _topics_changed(self, reason: str) -> None:

@@ -1,5 +1,5 @@
-"""Transactions of the producer (KIP-98 and what grew from it): states, requests, what answers mean,
-and the manager of it all.
+"""Transactions of the producer (KIP-98 and later KIPs): states, requests, actions after replies,
+and the manager of all.
 """
 
 from __future__ import annotations

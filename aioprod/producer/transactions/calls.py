@@ -34,7 +34,7 @@ from aioprod.protocol.message import Message, Request
 
 log = logging.getLogger(__name__)
 
-# While the coordinator still ends the transaction before, which takes milliseconds, the first
+# While the coordinator still ends the previous transaction, which takes milliseconds, the first
 # partition does not wait for the whole backoff (KAFKA-5482). Java waits 20 ms each time.
 _BEHIND_LAST_TRANSACTION = (0.002, 0.004, 0.008, 0.016, 0.02)
 
@@ -42,11 +42,11 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 class CoordinatorRequests(Protocol):
-    """What is asked of :class:`aioprod.cluster.coordinators.Coordinators`."""
+    """The methods used of :class:`aioprod.cluster.coordinators.Coordinators`."""
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why the last attempt to reach a coordinator failed; None if one is reached."""
+        """The error of the last attempt to reach a coordinator; None if it succeeded."""
 
     async def request(
         self,
@@ -58,18 +58,17 @@ class CoordinatorRequests(Protocol):
         """Send one request and return its reply."""
 
     def forget(self, kind: CoordinatorType, key: str, /) -> None:
-        """Look for the coordinator again before the next request."""
+        """Find the coordinator again before the next request."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorCall(Generic[ResponseT]):
-    """A request and how its reply is read.
+    """A request, and how to read its reply.
 
     Attributes:
-        prepare: makes the message for a connection; called for each attempt, right before it is
-            sent.
+        prepare: makes the message for a connection; called right before each attempt is sent.
         codes: returns the error codes in a reply.
-        hurry: whether to retry soon if the coordinator still ends the transaction before.
+        hurry: whether to retry soon if the coordinator still ends the previous transaction.
         before: called before each attempt.
     """
 
@@ -82,14 +81,14 @@ class CoordinatorCall(Generic[ResponseT]):
 
 
 class Attempts:
-    """The attempts to send one request. Others can end them, but not while one is in flight: its
-    reply is waited for.
+    """The attempts to send one request. Other tasks can end them; an attempt in flight first waits
+    for its reply.
 
     Attributes:
         task: the task that makes the attempts.
         last_error: why the latest attempt failed.
-        coordinators: what sends the request; None before the first attempt.
-        count: how many attempts were sent.
+        coordinators: sends the request; None before the first attempt.
+        count: the number of attempts that were sent.
     """
 
     def __init__(self) -> None:
@@ -102,17 +101,17 @@ class Attempts:
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why the request has not succeeded yet, if that is known; perhaps it was not sent."""
+        """Why the request has not succeeded yet, if known. It may not have been sent."""
         return self.last_error or (
             self.coordinators.trouble if self.coordinators is not None else None
         )
 
     def run_by(self, task: asyncio.Task[None]) -> None:
-        """Note the task that makes the attempts."""
+        """Set the task that makes the attempts."""
         self.task = task
 
     def sent_to(self, coordinators: CoordinatorRequests) -> None:
-        """Note what sends the attempts."""
+        """Set the object that sends the attempts."""
         self.coordinators = coordinators
 
     def failed(self, error: KafkaError) -> None:
@@ -131,7 +130,7 @@ class Attempts:
         self._in_flight = True
 
     def ended(self) -> bool:
-        """Note that the attempt has an answer, or gets none. Return whether it was sent."""
+        """Note that the attempt has ended, with or without a reply. Return whether it was sent."""
         was_sent, self._in_flight = self._in_flight, False
         return was_sent
 
@@ -145,8 +144,8 @@ class CoordinatorCalls:
     """Makes calls for one transactional id.
 
     Attributes:
-        unanswered: requests without a reply since this was last cleared. Copies of them may still
-            arrive.
+        unanswered: requests without a reply since this was last cleared. The coordinator may still
+            receive copies of them.
     """
 
     def __init__(
@@ -160,13 +159,13 @@ class CoordinatorCalls:
         self.unanswered: set[CoordinatorApi] = set()
 
     async def perform(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:
-        """Send a request until it succeeds, and return the reply. There is no timeout: callers
-        have their own, and ``attempts`` ends it.
+        """Send a request until it succeeds, and return the reply. It has no timeout: callers have
+        their own, and stop ``attempts``.
 
         Raises:
             AbortableTransactionError, FatalProducerError, ProducerFencedError: if the coordinator
                 refuses the request.
-            AuthenticationError: if client and broker don't trust each other.
+            AuthenticationError: if authentication fails.
         """
         attempts.sent_to(self._coordinators)
         failed, warned = 0, False
@@ -221,7 +220,7 @@ class CoordinatorCalls:
                 ErrorCode.UNSUPPORTED_VERSION, f"{self._what(call)}: {error}"
             ) from error
         except BrokerError as error:
-            # Only the search for the coordinator raises these.
+            # Only FindCoordinator raises these.
             self._refuse(
                 call, action_of_code(CoordinatorApi.FIND_COORDINATOR, error.code), error.code
             )
@@ -268,7 +267,7 @@ class CoordinatorCalls:
 
 
 def _is_behind_last(error: KafkaError | None) -> bool:
-    """Whether the coordinator still ends the transaction before."""
+    """Return whether the error is that the coordinator still ends the previous transaction."""
     return isinstance(error, BrokerError) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
@@ -277,7 +276,7 @@ _ADVICE = {
         "; lower transaction_timeout_ms, or raise the broker's transaction.max.timeout.ms"
     ),
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
-        "; the broker forgets a transactional id that is not used for "
+        "; the broker removes a transactional id that was not used for "
         "transactional.id.expiration.ms"
     ),
 }

@@ -1,8 +1,8 @@
-"""What the coordinator knows of one producer: which protocol it uses, what is part of the open
-transaction; and the requests that change that.
+"""The coordinator's view of one producer: the protocol, the parts of the open transaction, and the
+requests that change them.
 
-It knows no callers and no states: :mod:`aioprod.producer.transactions.tasks` decides which request
-is next.
+It has no callers and no states: :mod:`aioprod.producer.transactions.tasks` chooses the next
+request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OPENERS = (CoordinatorApi.ADD_PARTITIONS, CoordinatorApi.ADD_OFFSETS)
 
 
 class CoordinatorSession:
-    """The producer's side of what it and its coordinator have agreed.
+    """The producer's side of its session with the coordinator.
 
     Attributes:
         v2: whether transactions use the second protocol (KIP-890).
@@ -51,7 +51,7 @@ class CoordinatorSession:
         to_add: partitions that are still to be added (first protocol).
         perhaps_begun: whether a request was sent that opens the transaction at the coordinator,
             with or without a reply.
-        begun: whether it is certain that the coordinator has the transaction.
+        begun: whether the coordinator certainly has the transaction.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class CoordinatorSession:
         self._opener: CoordinatorCall[Any] | None = (
             None  # the newest request of the first protocol that opens a transaction
         )
-        # Of the transaction before: such a request, if a late copy of one may still arrive, and
+        # Of the previous transaction: such a request, if a late copy of it may still arrive, and
         # whether a late copy of EndTxn may.
         self._late_opener: CoordinatorCall[Any] | None = None
         self._late_end = False
-        # Since the present epoch was given: whether a transaction was opened before asking for the
-        # next one, and whether the next one was asked for.
+        # In the present epoch: whether a transaction was opened before the request for the next
+        # epoch, and whether the next epoch was requested.
         self._reopened = self._asked = False
         self.begun = False
 
@@ -100,7 +100,7 @@ class CoordinatorSession:
         """Get a producer id, or the next epoch of the present one.
 
         Raises:
-            FatalProducerError: if the coordinator refuses for good.
+            FatalProducerError: if the coordinator refuses, and would refuse every later call.
             BrokerError, AuthenticationError: if it refuses, and may accept a later call.
         """
         old = self._producer.identity
@@ -116,8 +116,8 @@ class CoordinatorSession:
                 raise
             if not self._reopened:
                 what = (
-                    "another producer took over, or a late copy of a request of this one came in "
-                    "just then (possible before Kafka 4.0)"
+                    "another producer uses it, or a late copy of a request of this one arrived at "
+                    "the same time (possible before Kafka 4.0)"
                 )
                 raise ProducerFencedError(
                     error.code, f"transactional_id={self._id!r}: {what}; close this producer"
@@ -155,16 +155,17 @@ class CoordinatorSession:
         return reply
 
     async def _reopen(self, opener: CoordinatorCall[Any], attempts: Attempts) -> None:
-        """Open a transaction before asking for the next epoch, as a late copy of a request may open
-        one at any moment (first protocol).
+        """Open a transaction before the request for the next epoch, because a late copy of a
+        request may open one at any time (first protocol).
 
         A coordinator with an open transaction fences the present epoch, even for the producer that
-        has it, and up to Kafka 3.9 forgets it. With an open transaction no producer gets the epoch
-        after that one, so it can be asked for. Without, another producer might have got it.
+        has it, and up to Kafka 3.9 forgets it. While the transaction is open, no other producer
+        gets the epoch after that one, so this one can request it. Without an open transaction,
+        another producer might have got it.
 
         Raises:
-            ProducerFencedError: if another producer has taken over. Asking for an epoch does not
-                harm its transaction.
+            ProducerFencedError: if another producer uses the transactional id. The request for an
+                epoch does not affect its transaction.
         """
         try:
             await self._calls.perform(opener, attempts)
@@ -172,12 +173,12 @@ class CoordinatorSession:
             if not self._asked:
                 raise
         except (AbortableTransactionError, FatalProducerError):
-            pass  # then late copies are refused as well
+            pass  # late copies are refused as well
         else:
             self._reopened = True
 
     async def add_partitions(self, attempts: Attempts, on_added: Callable[[], None]) -> None:
-        """Add the partitions that are to be added, also those that come meanwhile."""
+        """Add the partitions in ``to_add``, also those that are put there during the call."""
         while self.to_add:
             asked = sorted(self.to_add)
             self._opener = CoordinatorCall(
@@ -198,7 +199,7 @@ class CoordinatorSession:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
-        """Make a group's offsets part of the transaction."""
+        """Add a group's offsets to the transaction."""
         if not self.v2:
             add = self._opening(
                 lambda peer, identity: requests.add_offsets(
@@ -227,8 +228,8 @@ class CoordinatorSession:
     def _opening(
         self, make: Callable[[Peer, ProducerIdAndEpoch], _Prepared]
     ) -> Callable[[Peer], _Prepared]:
-        """Return ``make`` for the present identity, which notes that the request may open the
-        transaction, with or without a reply.
+        """Return ``make`` for the present producer id and epoch. It notes that the request may open
+        the transaction, with or without a reply.
         """
 
         def prepare(peer: Peer) -> _Prepared:
@@ -238,8 +239,8 @@ class CoordinatorSession:
         return prepare
 
     async def end(self, attempts: Attempts, *, commit: bool) -> None:
-        """Commit or abort, unless nothing was sent. In the second protocol the reply has the next
-        epoch.
+        """Commit or abort, unless nothing was sent. In the second protocol the reply contains the
+        next epoch.
         """
 
         def prepare(peer: Peer) -> _Prepared:
@@ -264,17 +265,18 @@ class CoordinatorSession:
             self._producer.request_epoch()
         except FatalProducerError as error:
             if error.code == ErrorCode.PRODUCER_FENCED and self.v2 and not (commit or self.begun):
-                # A coordinator that still writes the markers of the transaction before replies this
-                # too, and nothing of the present one may have reached it. Asking for the next epoch
-                # tells whether another producer has the transactional id.
+                # A coordinator that still writes the markers of the previous transaction replies
+                # this too, and nothing of the present one may have reached it. The reply to the
+                # request for the next epoch tells whether another producer uses the transactional
+                # id.
                 self._producer.request_epoch()
                 return
             if error.code != ErrorCode.INVALID_TXN_STATE:
                 raise
             if commit and self.v2:
-                # It is certainly not committed: the coordinator has aborted it, as it was open for
-                # too long. Java fails the producer here, although an abort would bring the next
-                # epoch.
+                # It is certainly not committed: the coordinator has aborted it, because it was open
+                # for too long. Java fails the producer here, although an abort would return the
+                # next epoch.
                 raise AbortableTransactionError(
                     error.code,
                     f"transactional_id={self._id!r}: call abort_transaction(); it was open longer "
@@ -282,24 +284,26 @@ class CoordinatorSession:
                 ) from error
             if commit or self.begun:
                 raise
-            # The request that might have opened the transaction did not: there is nothing to abort.
+            # The request that might have opened the transaction did not: no abort is needed.
         else:
             if reply.producer_id >= 0:
                 self._producer.adopt(ProducerIdAndEpoch((reply.producer_id, reply.producer_epoch)))
 
     def prepared(self) -> PreparedTransaction | None:
-        """Return what another process needs to end the transaction; None if nothing was sent."""
+        """Return the data with which another process can end the transaction; None if nothing was
+        sent.
+        """
         return (
             PreparedTransaction(self._id, *self._identity, self.v2) if self.perhaps_begun else None
         )
 
     def forget_transaction(self) -> None:
-        """Start again with nothing: the transaction has ended."""
+        """Clear the state of a transaction that has ended."""
         self.begun = self.perhaps_begun = False
         self.added.clear()
         self.to_add.clear()
         if self._calls.unanswered and not self.v2:
-            # A late copy, of EndTxn above all, would act on the next transaction. Only a new epoch
+            # A late copy, especially of EndTxn, would affect the next transaction. Only a new epoch
             # prevents that (KIP-890).
             self._producer.request_epoch()
             self._late_opener = (

@@ -1,5 +1,5 @@
-"""What the rest of the producer needs to know of transactions, and the answers of a producer
-without ``transactional_id``.
+"""The interface of transactions to the rest of the producer, and its implementation without
+``transactional_id``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class SendStatus(Protocol):
-    """What each call that sends looks at.
+    """The state that each call that sends checks.
 
     Attributes:
         may_append: whether a record may be appended now; the cheap form of
@@ -53,17 +53,15 @@ class AlwaysOpen:
 
 
 class Transactions(Protocol):
-    """The transactions of a producer, as the send path, the sender and the producer's life see
-    them.
-    """
+    """The transactions of a producer, as used by the send path, the sender, start and close."""
 
     @property
     def transactional(self) -> bool:
-        """Whether each record belongs to a transaction. The coordinator then gives out epochs."""
+        """Whether each record belongs to a transaction. The coordinator then assigns epochs."""
 
     @property
     def status(self) -> SendStatus:
-        """What each call that sends looks at; always the same object."""
+        """The state that each call that sends checks; always the same object."""
 
     @property
     def in_transaction(self) -> bool:
@@ -71,28 +69,28 @@ class Transactions(Protocol):
 
     @property
     def holds_up_readers(self) -> bool:
-        """Whether the coordinator may have a transaction that only this producer, or its timeout,
-        ends.
+        """Whether the coordinator may have an open transaction, which blocks consumers of committed
+        records until this producer, or its timeout, ends it.
         """
 
     @property
     def produce_adds_partitions(self) -> bool:
-        """Whether the newest version of Produce may be used. With version 12 a broker adds the
-        partition to the transaction (KIP-890), which the client must not do as well.
+        """Whether the newest version of Produce may be used. From version 12 on a broker adds the
+        partition to the transaction (KIP-890), so the client must not add it.
         """
 
     @property
     def lost(self) -> int:
-        """How many accepted records were not delivered because the producer failed. Those of a
-        transaction don't count: a transaction that is not committed loses nothing.
+        """The number of accepted records that were not delivered because the producer failed.
+        Records of a transaction don't count: without its commit they have no effect.
         """
 
     @property
     def producer_id_error(self) -> KafkaError | None:
-        """Why no broker has granted a producer id yet, as far as is known."""
+        """Why no broker has granted a producer id yet, if known."""
 
     async def start(self) -> None:
-        """Get what has to be there before the first record is sent."""
+        """Get the producer id, if it is needed before the first record."""
 
     def ensure_producer_id(self) -> None:
         """Ask for a producer id in the background if one is needed and missing."""
@@ -119,7 +117,7 @@ class Transactions(Protocol):
         """Note that a broker has stored a batch."""
 
     def batch_failed(self, batch: ProducerBatch, error: KafkaError) -> None:
-        """Note that a batch is given up. If the caller that ends the transaction gets the error,
+        """Note that a batch has failed. If the caller that ends the transaction gets the error,
         mark the batch's failure as seen.
         """
 
@@ -127,23 +125,23 @@ class Transactions(Protocol):
         """Note that a record was refused before it was in a batch."""
 
     def fail(self, error: KafkaError) -> None:
-        """Fail the producer: everything without an outcome, and every later call."""
+        """Fail the producer: all records without an outcome, and all later calls."""
 
     async def settle(self) -> None:
-        """Leave no transaction open, before the producer closes.
+        """End the open transaction before the producer closes.
 
         Raises:
             KafkaError: if the transaction can't be ended.
         """
 
     def stop(self) -> None:
-        """End everything that runs in the background, at once."""
+        """Cancel all background tasks at once."""
 
     async def close(self) -> None:
-        """Stop, and wait until everything has ended."""
+        """Stop, and wait until all background tasks have ended."""
 
     def manager(self) -> TransactionManager:
-        """Return what makes the public calls.
+        """Return the object that implements the public calls.
 
         Raises:
             TransactionStateError: if no ``transactional_id`` is set.
@@ -151,8 +149,8 @@ class Transactions(Protocol):
 
 
 class NoTransactions:
-    """A producer without ``transactional_id``. If it is idempotent, any broker gives it its
-    producer id.
+    """A producer without ``transactional_id``. If it is idempotent, any broker assigns its producer
+    id.
     """
 
     transactional: Final = False
@@ -185,7 +183,7 @@ class NoTransactions:
         return self._producer_id.last_error
 
     async def start(self) -> None:
-        """Do nothing: a producer id is asked for when there is something to send."""
+        """Do nothing: a producer id is requested when the first batch is to be sent."""
 
     def ensure_producer_id(self) -> None:
         """Ask any broker for a producer id, if the producer is idempotent."""
@@ -204,7 +202,7 @@ class NoTransactions:
         """Do nothing."""
 
     def may_send(self, tp: TopicPartition) -> bool:
-        """Every batch may be sent."""
+        """Return True: every batch may be sent."""
         return True
 
     def batch_sent(self, tp: TopicPartition) -> None:
@@ -220,7 +218,7 @@ class NoTransactions:
         """Do nothing: the record's delivery has the error."""
 
     def fail(self, error: KafkaError) -> None:
-        """Fail everything, and log how many accepted records are not delivered."""
+        """Fail all records without an outcome, and log how many accepted ones are not delivered."""
         if undelivered := self._accumulator.undelivered:
             self.lost += undelivered
             log.error(
@@ -239,7 +237,7 @@ class NoTransactions:
         self._producer_id.stop()
 
     async def close(self) -> None:
-        """Wait until nothing asks for a producer id any more."""
+        """Stop asking for a producer id, and wait until the task has ended."""
         await self._producer_id.close()
 
     def manager(self) -> TransactionManager:
@@ -256,7 +254,7 @@ def make_transactions(
     rng: random.Random,
     wake: Callable[[], None],
 ) -> Transactions:
-    """Make what the settings ask for: transactions if ``transactional_id`` is set."""
+    """Make transactions if ``transactional_id`` is set, else :class:`NoTransactions`."""
     if config.transactional_id is None:
         return NoTransactions(config, producer, runtime.brokers, accumulator, rng, wake)
     coordinators = runtime.coordinators

@@ -31,25 +31,25 @@ class TransactionInterface:
         raise NotImplementedError
 
     def _now(self) -> float:
-        """Seconds of the event loop's clock."""
+        """Return the event loop's time in seconds."""
         raise NotImplementedError
 
     async def init_transactions(self) -> None:
         """Fence older producers with the same ``transactional_id``, and abort their transactions.
 
         ``start`` has done so already, so this returns at once. It exists for code written for
-        Java's producer or librdkafka, which require the call. Waits at most ``max_block_ms``, if
-        the coordinator has to be asked for a new epoch.
+        Java's producer or librdkafka, which require the call. If a new epoch is needed, wait for it
+        at most ``max_block_ms``.
 
         Raises:
             TransactionStateError: if no ``transactional_id`` is set, or a transaction is open.
-            KafkaTimeoutError: if it takes longer. It continues: call again to wait for it.
-            FatalProducerError: if the coordinator refuses for good.
+            KafkaTimeoutError: if it takes longer. It continues; call again to wait for it.
+            FatalProducerError: if the coordinator refuses, and would refuse every later call.
         """
         await self._timed("init", self._transactional().init())
 
     async def begin_transaction(self) -> None:
-        """Open a transaction. Waits at most ``max_block_ms`` for the end of the one before.
+        """Open a transaction; wait at most ``max_block_ms`` for the end of the previous one.
 
         Raises:
             TransactionStateError: if one is open already.
@@ -62,7 +62,7 @@ class TransactionInterface:
         group_metadata: str | ConsumerGroupMetadata,
     ) -> None:
         """Commit a consumer group's positions with this transaction (KIP-447): either both take
-        effect, or neither. Waits at most ``max_block_ms``.
+        effect, or neither. Wait at most ``max_block_ms``.
 
         Args:
             offsets: the offset of the next record to read, by partition.
@@ -80,11 +80,12 @@ class TransactionInterface:
         """Write all records, and leave the transaction open to be ended here or by another process.
 
         ``close`` does not end a prepared transaction: it stays open until
-        ``transaction_timeout_ms`` is over. This producer can still commit or abort it, and begins
-        no other before.
+        ``transaction_timeout_ms`` is over. This producer can still commit or abort it, and can't
+        begin another one before.
 
         Returns:
-            What another process needs to end the transaction; None if nothing was written.
+            The data with which another process can end the transaction; None if nothing was
+            written.
 
         Raises:
             TransactionStateError: if no transaction is open.
@@ -95,7 +96,7 @@ class TransactionInterface:
         return await self._transactional().prepare()
 
     async def commit_transaction(self) -> None:
-        """Send the remaining records, then make the whole transaction visible. Waits at most
+        """Send the remaining records, then make the whole transaction visible. Wait at most
         ``max_block_ms``; after a timeout, call it again.
 
         Raises:
@@ -104,8 +105,8 @@ class TransactionInterface:
         await self._timed("commit", self._transactional().commit())
 
     async def abort_transaction(self) -> None:
-        """Drop what was not sent; consumers that read committed records never see the rest. Waits
-        at most ``max_block_ms``.
+        """Drop the unsent records; consumers that read committed records never see the sent ones.
+        Wait at most ``max_block_ms``.
         """
         await self._timed("abort", self._transactional().abort())
 
@@ -121,7 +122,7 @@ class TransactionInterface:
             yield self
             await self.commit_transaction()
         except BaseException:
-            # The caller has to see the block's error. The abort continues in its own task.
+            # The caller has to get the block's error. The abort continues in its own task.
             with contextlib.suppress(KafkaError):
                 if self._transactions.in_transaction:
                     await self.abort_transaction()

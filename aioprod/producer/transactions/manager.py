@@ -1,5 +1,5 @@
-"""The transactions of one producer: answers the send path and the sender, and makes the public
-calls. The work is done by :mod:`aioprod.producer.transactions.tasks`.
+"""The transactions of one producer: the interface for the send path, the sender and the public
+calls. :mod:`aioprod.producer.transactions.tasks` does the work.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class TransactionManager:
 
     Args:
         config: the producer's settings; ``transactional_id`` is set.
-        producer: gets the identity that the coordinator gives; asks for a new epoch.
-        coordinators: where requests go.
+        producer: gets the producer id and epoch from the coordinator; requests new epochs.
+        coordinators: sends requests to coordinators.
         batches: the producer's batches.
         metrics: gets the time that :meth:`start` takes.
-        rng: jitter.
-        wake: called when the sender should look again.
+        rng: source of jitter.
+        wake: called when the sender has to run.
 
     Attributes:
         status: the producer's state.
@@ -77,20 +77,20 @@ class TransactionManager:
 
     @property
     def error(self) -> KafkaError | None:
-        """What led to an error state."""
+        """The cause of an error state; None in other states."""
         return self.status.error
 
-    # -- asked and told by the send path and by the sender -----------------------------------------
+    # -- for the send path and the sender ----------------------------------------------------------
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open that no commit or abort is ending yet."""
+        """Whether a transaction is open and no commit or abort is ending it yet."""
         return self.state in (_S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED, _S.ABORTABLE_ERROR)
 
     @property
     def holds_up_readers(self) -> bool:
-        """Whether the coordinator may have a transaction that only this producer, or its timeout,
-        ends.
+        """Whether the coordinator may have an open transaction, which blocks consumers of committed
+        records until this producer, or its timeout, ends it.
         """
         return (
             self._session.perhaps_begun
@@ -101,7 +101,7 @@ class TransactionManager:
     @property
     def produce_adds_partitions(self) -> bool:
         """Whether brokers add partitions to the transaction, from Produce version 12 on (KIP-890).
-        Otherwise no such version may be used.
+        If not, no such version may be used.
         """
         return self._session.v2
 
@@ -117,13 +117,13 @@ class TransactionManager:
             self.status.check(Call.SEND, _S.IN_TRANSACTION)
 
     def partition_used(self, tp: TopicPartition) -> None:
-        """Make a partition part of the transaction: a batch was opened for it."""
+        """Add a partition to the transaction: a batch was opened for it."""
         session = self._session
         if not session.v2 and tp not in session.added and self.state in WRITING:
             self._tasks.add_partition(tp)
 
     def ensure_producer_id(self) -> None:
-        """Do nothing: there is one since :meth:`start`."""
+        """Do nothing: :meth:`start` has got one."""
 
     def manager(self) -> TransactionManager:
         """Return this object."""
@@ -139,7 +139,7 @@ class TransactionManager:
         return False
 
     def batch_sent(self, tp: TopicPartition) -> None:
-        """Note that a batch is being sent: the partition may have part of the transaction now."""
+        """Note that a batch is sent: the partition may have records of the transaction now."""
         self._session.batch_sent()
 
     def batch_stored(self) -> None:
@@ -159,16 +159,17 @@ class TransactionManager:
         self._tasks.fail(batch_failure(where, error))
 
     def fail(self, error: KafkaError) -> None:
-        """Fail the producer: everything without an outcome, and every later call."""
-        # The state first, or a commit under way would take the end of its batches for success.
+        """Fail the producer: all records without an outcome, and all later calls."""
+        # Set the state first; otherwise a running commit would take the end of its batches for
+        # success.
         self._tasks.fail_for_good(error)
         self._batches.abort(error)
 
     # -- calls -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Do what :meth:`init` does, as part of the producer's start. After a failure nothing runs
-        any more, and it may be called again.
+        """Do what :meth:`init` does, as part of the producer's start. After a failure no task runs,
+        and it may be called again.
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -190,7 +191,7 @@ class TransactionManager:
             TransactionStateError: if a transaction is open.
             KafkaTimeoutError: if it takes longer than ``max_block_ms``. It continues; call again to
                 wait for it.
-            FatalProducerError: if the coordinator refuses for good.
+            FatalProducerError: if the coordinator refuses, and would refuse every later call.
             BrokerError: if an ACL is missing.
         """
         self.status.check(Call.INIT, _S.UNINITIALIZED, _S.INITIALIZING, _S.READY)
@@ -198,9 +199,9 @@ class TransactionManager:
             await self._join(self._tasks.running_init(), self._deadline(), Call.INIT)
 
     async def begin(self) -> None:
-        """Open a transaction. That sends no request, unless :meth:`init` is still to be done.
+        """Open a transaction. This sends no request, unless :meth:`init` has to run first.
 
-        A commit or abort that still runs is waited for.
+        Wait for a commit or abort that still runs.
 
         Raises:
             TransactionStateError: if one is open already.
@@ -225,16 +226,16 @@ class TransactionManager:
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         group: str | ConsumerGroupMetadata,
     ) -> None:
-        """Put a consumer group's positions into the transaction (KIP-447).
+        """Add a consumer group's positions to the transaction (KIP-447).
 
         Raises:
             SerializationError: if an argument has the wrong type or is outside its limits.
             TransactionStateError: if no transaction is open.
             KafkaTimeoutError: if it takes longer than ``max_block_ms``. It continues; make the same
                 call again to wait for it.
-            AbortableTransactionError: if it is refused, for example because the group's member was
-                replaced; abort.
-            FatalProducerError: if it is refused for good.
+            AbortableTransactionError: if the coordinator refuses, for example because the group's
+                member was replaced; abort.
+            FatalProducerError: if the coordinator accepts nothing more from this producer.
         """
         self.status.check(Call.SEND_OFFSETS, _S.IN_TRANSACTION)
         arguments = (requests.checked_offsets(offsets), requests.checked_group(group))
@@ -251,8 +252,8 @@ class TransactionManager:
         await self._join(operation, deadline, Call.SEND_OFFSETS)
 
     async def prepare(self) -> PreparedTransaction | None:
-        """Write all records, and leave the transaction open. Return what ends it; None if nothing
-        was written.
+        """Write all records, and leave the transaction open. Return the data with which another
+        process can end it; None if nothing was written.
 
         Raises:
             KafkaError: as :meth:`commit`.
@@ -272,7 +273,7 @@ class TransactionManager:
             AbortableTransactionError: if part of it has failed; abort.
             KafkaTimeoutError: if it takes longer than ``max_block_ms``. It continues; call again to
                 wait for it.
-            TransactionAbortedError: if another task has aborted it meanwhile.
+            TransactionAbortedError: if another task has aborted it during the call.
             FatalProducerError: if the producer has failed. Whether the commit happened is unknown,
                 also to a new producer.
         """
@@ -282,15 +283,15 @@ class TransactionManager:
             await self._join(self._tasks.towards(_S.COMMITTING), deadline, Call.COMMIT)
 
     async def abort(self) -> None:
-        """Drop what was not sent; consumers that read committed records never see the rest.
+        """Drop the unsent records; consumers that read committed records never see the sent ones.
 
-        An abort overtakes a commit that is not sent to the coordinator yet.
+        An abort replaces a commit that was not sent to the coordinator yet.
 
         Raises:
             TransactionStateError: if no transaction is open, or its commit is in flight.
             KafkaTimeoutError: if it takes longer than ``max_block_ms``. It continues; call again to
                 wait for it.
-            FatalProducerError: if the producer has failed. What it wrote stays invisible.
+            FatalProducerError: if the producer has failed. The written records stay invisible.
         """
         deadline = self._deadline()
         if not self._tasks.take_unseen_success(Call.ABORT):

@@ -1,4 +1,4 @@
-"""The work of one call: it runs in its own task, and any number of callers wait for it, each with
+"""The work of one call. It runs in its own task, and any number of callers wait for it, each with
 its own timeout.
 """
 
@@ -21,7 +21,7 @@ class Operation:
     Attributes:
         arguments: the call's arguments.
         seen: whether a caller has got the outcome.
-        overtaken: whether it was a commit, and an abort came before the commit was sent.
+        overtaken: whether it was a commit that an abort replaced before it was sent.
     """
 
     call: Call
@@ -37,12 +37,12 @@ class Operation:
         return not self.task.done()
 
     def overtake(self) -> None:
-        """End the commit, which has not been sent: an abort comes before it."""
+        """End the commit, which was not sent: an abort replaces it."""
         self.overtaken = True
         self.task.cancel()
 
     def take_unseen_success(self) -> bool:
-        """Return whether it succeeded while no caller waited for it; a caller sees it now."""
+        """Return whether it succeeded while no caller waited for it, and mark it as seen."""
         unseen = (
             self.task.done()
             and not self.seen
@@ -83,7 +83,7 @@ class Operation:
 
         Args:
             call: the call whose caller gets the error.
-            killed_by: why its task was cancelled, if that is known.
+            killed_by: why its task was cancelled, if known.
         """
         self.seen = True
         if self.task.cancelled():
@@ -99,7 +99,7 @@ class Operation:
             )
         error = self.task.exception()
         if error is not None:
-            # Many callers may get it: without the tracebacks of the others.
+            # Many callers may get this error, each without the tracebacks of the others.
             raise error.with_traceback(None)
 
 
@@ -135,7 +135,7 @@ class Flush:
                 return
 
     def give_up(self) -> None:
-        """Have waiting tasks check again whether it still matters."""
+        """Make waiting tasks check ``matters`` again."""
         if self._task is not None:
             self._task.cancel()
 

@@ -1,7 +1,7 @@
-"""What to do after a coordinator's reply, by its error code, and after a batch has failed: tables
-with the rules of Kafka 4.1's own producer.
+"""The action after a coordinator's reply, by its error code, and after a failed batch: tables with
+the rules of Kafka 4.1's producer.
 
-Codes that no rule names have an action too, so that a new or unexpected code does not end a task.
+Other codes have a default action, so that a new or unexpected code does not end a task.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class CoordinatorApi(Enum):
 
 
 class ReplyAction(IntEnum):
-    """What to do after a reply. If its codes differ, the greatest action counts."""
+    """The action after a reply. If its codes differ, the greatest action counts."""
 
     DONE = 0
     RETRY = 1
     """Send the request again, after the backoff."""
     NEW_COORDINATOR = 2
-    """Look for the coordinator, then send the request again."""
+    """Find the coordinator, then send the request again."""
     ABORTABLE = 3
     """The transaction has to be aborted (KIP-1050)."""
     FATAL = 4
@@ -172,10 +172,7 @@ def batch_failure(where: str, error: KafkaError) -> AbortableTransactionError | 
     elif code == _E.PRODUCER_FENCED:
         failure = ProducerFencedError(
             code,
-            (
-                f"{where}: another producer took over the transactional id ({error}); close this "
-                "producer"
-            ),
+            (f"{where}: another producer uses the transactional id ({error}); close this producer"),
         )
     else:
         failure = FatalProducerError(code, f"{where}: {error}; close this producer")

@@ -39,7 +39,7 @@ _FIRST_OF_V2: dict[type[Request[Any]], int] = {
     TxnOffsetCommitRequest: 5,
 }
 NEWEST_PRODUCE_OF_V1 = _FIRST_OF_V2[ProduceRequest] - 1
-# Later versions are for brokers among themselves.
+# Later versions are only for requests between brokers.
 _NEWEST_ADD_PARTITIONS = 3
 _FEATURE = "transaction.version"
 _MAX_OFFSET = 2**63 - 1
@@ -47,7 +47,7 @@ _MAX_STRING = 2**15 - 1
 
 
 class Peer(Protocol):
-    """What a request needs to know of the connection on which it is sent."""
+    """The properties of a connection that a request needs."""
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
@@ -84,10 +84,11 @@ def _version(peer: Peer, kind: type[Request[Any]], *, v2: bool) -> int:
 def init_producer_id(
     peer: Peer, transactional_id: str, timeout_ms: int, identity: ProducerIdAndEpoch | None
 ) -> tuple[InitProducerIdRequest, int]:
-    """Ask for a producer id or, with the present identity, for its next epoch (KIP-360).
+    """Make a request for a producer id or, with the present id and epoch, for the next epoch
+    (KIP-360).
 
-    Before Kafka 2.5 only the first form exists. It gives a new epoch too, but does not notice if
-    this producer is not the newest one.
+    Before Kafka 2.5 only the first form exists. It returns a new epoch too, but does not detect
+    that this producer was replaced by a newer one.
     """
     version = peer.pick_version(InitProducerIdRequest)
     request = InitProducerIdRequest(
@@ -104,7 +105,7 @@ def add_partitions(
     identity: ProducerIdAndEpoch,
     partitions: Iterable[TopicPartition],
 ) -> tuple[AddPartitionsToTxnRequest, int]:
-    """Make partitions part of the transaction (first protocol)."""
+    """Make a request that adds partitions to the transaction (first protocol)."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -140,7 +141,7 @@ def codes_of_partitions(
 def add_offsets(
     peer: Peer, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str
 ) -> tuple[AddOffsetsToTxnRequest, int]:
-    """Make a group's offsets part of the transaction (first protocol)."""
+    """Make a request that adds a group's offsets to the transaction (first protocol)."""
     request = AddOffsetsToTxnRequest(
         transactional_id=transactional_id,
         producer_id=identity.producer_id,
@@ -159,7 +160,7 @@ def commit_offsets(
     *,
     v2: bool,
 ) -> tuple[TxnOffsetCommitRequest, int]:
-    """Put offsets into the transaction; they count once it is committed.
+    """Make a request that writes offsets in the transaction; they take effect with its commit.
 
     Raises:
         UnsupportedVersionError: if the broker is older than Kafka 2.5 and can't check that the
@@ -215,7 +216,7 @@ def codes_of_offsets(
 def end(
     peer: Peer, transactional_id: str, identity: ProducerIdAndEpoch, *, commit: bool, v2: bool
 ) -> tuple[EndTxnRequest, int]:
-    """Commit or abort."""
+    """Make a request that commits or aborts the transaction."""
     request = EndTxnRequest(
         transactional_id=transactional_id,
         producer_id=identity.producer_id,
@@ -310,6 +311,6 @@ def checked_group(group: str | ConsumerGroupMetadata) -> ConsumerGroupMetadata:
     if group.generation_id > 0 and not group.member_id:
         raise SerializationError(
             f"generation_id={group.generation_id} of group {group.group_id!r} needs the "
-            "member_id that goes with it"
+            "member_id of that generation"
         )
     return group

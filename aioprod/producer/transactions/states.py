@@ -1,5 +1,5 @@
-"""The states of a transactional producer, which state follows which, and which calls are allowed in
-each. No I/O.
+"""The states of a transactional producer, the transitions between them, and the calls that each
+state allows. No I/O.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ class TransactionState(Enum):
     """The state of a transactional producer."""
 
     UNINITIALIZED = "uninitialized"
-    """The coordinator has not given a producer id yet, or has to give a new one."""
+    """The coordinator has not assigned a producer id yet, or has to assign a new one."""
     INITIALIZING = "initializing"
     READY = "ready"
     IN_TRANSACTION = "in transaction"
     PREPARING = "preparing"
     PREPARED = "prepared"
-    """Everything is written: this producer, or another process that knows the producer id and
+    """All records are written: this producer, or another process that knows the producer id and
     epoch, may end the transaction (KIP-939).
     """
     COMMITTING = "committing"
     ABORTING = "aborting"
     ABORTABLE_ERROR = "abortable error"
-    """Something in the transaction has failed: it can only be aborted."""
+    """A record or request of the transaction has failed: it can only be aborted."""
     FATAL_ERROR = "fatal error"
     """The producer has failed: it can only be closed."""
 
@@ -56,10 +56,10 @@ _NEXT: dict[TransactionState, frozenset[TransactionState]] = {
     _S.IN_TRANSACTION: frozenset({_S.PREPARING, _S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR}),
     _S.PREPARING: frozenset({_S.PREPARED, _S.ABORTING, _S.ABORTABLE_ERROR}),
     _S.PREPARED: frozenset({_S.COMMITTING, _S.ABORTING}),
-    # An abort may overtake a commit that is not sent yet.
+    # An abort may replace a commit that is not sent yet.
     _S.COMMITTING: frozenset({_S.READY, _S.INITIALIZING, _S.ABORTABLE_ERROR, _S.ABORTING}),
-    # Failures while aborting don't matter, except that of the abort itself: that is fatal, as
-    # nothing else can be tried (KAFKA-19250).
+    # Failures during an abort don't matter, except that of the abort request: it is fatal, because
+    # no other action is left (KAFKA-19250).
     _S.ABORTING: frozenset({_S.READY, _S.INITIALIZING}),
     _S.ABORTABLE_ERROR: frozenset({_S.ABORTING}),
     _S.FATAL_ERROR: frozenset(),
@@ -81,8 +81,8 @@ _ADVICE: dict[TransactionState, str] = {
     _S.PREPARED: (
         "the transaction is prepared: end it with commit_transaction() or abort_transaction() first"
     ),
-    _S.COMMITTING: "a commit is under way: call commit_transaction() again to wait for its end",
-    _S.ABORTING: "an abort is under way: call abort_transaction() again to wait for its end",
+    _S.COMMITTING: "a commit is running: call commit_transaction() again to wait for its end",
+    _S.ABORTING: "an abort is running: call abort_transaction() again to wait for its end",
     _S.ABORTABLE_ERROR: "the transaction has failed: call abort_transaction()",
     _S.FATAL_ERROR: "the producer can't continue: close it and create a new one",
 }
@@ -94,7 +94,7 @@ def may_follow(source: TransactionState, target: TransactionState) -> bool:
 
 
 def refusal(call: Call, state: TransactionState) -> str:
-    """Return the error text for a call that is not allowed in a state, with the call that is."""
+    """Return the error text for a call that a state does not allow, with the call that it does."""
     return f"{call.value}() in state {state.value!r}: {_ADVICE[state]}"
 
 
@@ -103,10 +103,10 @@ class TransactionStatus:
 
     Attributes:
         state: the present state.
-        error: what led to one of the two error states; None otherwise.
+        error: the cause of one of the two error states; None in other states.
         closed: the error of every call after :meth:`close`; None before.
         may_append: whether a record may be appended now: a transaction is open and has not failed.
-        number: how many transactions have begun.
+        number: the number of transactions that have begun.
     """
 
     def __init__(self, transactional_id: str) -> None:
@@ -118,7 +118,7 @@ class TransactionStatus:
         self._id = transactional_id
 
     def go(self, state: TransactionState, error: KafkaError | None = None) -> None:
-        """Enter a state; ``error`` is what led to it, if it is an error state."""
+        """Enter a state; ``error`` is the cause of an error state."""
         assert may_follow(self.state, state), f"from {self.state} to {state}"
         log.debug("transactional_id=%r: from %s to %s", self._id, self.state.value, state.value)
         self.state = state
@@ -140,7 +140,7 @@ class TransactionStatus:
         self.may_append = False
 
     def check(self, call: Call, *allowed: TransactionState) -> None:
-        """Check that a call is right in the present state.
+        """Check that the present state allows a call.
 
         Raises:
             ProducerClosedError: if the producer is closed.
@@ -150,8 +150,8 @@ class TransactionStatus:
         if self.closed is not None:
             raise self.closed.with_traceback(None)
         if self.state not in allowed:
-            # These errors are raised again and again. Without their old tracebacks, or these would
-            # grow with each call.
+            # These errors are raised again and again. Their tracebacks are dropped, because they
+            # would grow with each call.
             raise (
                 self.error.with_traceback(None)
                 if self.error is not None

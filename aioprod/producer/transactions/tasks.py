@@ -1,9 +1,9 @@
 """The work of transactions: each operation (init, offsets, prepare, commit, abort) runs in its own
 task.
 
-Callers only wait for it: one that is cancelled or runs out of time leaves it running, and the same
-call again waits for it. A failure sets the state before any caller wakes. Decisions are
-synchronous; an operation that was cancelled from outside can be started again at any point.
+Callers only wait for it: after a caller was cancelled or has timed out it continues, and the next
+call of the same method waits for it. A failure sets the state before any caller wakes. Decisions
+are synchronous; an operation that was cancelled from outside can be restarted at any point.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ WRITING = (_S.IN_TRANSACTION, _S.PREPARING, _S.COMMITTING)
 
 
 class TransactionBatches(Protocol):
-    """What is asked of :class:`aioprod.producer.accumulator.RecordAccumulator`."""
+    """The methods used of :class:`aioprod.producer.accumulator.RecordAccumulator`."""
 
     def drop_unsent(self, error: KafkaError, /) -> None:
         """Fail the batches that were never sent, and those that would have to be sent again."""
 
     async def flush(self) -> None:
-        """Return when every batch has its outcome; meanwhile nothing lingers."""
+        """Return when every batch has its outcome; no batch lingers until then."""
 
     def abort(self, error: KafkaError, /) -> None:
         """Fail every batch, and refuse further records."""
@@ -54,11 +54,11 @@ class TransactionTasks:
     """Runs the operations of one producer's transactions, and turns their failures into state.
 
     Args:
-        producer: says whether the next transaction needs a new epoch.
-        session: makes the coordinators' calls.
+        producer: knows whether the next transaction needs a new epoch.
+        session: sends the requests to coordinators.
         status: the producer's state.
         batches: the producer's batches.
-        wake: called when the sender should look again.
+        wake: called when the sender has to run.
 
     Attributes:
         offsets: the last operation that sent offsets in this transaction.
@@ -95,20 +95,20 @@ class TransactionTasks:
         self._status.begin()
 
     def take_unseen_success(self, call: Call) -> bool:
-        """Return whether this call succeeded while no caller waited for it. Its caller has come
-        back to hear of it.
+        """Return whether this call succeeded while no caller waited for it, and mark the outcome as
+        seen: the method was called again.
         """
         ended = self._ending
         return ended is not None and ended.call is call and ended.take_unseen_success()
 
     @property
     def outcome_was_seen(self) -> bool:
-        """Whether a caller has had the outcome of the last prepare, commit or abort."""
+        """Whether a caller has got the outcome of the last prepare, commit or abort."""
         return self._ending is not None and self._ending.seen
 
     def overtake_commit(self) -> bool:
-        """End a commit or a prepare that the coordinator has not been asked for; return whether
-        there was one.
+        """End a commit or a prepare that was not sent to the coordinator; return whether one was
+        running.
         """
         ending = self._ending
         if (
@@ -123,7 +123,7 @@ class TransactionTasks:
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> Operation:
-        """Begin to put offsets into the transaction."""
+        """Start to add offsets to the transaction."""
         attempts = Attempts()
         self.offsets = self._start(
             Call.SEND_OFFSETS,
@@ -160,7 +160,7 @@ class TransactionTasks:
         task = asyncio.get_running_loop().create_task(work, name=f"aioprod-{name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # There may be no waiting caller; the state says that it failed.
+        # Retrieve the exception: no caller may wait, and the state has the failure.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
@@ -184,8 +184,8 @@ class TransactionTasks:
         return self.running_end()
 
     def running_end(self) -> Operation:
-        """Return the operation that prepares or ends the transaction, as the state says; start it
-        if it is not running.
+        """Return the operation that prepares or ends the transaction, by the state; start it if it
+        is not running.
         """
         running = self._ending
         if running is None or not running.under_way:
@@ -213,11 +213,11 @@ class TransactionTasks:
         self._status.go(_S.READY)
 
     def add_partition(self, tp: TopicPartition) -> None:
-        """Begin to add a partition to the transaction (first protocol)."""
+        """Start to add a partition to the transaction (first protocol)."""
         self._session.to_add.add(tp)
         running = self._adding
         if running is None or running.task is None or running.task.done():
-            # The task runs after its caller's turn, so one request adds what that turn sends to.
+            # The task runs after its caller's turn, so one request adds all its partitions.
             self._adding = attempts = Attempts()
             task = self._spawn(self._add_partitions(attempts), "add-partitions")
             attempts.run_by(task)
@@ -280,8 +280,8 @@ class TransactionTasks:
             self._ended()
 
     async def _all_written(self, call: Call, state: TransactionState) -> None:
-        """Wait until the transaction is written; raise if part of it is not, or if the state has
-        changed.
+        """Wait until all records of the transaction are written; raise if one has failed, or if the
+        state has changed.
         """
         await self._outcomes()
         if self.offsets is not None:
@@ -294,7 +294,7 @@ class TransactionTasks:
         await self._flush.run(lambda: self._status.state is state)
 
     def _ended(self) -> None:
-        """Get ready for the next transaction."""
+        """Prepare for the next transaction."""
         self._session.forget_transaction()
         self.offsets = None
         self._status.end()
@@ -310,7 +310,7 @@ class TransactionTasks:
 
     @contextlib.contextmanager
     def _failures_noted(self) -> Iterator[None]:
-        """Turn what an operation raises into state."""
+        """Set the state after an exception of an operation."""
         try:
             yield
         except KafkaError as error:
@@ -340,7 +340,7 @@ class TransactionTasks:
         self._status.go(_S.ABORTABLE_ERROR, error)
         log.warning("%s", error)
         self._give_up()
-        # Not now: the sender may be in the middle of its batches.
+        # Later: the sender may be iterating over its batches.
         asyncio.get_running_loop().call_soon(self._batches.drop_unsent, error)
 
     def fail_for_good(self, error: KafkaError) -> None:
@@ -355,7 +355,7 @@ class TransactionTasks:
         asyncio.get_running_loop().call_soon(self._batches.abort, error)
 
     def _give_up(self) -> None:
-        """End what waits for records or partitions of the failed transaction."""
+        """End the waits for records or partitions of the failed transaction."""
         self._session.to_add.clear()
         if self._adding is not None:
             self._adding.stop()

@@ -218,7 +218,7 @@ async def test_calls_while_a_commit_is_on_its_way(
     commit = asyncio.create_task(manager.commit())
     await until(lambda: END in coordinators.requests)
     with pytest.raises(
-        TransactionStateError, match=r"send\(\) in state 'committing': a commit is under way"
+        TransactionStateError, match=r"send\(\) in state 'committing': a commit is running"
     ):
         manager.check_may_send()
     for call in (manager.abort, lambda: manager.send_offsets(OFFSETS_OF_T, "g"), manager.init):

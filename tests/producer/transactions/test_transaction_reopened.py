@@ -188,7 +188,7 @@ async def test_where_the_end_had_no_answer_either_the_error_names_it(
             assert await late.add(0) == ["NONE"]
         gate.set()
         with pytest.raises(
-            ProducerFencedError, match="or a late copy of a request of this one came in just then"
+            ProducerFencedError, match="or a late copy of a request of this one arrived at the same"
         ):
             await producer.begin_transaction()
     async with (
@@ -293,7 +293,7 @@ async def test_what_opens_nothing_any_more_is_as_good(
     await manager.commit()
     if fenced:
         first.on(INIT, ErrorCode.PRODUCER_FENCED)
-        with pytest.raises(ProducerFencedError, match="another producer took over, or a late copy"):
+        with pytest.raises(ProducerFencedError, match="another producer uses it, or a late copy"):
             await manager.begin()
     else:
         await manager.begin()
