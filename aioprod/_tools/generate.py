@@ -7,20 +7,16 @@ fails if they are out of date.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import aioprod.protocol
 from aioprod._tools.emit import emit_api, emit_registry, module_name
+from aioprod._tools.formatting import formatted
 from aioprod._tools.schema import ApiDefinition, SchemaError, parse_api
 
 DEFINITIONS = Path(__file__).parent / "definitions"
 MESSAGES = Path(aioprod.protocol.__file__).parent / "messages"
-# As in pyproject.toml.
-_STYLE = ("--line-length=100", "--target-version=py311")
 
 _PACKAGE = '''"""The messages of the protocol, one module per API.
 
@@ -47,19 +43,7 @@ def load_apis(directory: Path = DEFINITIONS) -> list[ApiDefinition]:
 def generate(apis: Sequence[ApiDefinition]) -> dict[str, str]:
     """Return the texts of the modules by file name, formatted by ruff."""
     files = {f"{module_name(api)}.py": emit_api(api) for api in apis}
-    return _formatted({"__init__.py": _PACKAGE, "registry.py": emit_registry(apis), **files})
-
-
-def _formatted(files: Mapping[str, str]) -> dict[str, str]:
-    with TemporaryDirectory() as directory:
-        for name, text in files.items():
-            (Path(directory) / name).write_text(text, encoding="utf-8")
-        subprocess.run(
-            [sys.executable, "-m", "ruff", "format", "--quiet", "--isolated", *_STYLE, directory],
-            check=True,
-            timeout=60,
-        )
-        return {name: (Path(directory) / name).read_text(encoding="utf-8") for name in files}
+    return formatted({"__init__.py": _PACKAGE, "registry.py": emit_registry(apis), **files})
 
 
 def differences(files: Mapping[str, str], directory: Path) -> list[str]:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import argparse
 import re
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from aioprod._tools.formatting import formatted
 from aioprod.config import setting as setting_module
 from aioprod.config.setting import Section, Setting
 from aioprod.config.settings import admin, client, consumer, producer, security
@@ -27,8 +26,6 @@ from aioprod.config.unsupported import (
 
 CONFIG = Path(setting_module.__file__).parent
 PAGE = CONFIG.parent.parent / "docs" / "configuration.md"
-# As in pyproject.toml.
-_STYLE = ("--line-length=100", "--target-version=py311")
 _WIDTH = 100
 
 _COMMAND = "python -m aioprod._tools.generate_config"
@@ -253,20 +250,13 @@ def with_tables(page: str) -> str:
     )
 
 
-def formatted(source: str) -> str:
-    """Format Python code with ruff."""
-    command = [sys.executable, "-m", "ruff", "format", "--quiet", "--isolated", *_STYLE, "-"]
-    return subprocess.run(
-        command, input=source, capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-
-
 def generate() -> dict[Path, str]:
     """Return the texts of all files with generated parts."""
-    files = {CONFIG / "keywords.py": formatted(keywords())}
+    modules = {"keywords.py": keywords()}
     for name, (module, *_) in _CLASSES.items():
-        path = CONFIG / f"{module}.py"
-        files[path] = formatted(with_class_body(path.read_text(encoding="utf-8"), name))
+        source = (CONFIG / f"{module}.py").read_text(encoding="utf-8")
+        modules[f"{module}.py"] = with_class_body(source, name)
+    files = {CONFIG / name: text for name, text in formatted(modules).items()}
     files[PAGE] = with_tables(PAGE.read_text(encoding="utf-8"))
     return files
 
