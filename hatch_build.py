@@ -16,7 +16,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = "aioprod/_native.c"
+SOURCES = "aioprod/_c"
+FLAGS = ["-O3", "-g0", "-Wall", "-Wextra", "-fvisibility=hidden"]
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
@@ -48,9 +49,10 @@ class NativeBuildHook(BuildHookInterface[Any]):
         from setuptools import Distribution, Extension
         from setuptools.command.build_ext import build_ext
 
-        flags = [] if sys.platform == "win32" else ["-O3", "-g0", "-Wall", "-Wextra"]
+        sources = sorted(str(path) for path in Path(self.root, SOURCES).glob("*.c"))
+        flags = [] if sys.platform == "win32" else FLAGS
         extension = Extension(
-            "aioprod._native", [SOURCE], extra_compile_args=flags, py_limited_api=True
+            "aioprod._native", sources, extra_compile_args=flags, py_limited_api=True
         )
         command = build_ext(Distribution({"name": "aioprod", "ext_modules": [extension]}))
         with tempfile.TemporaryDirectory() as directory:

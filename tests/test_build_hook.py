@@ -24,10 +24,10 @@ def test_a_library_from_an_earlier_build_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = hook_module()
-    source = tmp_path / module.SOURCE
-    source.parent.mkdir()
-    source.touch()
-    source.with_name("_native.abi3.so").write_bytes(b"for another architecture")
+    sources = tmp_path / module.SOURCES
+    sources.mkdir(parents=True)
+    (sources / "module.c").touch()
+    sources.with_name("_native.abi3.so").write_bytes(b"for another architecture")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CC", "false")
     hook = module.NativeBuildHook(str(tmp_path), {}, None, None, str(tmp_path), "wheel")

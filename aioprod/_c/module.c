@@ -1,0 +1,34 @@
+/* The accelerator: the three loops that run once for each record, beside their sources in Python.
+ *
+ * aioprod/native.py says which is used; tests/protocol/test_native.py holds both against each other.
+ *
+ * Only functions without state, on CPython's stable ABI (3.11): one library for all later versions.
+ * What a function can't do exactly as the source in Python, it leaves to that: parse_records returns
+ * None for whatever is not a whole, valid batch, so errors have one source. The interpreter's lock
+ * is held throughout, and no Python code runs between looking at an object and using it, but for
+ * allocations, which may run the garbage collector; so every object used across one is owned.
+ *
+ * A list with items that are not set yet is seen by the garbage collector only, which knows of such.
+ */
+#include "native.h"
+
+static PyMethodDef methods[] = {
+    {"murmur2", murmur2, METH_O, murmur2_doc},
+    {"encode_records", encode_records, METH_VARARGS, encode_records_doc},
+    {"parse_records", parse_records, METH_VARARGS, parse_records_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "aioprod._native",
+    .m_doc = "The accelerator; see aioprod/native.py.",
+    .m_size = 0,
+    .m_methods = methods,
+};
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    return PyModuleDef_Init(&module_def);
+}

@@ -1,0 +1,19 @@
+/* What the files of the accelerator share. */
+#ifndef AIOPROD_NATIVE_H
+#define AIOPROD_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+uint32_t murmur2_of(const unsigned char *data, Py_ssize_t length);
+
+PyObject *murmur2(PyObject *module, PyObject *key);
+PyObject *encode_records(PyObject *module, PyObject *args);
+PyObject *parse_records(PyObject *module, PyObject *args);
+
+extern const char murmur2_doc[], encode_records_doc[], parse_records_doc[];
+
+#endif
