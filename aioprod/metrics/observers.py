@@ -67,7 +67,7 @@ class RequestDone(NamedTuple):
         node_id: the broker.
         api: the name of the request in Kafka's protocol, such as ``"Produce"``.
         latency_s: seconds since it was written.
-        error: the reason if there is no response; None if the request was cancelled.
+        error: the reason if there is no response; else None.
     """
 
     node_id: int

@@ -33,7 +33,12 @@ from aioprod.net.failures import (
 )
 from aioprod.net.held_requests import HeldRequests
 from aioprod.net.idle import IdleTimer
-from aioprod.net.pending_requests import PendingRequest, PendingRequests, fail_request
+from aioprod.net.pending_requests import (
+    FutureReply,
+    PendingRequest,
+    PendingRequests,
+    ReplyHandler,
+)
 from aioprod.net.stream import Stream
 from aioprod.net.throttle import Throttle
 from aioprod.protocol.framing import decode_response, encode_request
@@ -283,29 +288,50 @@ class Connection:
         correlation_id: int,
         timeout_ms: float | None = None,
         past_hold: bool = False,
-        decode: Decoder = decode_response,
     ) -> asyncio.Future[Message]:
-        """Write an encoded request, and return a future for its reply, as ``decode`` returns it.
+        """Write an encoded request, and return a future for its reply.
 
         Never waits: callers limit what they have in flight.
         """
         future: asyncio.Future[Message] = self._loop.create_future()
+        self.post(
+            buffers,
+            request_type,
+            version,
+            correlation_id,
+            FutureReply(future),
+            timeout_ms=timeout_ms,
+            past_hold=past_hold,
+        )
+        return future
+
+    def post(
+        self,
+        buffers: Sequence[bytes],
+        request_type: type[Request[Any]],
+        version: int,
+        correlation_id: int,
+        handler: ReplyHandler,
+        decode: Decoder = decode_response,
+        timeout_ms: float | None = None,
+        past_hold: bool = False,
+    ) -> None:
+        """Write an encoded request; ``handler`` gets its reply, as ``decode`` returns it."""
         if self._error is not None:
-            future.set_exception(self._error)
-            return future
+            handler.failed(self._error)
+            return
         request = PendingRequest(
             correlation_id,
             request_type,
             version,
             decode,
-            future,
+            handler,
             (timeout_ms or self.request_timeout_ms) / 1000,
         )
         if self._held.active and not past_hold:
             self._held.append(buffers, request)
         else:
             self._write(buffers, request)
-        return future
 
     def write(self, buffers: Sequence[bytes]) -> None:
         """Write an encoded request that gets no reply (acks=0)."""
@@ -337,7 +363,7 @@ class Connection:
             if self._error is None:
                 self._write(buffers, request)
             elif request is not None:
-                fail_request(request, self._error)
+                request.waiter.failed(self._error)
 
     async def all_replied(self) -> None:
         """Wait until no request is in flight; for one task at a time.
@@ -358,12 +384,15 @@ class Connection:
     # -- events ------------------------------------------------------------------------------------
 
     def _reply_received(self, frame: BytesLike) -> None:
+        if self._error is not None:
+            return  # the reply before, in the same bytes, has ended the connection
         now = self._loop.time()
-        reply = self._pending.receive(frame, now)
+        handler, reply = self._pending.receive(frame, now)
         self._idle.used_at = now
         throttle_time_ms: int = getattr(reply, "throttle_time_ms", 0)
         if throttle_time_ms > 0:
             self._throttle.extend(throttle_time_ms, now)
+        handler.replied(reply, now)
 
     def _stream_ended(self, reason: Exception | None) -> None:
         if self._error is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from aioprod.errors import KafkaError
 from aioprod.net.silence import SilenceWatch
@@ -13,7 +14,40 @@ from aioprod.protocol.primitives import BytesLike
 
 _NEVER = float("inf")
 
-PendingRequest = InFlightRequest[asyncio.Future[Message]]
+
+class ReplyHandler(Protocol):
+    """Gets the reply to a request, or the error of a connection that has ended."""
+
+    def replied(self, reply: Message, now: float) -> None:
+        """Handle the reply, which was received at loop time ``now``. Called while the connection
+        reads: an exception would end it.
+        """
+
+    def failed(self, error: KafkaError) -> None:
+        """Note that there will be no reply. Called while the connection closes: act later."""
+
+
+class FutureReply:
+    """Passes a reply on to a future."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: asyncio.Future[Message]) -> None:
+        self._future = future
+
+    def replied(self, reply: Message, now: float) -> None:
+        """Set the result."""
+        if not self._future.done():
+            self._future.set_result(reply)
+
+    def failed(self, error: KafkaError) -> None:
+        """Set the exception."""
+        if not self._future.done():
+            self._future.set_exception(error)
+            self._future.exception()  # asyncio would log it if no task waits
+
+
+PendingRequest = InFlightRequest[ReplyHandler]
 
 
 class PendingRequests:
@@ -38,7 +72,7 @@ class PendingRequests:
         self._loop = asyncio.get_running_loop()
         self._on_timeout = on_timeout
         self._blocked_since = blocked_since
-        self._in_flight: InFlightRequests[asyncio.Future[Message]] = InFlightRequests()
+        self._in_flight: InFlightRequests[ReplyHandler] = InFlightRequests()
         self._replied_at = 0.0
         self._silence = SilenceWatch(self._waiting_since, on_silence)
         # One timer for all requests, as few of them time out. It fires at the first timeout or
@@ -61,8 +95,8 @@ class PendingRequests:
             self._set_timer(request.expires_at)
         self._silence.begin()
 
-    def receive(self, frame: BytesLike, now: float) -> Message:
-        """Complete the request that a reply belongs to, and return the reply.
+    def receive(self, frame: BytesLike, now: float) -> tuple[ReplyHandler, Message]:
+        """Remove the request that a reply belongs to; return its handler and the reply.
 
         Raises:
             ProtocolError: if it belongs to no request, or is not valid.
@@ -70,12 +104,10 @@ class PendingRequests:
         request, reply = self._in_flight.receive(frame)
         self.replied += 1
         self._replied_at = now
-        if not request.waiter.done():
-            request.waiter.set_result(reply)
         if self._all_replied is not None and not self._in_flight:
             _settle(self._all_replied)
             self._all_replied = None
-        return reply
+        return request.waiter, reply
 
     async def all_replied(self) -> None:
         """Wait until no request is in flight; for one task at a time.
@@ -93,7 +125,7 @@ class PendingRequests:
         if self._timer is not None:
             self._timer.cancel()
         for request in self._in_flight.take_all():
-            fail_request(request, error)
+            request.waiter.failed(error)
         if self._all_replied is not None:
             _settle(self._all_replied, error)
 
@@ -132,13 +164,6 @@ class PendingRequests:
             self._set_timer(first.expires_at)
         else:
             self._on_timeout(first)
-
-
-def fail_request(request: PendingRequest, error: KafkaError) -> None:
-    """Fail one request."""
-    if not request.waiter.done():
-        request.waiter.set_exception(error)
-        request.waiter.exception()  # asyncio would log it if no task waits
 
 
 def _settle(future: asyncio.Future[None], error: KafkaError | None = None) -> None:

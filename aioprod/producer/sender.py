@@ -1,7 +1,7 @@
-"""The task that sends batches: it finds the nodes with batches to send, connects, and sends one
-request per node.
+"""Sends batches: finds the nodes with batches to send, connects, and sends one request per node.
 
-All decisions are synchronous functions over (state, now); the task only waits for work.
+All decisions are synchronous functions over (state, now). They run in callbacks of the event loop:
+when there is work, and when a reply arrives. A task lives as long as the sender, and shows its end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from functools import partial
 
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
@@ -46,6 +45,40 @@ _NOT_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPO
 _MAX_UNSENT_BYTES = 1024 * 1024
 
 
+class _Attempt:
+    """A request in flight, with its batches.
+
+    Attributes:
+        names: the topics of ``batches`` by id, if the request names them by id.
+    """
+
+    __slots__ = ("_sender", "batches", "names", "node_id", "sent_at")
+
+    def __init__(
+        self,
+        sender: Sender,
+        node_id: int,
+        batches: list[ProducerBatch],
+        names: dict[uuid.UUID, str],
+        sent_at: float,
+    ) -> None:
+        self._sender = sender
+        self.node_id = node_id
+        self.batches = batches
+        self.names = names
+        self.sent_at = sent_at
+
+    def replied(self, reply: Message, now: float) -> None:
+        """Handle the reply in the callback of the transport that has received it."""
+        self._sender.replied(self, reply, now)
+
+    def failed(self, error: KafkaError) -> None:
+        """Handle the error in the next turn of the event loop: the connection is closing, perhaps
+        by code that looks at the requests in flight.
+        """
+        self._sender.fail_soon(self, error)
+
+
 class Sender:
     """Sends the accumulator's batches.
 
@@ -74,7 +107,7 @@ class Sender:
         self._wakeup = wakeup
         self._metrics = metrics
         self._observers = observers
-        self._in_flight: dict[int, dict[asyncio.Future[Message], list[ProducerBatch]]] = {}
+        self._in_flight: dict[int, dict[_Attempt, None]] = {}
         self._draining: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -87,7 +120,9 @@ class Sender:
 
     def start(self) -> None:
         """Start the task."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="aioprod-sender")
+        self._task = asyncio.get_running_loop().create_task(
+            self._wakeup.run(self._run_once), name="aioprod-sender"
+        )
         self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
@@ -98,7 +133,6 @@ class Sender:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1)
-        self._wakeup.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         # Cancelled from outside, or a bug: waiting callers and later ones have to get an error.
@@ -115,20 +149,10 @@ class Sender:
             )
         )
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            self._wakeup.clear()
-            await self._wakeup.wait(self._run_once(loop.time()))
-
     def _run_once(self, now: float) -> float:
         """Send the batches that can be sent; return the loop time at which to run again."""
-        for batch in self._accumulator.expired(now):
-            if batch.state is not BatchState.PENDING:
-                # It ended with the one before: an abort drops the batches after a gap.
-                continue
-            reason = self._transactions.producer_id_error or self._metadata.last_error
-            self._handler.expire(batch, now, reason)
+        if self._accumulator.next_expiry() <= now:
+            self._expire(now)
         self._transactions.ensure_producer_id()
         ready = self._accumulator.ready(now)
         if ready.leaderless:
@@ -137,6 +161,14 @@ class Sender:
         for node_id in ready.nodes:
             look_again_at = min(look_again_at, self._serve(node_id, now))
         return look_again_at
+
+    def _expire(self, now: float) -> None:
+        for batch in self._accumulator.expired(now):
+            if batch.state is not BatchState.PENDING:
+                # It ended with the one before: an abort drops the batches after a gap.
+                continue
+            reason = self._transactions.producer_id_error or self._metadata.last_error
+            self._handler.expire(batch, now, reason)
 
     def _serve(self, node_id: int, now: float) -> float:
         """Send a node as many requests as may be in flight; return when to check it again."""
@@ -196,8 +228,8 @@ class Sender:
             moved = next(
                 (
                     batch.tp
-                    for batches in requests.values()
-                    for batch in batches
+                    for attempt in requests
+                    for batch in attempt.batches
                     if self._has_other_leader(batch, node_id)
                 ),
                 None,
@@ -252,16 +284,16 @@ class Sender:
             for batch in batches:
                 self._handler.succeed(batch, -1, -1)
             return
-        reply = connection.send(
-            buffers, ProduceRequest, version, correlation_id, decode=decode_produce_response
-        )
-        self._in_flight.setdefault(node_id, {})[reply] = batches
         names = (
             {topic_id: name for name, topic_id in ids.items()}
             if version > _LAST_VERSION_BY_NAME
             else {}
         )
-        reply.add_done_callback(partial(self._replied, node_id, batches, names, now))
+        attempt = _Attempt(self, node_id, batches, names, now)
+        self._in_flight.setdefault(node_id, {})[attempt] = None
+        connection.post(
+            buffers, ProduceRequest, version, correlation_id, attempt, decode_produce_response
+        )
 
     def _note_attempt(self, batch: ProducerBatch, now: float) -> None:
         batch.in_flight = True
@@ -329,41 +361,40 @@ class Sender:
 
     # -- responses ---------------------------------------------------------------------------------
 
-    def _replied(
-        self,
-        node_id: int,
-        batches: list[ProducerBatch],
-        names: dict[uuid.UUID, str],
-        sent_at: float,
-        future: asyncio.Future[Message],
-    ) -> None:
-        del self._in_flight[node_id][future]
-        now = future.get_loop().time()
-        error = None if future.cancelled() else future.exception()
-        if self._observers:
-            self._observers.on_request(
-                RequestDone(
-                    node_id,
-                    "Produce",
-                    now - sent_at,
-                    error if isinstance(error, Exception) else None,
-                )
-            )
-        if future.cancelled() or error is not None:
-            reason = error if isinstance(error, KafkaError) else None
-            self._metadata.request_update()
-            for batch in batches:
-                self._handler.unanswered(
-                    batch, now, reason, new_leader=self._has_other_leader(batch, node_id)
-                )
-        else:
-            reply = future.result()
-            assert isinstance(reply, ProduceResponse)
-            self._metrics.request_done(node_id, now - sent_at, now)
+    def replied(self, attempt: _Attempt, reply: Message, now: float) -> None:
+        """Handle the reply to a request."""
+        assert isinstance(reply, ProduceResponse)
+        try:
+            self._attempt_ended(attempt, None, now)
+            node_id = attempt.node_id
+            self._metrics.request_done(node_id, now - attempt.sent_at, now)
             if reply.throttle_time_ms:
                 self._metrics.throttled(node_id, reply.throttle_time_ms, now)
-            self._answered(node_id, batches, names, reply, now)
+            self._answered(node_id, attempt.batches, attempt.names, reply, now)
+        except Exception as error:
+            self._wakeup.fail(error)
         self._wakeup.wake()
+
+    def fail_soon(self, attempt: _Attempt, error: KafkaError) -> None:
+        """Handle the end of a request without a reply, in the next turn of the event loop."""
+        asyncio.get_running_loop().call_soon(self._unanswered, attempt, error)
+
+    def _unanswered(self, attempt: _Attempt, error: KafkaError) -> None:
+        now = asyncio.get_running_loop().time()
+        self._attempt_ended(attempt, error, now)
+        self._metadata.request_update()
+        for batch in attempt.batches:
+            self._handler.unanswered(
+                batch, now, error, new_leader=self._has_other_leader(batch, attempt.node_id)
+            )
+        self._wakeup.wake()
+
+    def _attempt_ended(self, attempt: _Attempt, error: KafkaError | None, now: float) -> None:
+        del self._in_flight[attempt.node_id][attempt]
+        if self._observers:
+            self._observers.on_request(
+                RequestDone(attempt.node_id, "Produce", now - attempt.sent_at, error)
+            )
 
     def _answered(
         self,

@@ -1,72 +1,87 @@
-"""Wakes the sender task. Every collaborator that can make a batch ready to be sent uses it."""
+"""Runs the sender when there is work. Every collaborator that can make a batch ready to be sent
+wakes it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+from collections.abc import Callable
 
 NEVER = float("inf")
+_SOON = float("-inf")
 
 
 class SenderWakeup:
-    """Lets the sender task sleep until there is work, or until a set time."""
+    """Runs the sender in the next turn of the event loop, or at a set time.
+
+    It runs in a callback, which costs less than waking a task, and together with the tasks of that
+    turn: all records that they send at the same time share the requests.
+    """
 
     def __init__(self) -> None:
+        self._send: Callable[[float], float] | None = None
         self._wake_at = NEVER
         self._alarm: asyncio.TimerHandle | None = None
-        self._waiting: asyncio.Future[None] | None = None
+        # The callbacks must not run in, and keep alive, the context of the task that wakes them.
+        self._context = contextvars.Context()
+        self._over: asyncio.Future[None] | None = None
+
+    async def run(self, send: Callable[[float], float]) -> None:
+        """Call ``send`` with the loop time at each wake-up, at first soon; it returns the loop time
+        at which to call it again. Ends only if cancelled, or with an exception of :meth:`guarded`
+        code.
+        """
+        loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        self._over = loop.create_future()
+        self._send = send
+        self._wake_at = NEVER
+        self.wake()
+        try:
+            await self._over
+        finally:
+            self._send = None
+            if self._alarm is not None:
+                self._alarm.cancel()
 
     def wake(self, at: float = 0.0) -> None:
         """Make the sender run at loop time ``at``, or sooner."""
-        if at >= self._wake_at:
+        if at >= self._wake_at or self._send is None:
             return
-        self._wake_at = at
-        if self._waiting is None:
-            return  # the sender runs, and sees it before it sleeps
         loop = asyncio.get_running_loop()
         if at <= loop.time():
-            self._ring()
+            self._wake_at = _SOON
+            loop.call_soon(self._run, context=self._context)
         else:
-            self._set_alarm(at)
+            self._wake_at = at
+            self._set_alarm(loop, at)
 
-    def clear(self) -> None:
-        """Forget earlier calls of :meth:`wake`: the sender is about to check all batches."""
-        self._wake_at = NEVER
+    def fail(self, error: Exception) -> None:
+        """End :meth:`run` with ``error``."""
+        if self._over is not None and not self._over.done():
+            self._over.set_exception(error)
 
-    async def wait(self, at: float) -> None:
-        """Sleep until loop time ``at``, or the time that :meth:`wake` sets.
-
-        Other tasks run at least once, even if there is work already.
-        """
-        loop = asyncio.get_running_loop()
-        self._wake_at = min(self._wake_at, at)
-        if self._wake_at <= loop.time():
-            await asyncio.sleep(0)
+    def _run(self) -> None:
+        if self._send is None:
             return
-        self._waiting = loop.create_future()
-        if self._wake_at < NEVER:
-            self._set_alarm(self._wake_at)
+        self._wake_at = NEVER  # what wakes the sender while it runs makes it run again
         try:
-            await self._waiting
-        finally:
-            self._waiting = None
+            at = self._send(asyncio.get_running_loop().time())
+        except Exception as error:
+            self.fail(error)
+        else:
+            self.wake(at)
 
-    def close(self) -> None:
-        """Cancel the timer."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-
-    def _set_alarm(self, at: float) -> None:
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
         # An earlier timer stays: a new timer for each batch would cost more than one needless run.
         if self._alarm is not None:
             if self._alarm.when() <= at:
                 return
             self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_at(at, self._alarm_rings)
+        self._alarm = loop.call_at(at, self._alarm_rings, context=self._context)
 
     def _alarm_rings(self) -> None:
         self._alarm = None
-        self._ring()
-
-    def _ring(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        if self._wake_at > _SOON:
+            self._run()
