@@ -42,7 +42,7 @@ from aioprod.net.pending_requests import (
 from aioprod.net.stream import Stream
 from aioprod.net.throttle import Throttle
 from aioprod.protocol.framing import decode_response, encode_request
-from aioprod.protocol.in_flight import Decoder
+from aioprod.protocol.in_flight import Decoder, InFlightRequest
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.primitives import BytesLike
 
@@ -320,7 +320,7 @@ class Connection:
         if self._error is not None:
             handler.failed(self._error)
             return
-        request = PendingRequest(
+        request: PendingRequest = InFlightRequest(
             correlation_id,
             request_type,
             version,
@@ -343,14 +343,16 @@ class Connection:
 
     def _write(self, buffers: Sequence[bytes], request: PendingRequest | None) -> None:
         now = self._loop.time()
-        if request is not None:
-            self._pending.sent(request, now)
         if self._stream.closing:
             # The transport has not reported it yet. From Python 3.12 on, writing would raise.
+            if request is not None:
+                self._pending.sent(request, now)
             self._stream_ended(None)
             return
-        self._idle.used_at = now
         self._stream.write(buffers)
+        self._idle.used_at = now
+        if request is not None:
+            self._pending.sent(request, now)
 
     def hold(self) -> None:
         """Hold, in their order, the requests that are sent from now on, until :meth:`release`."""

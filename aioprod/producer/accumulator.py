@@ -242,30 +242,28 @@ class RecordAccumulator:
         """Return the nodes with a batch to send: one that is full or has lingered, or any if memory
         is needed or a flush waits.
         """
-        found = Ready(look_again_at=self._advance(now))
+        hurry = bool(self.flushes or self.closed is not None or self.pool.waiting)
+        found = Ready(look_again_at=self._schedule.advance(now, hurry=hurry))
         for node_id in self._schedule.leaders():
-            if any(not queue.muted for queue in self._schedule.due(node_id, now)):
-                if node_id < 0:
-                    found.leaderless = True
-                else:
-                    found.nodes.append(node_id)
+            for queue in self._schedule.due(node_id, now):
+                if not queue.muted:
+                    if node_id < 0:
+                        found.leaderless = True
+                    else:
+                        found.nodes.append(node_id)
+                    break
         return found
-
-    def _advance(self, now: float) -> float:
-        return self._schedule.advance(
-            now, hurry=bool(self.flushes) or self.closed is not None or bool(self.pool.waiting)
-        )
 
     def drain(
         self, node_id: int, now: float, may_send: Callable[[TopicPartition], bool]
     ) -> list[ProducerBatch]:
-        """Take the batches for one request to a node: one for each partition, up to
-        ``max.request.size``, and the least recently served partitions first.
+        """Take the batches for one request to a node that :meth:`ready` has returned for ``now``:
+        one for each partition, up to ``max.request.size``, and the least recently served partitions
+        first.
 
         Args:
             may_send: whether a partition's batches may be sent now.
         """
-        self._advance(now)
         size = 0
         taken: list[ProducerBatch] = []
         for queue in self._schedule.due(node_id, now):
@@ -318,6 +316,7 @@ class RecordAccumulator:
         if (
             first.closed
             or first.attempts
+            or not self._linger_s
             or len(queue.batches) > 1
             or self.flushes
             or self.closed is not None

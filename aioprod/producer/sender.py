@@ -99,6 +99,8 @@ class Sender:
         observers: Observers,
     ) -> None:
         self._config = config
+        self._acks = int(config.acks)
+        self._max_in_flight = config.max_in_flight_requests_per_connection
         self._accumulator = accumulator
         self._transactions = transactions
         self._handler = handler
@@ -151,13 +153,15 @@ class Sender:
 
     def _run_once(self, now: float) -> float:
         """Send the batches that can be sent; return the loop time at which to run again."""
-        if self._accumulator.next_expiry() <= now:
+        expiry = self._accumulator.next_expiry()
+        if expiry <= now:
             self._expire(now)
+            expiry = self._accumulator.next_expiry()
         self._transactions.ensure_producer_id()
         ready = self._accumulator.ready(now)
         if ready.leaderless:
             self._metadata.request_update()
-        look_again_at = min(ready.look_again_at, self._accumulator.next_expiry())
+        look_again_at = min(expiry, ready.look_again_at)
         for node_id in ready.nodes:
             look_again_at = min(look_again_at, self._serve(node_id, now))
         return look_again_at
@@ -174,29 +178,12 @@ class Sender:
         """Send a node as many requests as may be in flight; return when to check it again."""
         connection = self._brokers.live(node_id)
         if connection is None:
-            self._accumulator.note_stalled(node_id, now)
-            if not self._brokers.knows(node_id):
-                # The leader has left the cluster, and the new one is not known yet.
-                self._metadata.request_update()
-                return NEVER
-            self._brokers.start_connecting(node_id)
-            if self._config.acks == 0 and self._brokers.last_error(node_id) is not None:
-                # With acks=0, a broker that lost the leadership can only close the connection.
-                self._metadata.request_update()
-            retry_at = self._brokers.retry_at(node_id)
-            if retry_at <= now:
-                return NEVER  # the end of the attempt wakes this task
-            # The node can't be reached: another one may lead by now.
-            self._handler.unreachable(self._brokers.last_error(node_id))
-            self._metadata.request_update()
-            return retry_at
+            return self._connect(node_id, now)
         if connection.throttled_until > now:
             return connection.throttled_until
-        while (
-            len(self._in_flight.get(node_id, ()))
-            < self._config.max_in_flight_requests_per_connection
-        ):
-            if self._config.acks == 0 and connection.unsent_bytes > _MAX_UNSENT_BYTES:
+        in_flight = self._in_flight.setdefault(node_id, {})
+        while len(in_flight) < self._max_in_flight:
+            if self._acks == 0 and connection.unsent_bytes > _MAX_UNSENT_BYTES:
                 self._wake_when_drained(connection)
                 break
             batches = self._accumulator.drain(node_id, now, self._transactions.may_send)
@@ -206,6 +193,25 @@ class Sender:
         else:
             self._accumulator.note_stalled(node_id, now)
         return NEVER
+
+    def _connect(self, node_id: int, now: float) -> float:
+        """Connect to a node that has batches; return when to check it again."""
+        self._accumulator.note_stalled(node_id, now)
+        if not self._brokers.knows(node_id):
+            # The leader has left the cluster, and the new one is not known yet.
+            self._metadata.request_update()
+            return NEVER
+        self._brokers.start_connecting(node_id)
+        if self._acks == 0 and self._brokers.last_error(node_id) is not None:
+            # With acks=0, a broker that lost the leadership can only close the connection.
+            self._metadata.request_update()
+        retry_at = self._brokers.retry_at(node_id)
+        if retry_at <= now:
+            return NEVER  # the end of the attempt wakes this task
+        # The node can't be reached: another one may lead by now.
+        self._handler.unreachable(self._brokers.last_error(node_id))
+        self._metadata.request_update()
+        return retry_at
 
     def _wake_when_drained(self, connection: Connection) -> None:
         if self._draining is None or self._draining.done():
@@ -249,12 +255,12 @@ class Sender:
     def _send(
         self, node_id: int, connection: Connection, batches: list[ProducerBatch], now: float
     ) -> None:
-        topics: dict[str, list[ProducerBatch]] = {}
-        for batch in batches:
-            topics.setdefault(batch.tp.topic, []).append(batch)
-            self._note_attempt(batch, now)
         known = self._metadata.snapshot.topics
-        ids = {name: known[name].topic_id if name in known else _NO_ID for name in topics}
+        ids: dict[str, uuid.UUID] = {}
+        for batch in batches:
+            self._note_attempt(batch, now)
+            info = known.get(batch.topic)
+            ids[batch.topic] = _NO_ID if info is None else info.topic_id
         try:
             version = connection.pick_version(ProduceRequest, self._newest_version(ids))
         except UnsupportedVersionError as error:
@@ -262,25 +268,23 @@ class Sender:
                 batch.in_flight = False
                 self._handler.fail(batch, error)
             return
-        parts = [
-            (name, ids[name], [(batch.tp.partition, self._encode(batch)) for batch in listed])
-            for name, listed in topics.items()
-        ]
+        parts: dict[str, list[tuple[int, bytes]]] = {}
+        for batch in batches:
+            parts.setdefault(batch.topic, []).append((batch.partition, self._encode(batch)))
         correlation_id = connection.next_correlation_id()
-        acks = int(self._config.acks)
-        transactional_id = self._config.transactional_id
         buffers = encode_produce_request(
             version,
             correlation_id,
             connection.client_id,
-            transactional_id,
-            acks,
+            self._config.transactional_id,
+            self._acks,
             self._config.request_timeout_ms,
-            parts,
+            [(name, ids[name], listed) for name, listed in parts.items()],
         )
-        self._count(node_id, batches, buffers, now)
-        if acks == 0:
+        # Count when the broker has the request: it works on it meanwhile.
+        if self._acks == 0:
             connection.write(buffers)
+            self._count(node_id, batches, buffers, now)
             for batch in batches:
                 self._handler.succeed(batch, -1, -1)
             return
@@ -290,19 +294,19 @@ class Sender:
             else {}
         )
         attempt = _Attempt(self, node_id, batches, names, now)
-        self._in_flight.setdefault(node_id, {})[attempt] = None
+        self._in_flight[node_id][attempt] = None
         connection.post(
             buffers, ProduceRequest, version, correlation_id, attempt, decode_produce_response
         )
+        self._count(node_id, batches, buffers, now)
 
     def _note_attempt(self, batch: ProducerBatch, now: float) -> None:
         batch.in_flight = True
         batch.attempts += 1
         if batch.attempts == 1:
             batch.first_sent_at = now
-        if self._config.max_in_flight_requests_per_connection == 1:
-            queue = self._accumulator.incomplete[batch]
-            queue.muted = True
+        if self._max_in_flight == 1:
+            self._accumulator.incomplete[batch].muted = True
         self._transactions.batch_sent(batch.tp)
 
     def _newest_version(self, ids: dict[str, uuid.UUID]) -> int | None:

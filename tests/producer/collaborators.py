@@ -75,6 +75,7 @@ def make_appender(accumulator: RecordAccumulator) -> Appender:
 
 def drain(accumulator: RecordAccumulator, node_id: int, now: float) -> list[ProducerBatch]:
     """Take one request's batches; every partition may send."""
+    accumulator.ready(now)
     return accumulator.drain(node_id, now, may_send_all)
 
 
