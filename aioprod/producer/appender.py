@@ -10,6 +10,7 @@ Later calls join the line, because the fast path finds no open batch while calls
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError
@@ -23,6 +24,9 @@ from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.producer.wakeup import SenderWakeup
+from aioprod.protocol.record_batch import HEADER_SIZE
+from aioprod.protocol.record_writer import RecordBatchWriter
+from aioprod.types import Headers
 
 Place = tuple[ProducerBatch, int]
 
@@ -31,6 +35,8 @@ _FULL = 15 / 16
 # A task that sends in a loop does not suspend while memory is free. After this many bytes of full
 # batches it lets other tasks run once. That costs 5 us; filling the batches takes 250 us.
 _TURN_EVERY = 65_536
+# A batch has at most so many bytes more than the size that the fast path counts for its record.
+_MOST_OVERHEAD = HEADER_SIZE + 16
 
 
 class Appender:
@@ -62,6 +68,7 @@ class Appender:
         self._wakeup = wakeup
         self._pool = pool
         self._batch_size = config.batch_size
+        self._most_for_first = min(config.batch_size, config.max_request_size) - _MOST_OVERHEAD
         self._lines: dict[PartitionQueue, None] = {}  # partitions at which calls wait
         self._busy_task: asyncio.Task[object] | None = None
         self._busy_bytes = 0
@@ -148,6 +155,37 @@ class Appender:
             return
         queue.join(pending)
         self._lines[queue] = None
+
+    def open_with(
+        self,
+        queue: PartitionQueue,
+        clock: Callable[[], float],
+        key: bytes | None,
+        value: bytes,
+        headers: Headers,
+        size: int,
+    ) -> ProducerBatch | None:
+        """Open a batch with a first record at a partition without a tail and a line.
+
+        Return None if memory is not free, the current task has to let others run, or the record may
+        be too large.
+        """
+        if (
+            size > self._most_for_first
+            or self._turn_is_due()
+            or not self._pool.try_allocate(self._batch_size)
+        ):
+            return None
+        try:
+            timestamp = int(clock() * 1000)
+        except BaseException:
+            self._pool.deallocate(self._batch_size)
+            raise
+        writer = RecordBatchWriter(timestamp)
+        writer.append(timestamp, key, value, headers)
+        batch = self._accumulator.open(queue, writer, self._batch_size)
+        self._transactions.partition_used(queue.tp)
+        return batch
 
     def _open_at_once(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
         leased = pending.memory(self._batch_size)

@@ -41,7 +41,7 @@ from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.serialization import serialize
-from aioprod.types import ProducerRecord, TopicPartition
+from aioprod.types import Headers, ProducerRecord, TopicPartition
 
 _UNKNOWN_PARTITION = -1
 
@@ -119,6 +119,24 @@ class RecordIntake:
                 )
             raise
         return delivery_of(batch, index)
+
+    def take_first(
+        self, queue: PartitionQueue, key: bytes | None, value: bytes, headers: Headers, size: int
+    ) -> Delivery | None:
+        """Open a batch with a record at a partition that has none; None if the record has to take
+        the slow path, which may wait. For records that the fast path of ``send`` takes.
+
+        Args:
+            size: an upper bound on the record's bytes, as the fast path counts them.
+
+        Raises:
+            KafkaError: as :meth:`Admission.check_may_send`.
+        """
+        self._admission.check_may_send(self._transactions.status.number)
+        if self._gate.open_topic(queue.topic.name, None, None) is None:
+            return None
+        batch = self._appender.open_with(queue, self._clock, key, value, headers, size)
+        return None if batch is None else delivery_of(batch, 0)
 
     def refused(self, tp: TopicPartition, error: KafkaError, count: int = 1) -> ProducerBatch:
         """Return a failed batch for ``count`` records that are refused. If no caller sees the

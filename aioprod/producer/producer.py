@@ -197,10 +197,10 @@ class Producer(TransactionInterface):
             try:  # the fast path
                 known = self._fast_topics[topic]
                 if key is None:
-                    batch = known.queues[known.sticky.current].open
+                    queue = known.queues[known.sticky.current]
                     kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
                 elif type(key) is bytes:
-                    batch = known.queues[key_hash(key) % known.count].open
+                    queue = known.queues[key_hash(key) % known.count]
                     kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
                 else:
                     raise TypeError
@@ -209,6 +209,12 @@ class Producer(TransactionInterface):
                     kind, size = kind | WITH_HEADERS, size + len(block)
             except (KeyError, TypeError, ValueError):
                 batch = None  # the slow path raises the error
+            else:
+                batch = queue.open
+                if batch is None and queue.tail is None and not queue.line:
+                    first = self._intake.take_first(queue, key, value, headers, size)
+                    if first is not None:
+                        return first
             if batch is not None:
                 writer = batch.writer  # few calls from here on: calls take half of the time
                 size += writer.size

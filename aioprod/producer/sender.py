@@ -49,7 +49,7 @@ class _Attempt:
     """A request in flight, with its batches.
 
     Attributes:
-        names: the topics of ``batches`` by id, if the request names them by id.
+        names: the topics of ``batches`` by id (as a number), if the request names them by id.
     """
 
     __slots__ = ("_sender", "batches", "names", "node_id", "sent_at")
@@ -59,7 +59,7 @@ class _Attempt:
         sender: Sender,
         node_id: int,
         batches: list[ProducerBatch],
-        names: dict[uuid.UUID, str],
+        names: dict[int, str],
         sent_at: float,
     ) -> None:
         self._sender = sender
@@ -261,8 +261,12 @@ class Sender:
             self._note_attempt(batch, now)
             info = known.get(batch.topic)
             ids[batch.topic] = _NO_ID if info is None else info.topic_id
+        # By number: hashing and comparing UUIDs is code in Python.
+        names = {topic_id.int: name for name, topic_id in ids.items()}
         try:
-            version = connection.pick_version(ProduceRequest, self._newest_version(ids))
+            version = connection.pick_version(
+                ProduceRequest, self._newest_version(have_ids=_NO_ID.int not in names)
+            )
         except UnsupportedVersionError as error:
             for batch in batches:
                 batch.in_flight = False
@@ -288,11 +292,8 @@ class Sender:
             for batch in batches:
                 self._handler.succeed(batch, -1, -1)
             return
-        names = (
-            {topic_id: name for name, topic_id in ids.items()}
-            if version > _LAST_VERSION_BY_NAME
-            else {}
-        )
+        if version <= _LAST_VERSION_BY_NAME:
+            names = {}
         attempt = _Attempt(self, node_id, batches, names, now)
         self._in_flight[node_id][attempt] = None
         connection.post(
@@ -306,11 +307,12 @@ class Sender:
         if batch.attempts == 1:
             batch.first_sent_at = now
         if self._max_in_flight == 1:
-            self._accumulator.incomplete[batch].muted = True
+            queue = self._accumulator.incomplete[batch]
+            queue.muted = True
         self._transactions.batch_sent(batch.tp)
 
-    def _newest_version(self, ids: dict[str, uuid.UUID]) -> int | None:
-        newest = _LAST_VERSION_BY_NAME if _NO_ID in ids.values() else None
+    def _newest_version(self, *, have_ids: bool) -> int | None:
+        newest = None if have_ids else _LAST_VERSION_BY_NAME
         if self._transactions.produce_adds_partitions:
             return newest
         # From version 12 on a broker adds the partition to the transaction (KIP-890). Older
@@ -337,22 +339,22 @@ class Sender:
         self, node_id: int, batches: list[ProducerBatch], buffers: list[bytes], now: float
     ) -> None:
         records = 0
-        observed = bool(self._observers)
+        metrics, observers = self._metrics, self._observers
         for batch in batches:
-            topic, partition = batch.tp
+            writer = batch.writer
             count, size, plain_size = (
-                batch.count,
+                writer.count,
                 len(batch.encoded or b""),
-                batch.writer.size + HEADER_SIZE,
+                writer.size + HEADER_SIZE,
             )
             queue_time_s = now - batch.created_at
             records += count
-            self._metrics.batch_sent(topic, count, size, plain_size, queue_time_s, now)
-            if observed:
-                self._observers.on_batch_sent(
+            metrics.batch_sent(batch.topic, count, size, plain_size, queue_time_s, now)
+            if observers:
+                observers.on_batch_sent(
                     BatchSent(
-                        topic,
-                        partition,
+                        batch.topic,
+                        batch.partition,
                         node_id,
                         count,
                         size,
@@ -361,7 +363,7 @@ class Sender:
                         queue_time_s,
                     )
                 )
-        self._metrics.request_sent(node_id, records, sum(map(len, buffers)), now)
+        metrics.request_sent(node_id, records, sum(map(len, buffers)), now)
 
     # -- responses ---------------------------------------------------------------------------------
 
@@ -404,14 +406,14 @@ class Sender:
         self,
         node_id: int,
         batches: list[ProducerBatch],
-        names: dict[uuid.UUID, str],
+        names: dict[int, str],
         reply: ProduceResponse,
         now: float,
     ) -> None:
         answers: dict[tuple[str, int], PartitionProduceResponse] = {}
         refused = False
         for topic in reply.responses:
-            name = names.get(topic.topic_id, topic.name)
+            name = names.get(topic.topic_id.int, topic.name)
             for each in topic.partition_responses:
                 answers[name, each.index] = each
                 refused = refused or each.error_code != 0

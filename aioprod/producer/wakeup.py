@@ -21,6 +21,7 @@ class SenderWakeup:
 
     def __init__(self) -> None:
         self._send: Callable[[float], float] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._wake_at = NEVER
         self._alarm: asyncio.TimerHandle | None = None
         # The callbacks must not run in, and keep alive, the context of the task that wakes them.
@@ -32,7 +33,7 @@ class SenderWakeup:
         at which to call it again. Ends only if cancelled, or with an exception of :meth:`guarded`
         code.
         """
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._over = loop.create_future()
         self._send = send
@@ -41,16 +42,16 @@ class SenderWakeup:
         try:
             await self._over
         finally:
-            self._send = None
+            self._loop = self._send = None
             if self._alarm is not None:
                 self._alarm.cancel()
 
     def wake(self, at: float = 0.0) -> None:
         """Make the sender run at loop time ``at``, or sooner."""
-        if at >= self._wake_at or self._send is None:
+        loop = self._loop
+        if at >= self._wake_at or loop is None:
             return
-        loop = asyncio.get_running_loop()
-        if at <= loop.time():
+        if at <= 0 or at <= loop.time():
             self._wake_at = _SOON
             loop.call_soon(self._run, context=self._context)
         else:
@@ -63,11 +64,11 @@ class SenderWakeup:
             self._over.set_exception(error)
 
     def _run(self) -> None:
-        if self._send is None:
+        if self._loop is None or self._send is None:
             return
         self._wake_at = NEVER  # what wakes the sender while it runs makes it run again
         try:
-            at = self._send(asyncio.get_running_loop().time())
+            at = self._send(self._loop.time())
         except Exception as error:
             self.fail(error)
         else:
