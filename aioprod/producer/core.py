@@ -25,7 +25,7 @@ from aioprod.producer.compressor import Compressor
 from aioprod.producer.intake import RecordIntake
 from aioprod.producer.partition_choice import PartitionChoice
 from aioprod.producer.partition_queue import Topic
-from aioprod.producer.reporting import BatchReporter, ConnectionReporter
+from aioprod.producer.reporting import BatchReporter, ConnectionReporter, RequestReporter
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sender import Sender
 from aioprod.producer.sequences import ProducerState
@@ -94,9 +94,8 @@ class ProducerCore(ClientLifecycle):
             config, state, runtime, accumulator, metrics, rng, wakeup.wake
         )
         handler = ProduceResponseHandler(config, accumulator, transactions, metadata, metrics, rng)
-        self.sender = Sender(
-            config, accumulator, transactions, handler, runtime, wakeup, metrics, observers
-        )
+        requests = RequestReporter(metrics, observers)
+        self.sender = Sender(config, accumulator, transactions, handler, runtime, wakeup, requests)
 
         # Records, from the call to their batch.
         self.admission = admission = Admission(runtime, accumulator, transactions)

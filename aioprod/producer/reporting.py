@@ -1,14 +1,15 @@
-"""Reports batches and connections to metrics, observers, interceptors and the log."""
+"""Reports batches, requests and connections to metrics, observers, interceptors and the log."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aioprod.errors import KafkaError
 from aioprod.interceptors import InterceptorChain
-from aioprod.metrics import BatchDone, Observers, ProducerMetrics
+from aioprod.metrics import BatchDone, BatchSent, Observers, ProducerMetrics, RequestDone
 from aioprod.producer.batch import BatchState, ProducerBatch, place_of
+from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ class BatchReporter:
         self._metrics = metrics
         self._observers = observers
         self._interceptors = interceptors
+        self._observed = bool(observers)
+        self._intercepted = bool(interceptors)
         self.wants_records = interceptors.wants_records
         self._failing: dict[str, set[int]] = {}
         self._unseen: set[str] = set()
@@ -47,9 +50,9 @@ class BatchReporter:
             self._metrics.batch_failed(batch.tp.topic, batch.count, now)
             if batch.state is BatchState.FAILED:
                 self._note_given_up(batch)
-        if self._observers:
+        if self._observed:
             self._observers.on_batch_done(_summary(batch, now))
-        if self._interceptors:
+        if self._intercepted:
             for index in range(batch.count):
                 metadata = batch.place(index)
                 self._interceptors.on_acknowledgement(metadata, batch.error)
@@ -91,6 +94,59 @@ class BatchReporter:
             del self._failing[tp.topic]
             self._unseen.discard(tp.topic)
             log.info("delivery to topic %r has recovered", tp.topic)
+
+
+class RequestReporter:
+    """Reports Produce requests and the batches in them. Times are loop times in seconds."""
+
+    def __init__(self, metrics: ProducerMetrics, observers: Observers) -> None:
+        self._metrics = metrics
+        self._observers = observers
+        self._observed = bool(observers)
+
+    def sent(
+        self,
+        node_id: int,
+        batches: Sequence[ProducerBatch],
+        buffers: Sequence[bytes],
+        now: float,
+    ) -> None:
+        """Report a request that was written."""
+        records = 0
+        for batch in batches:
+            writer = batch.writer
+            count, plain_size = writer.count, writer.size + HEADER_SIZE
+            size = len(batch.encoded) if batch.encoded is not None else 0
+            queue_time_s = now - batch.created_at
+            records += count
+            self._metrics.batch_sent(batch.topic, count, size, plain_size, queue_time_s, now)
+            if self._observed:
+                self._observers.on_batch_sent(
+                    BatchSent(
+                        batch.topic,
+                        batch.partition,
+                        node_id,
+                        count,
+                        size,
+                        plain_size,
+                        batch.attempts,
+                        queue_time_s,
+                    )
+                )
+        self._metrics.request_sent(node_id, records, sum(map(len, buffers)), now)
+
+    def replied(self, node_id: int, sent_at: float, throttle_time_ms: int, now: float) -> None:
+        """Report the reply to a request."""
+        if self._observed:
+            self._observers.on_request(RequestDone(node_id, "Produce", now - sent_at, None))
+        self._metrics.request_done(node_id, now - sent_at, now)
+        if throttle_time_ms:
+            self._metrics.throttled(node_id, throttle_time_ms, now)
+
+    def failed(self, node_id: int, sent_at: float, error: KafkaError, now: float) -> None:
+        """Report a request that gets no reply."""
+        if self._observed:
+            self._observers.on_request(RequestDone(node_id, "Produce", now - sent_at, error))
 
 
 class ConnectionReporter:

@@ -14,11 +14,11 @@ from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
-from aioprod.metrics import BatchSent, Observers, ProducerMetrics, RequestDone
 from aioprod.net.brokers import BrokerAddress
 from aioprod.net.connection import Connection
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch
+from aioprod.producer.reporting import RequestReporter
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.producer.wakeup import NEVER, SenderWakeup
@@ -95,8 +95,7 @@ class Sender:
         handler: ProduceResponseHandler,
         runtime: ClientRuntime,
         wakeup: SenderWakeup,
-        metrics: ProducerMetrics,
-        observers: Observers,
+        reporter: RequestReporter,
     ) -> None:
         self._config = config
         self._acks = int(config.acks)
@@ -107,8 +106,7 @@ class Sender:
         self._metadata = runtime.metadata
         self._brokers = runtime.brokers
         self._wakeup = wakeup
-        self._metrics = metrics
-        self._observers = observers
+        self._reporter = reporter
         self._in_flight: dict[int, dict[_Attempt, None]] = {}
         self._draining: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -256,25 +254,26 @@ class Sender:
         self, node_id: int, connection: Connection, batches: list[ProducerBatch], now: float
     ) -> None:
         known = self._metadata.snapshot.topics
-        ids: dict[str, uuid.UUID] = {}
+        topics: dict[str, tuple[str, uuid.UUID, list[tuple[int, bytes]]]] = {}
+        names: dict[int, str] = {}
         for batch in batches:
             self._note_attempt(batch, now)
-            info = known.get(batch.topic)
-            ids[batch.topic] = _NO_ID if info is None else info.topic_id
-        # By number: hashing and comparing UUIDs is code in Python.
-        names = {topic_id.int: name for name, topic_id in ids.items()}
+            name = batch.topic
+            if name not in topics:
+                info = known.get(name)
+                topic_id = _NO_ID if info is None else info.topic_id
+                topics[name] = name, topic_id, []
+                names[topic_id.int] = name  # hashing and comparing UUIDs is code in Python
+            topics[name][2].append((batch.partition, self._encode(batch)))
         try:
             version = connection.pick_version(
-                ProduceRequest, self._newest_version(have_ids=_NO_ID.int not in names)
+                ProduceRequest, self._newest_version(have_ids=0 not in names)
             )
         except UnsupportedVersionError as error:
             for batch in batches:
                 batch.in_flight = False
                 self._handler.fail(batch, error)
             return
-        parts: dict[str, list[tuple[int, bytes]]] = {}
-        for batch in batches:
-            parts.setdefault(batch.topic, []).append((batch.partition, self._encode(batch)))
         correlation_id = connection.next_correlation_id()
         buffers = encode_produce_request(
             version,
@@ -283,12 +282,12 @@ class Sender:
             self._config.transactional_id,
             self._acks,
             self._config.request_timeout_ms,
-            [(name, ids[name], listed) for name, listed in parts.items()],
+            list(topics.values()),
         )
-        # Count when the broker has the request: it works on it meanwhile.
+        # Report it when it is written: the broker works on it meanwhile.
         if self._acks == 0:
             connection.write(buffers)
-            self._count(node_id, batches, buffers, now)
+            self._reporter.sent(node_id, batches, buffers, now)
             for batch in batches:
                 self._handler.succeed(batch, -1, -1)
             return
@@ -299,7 +298,7 @@ class Sender:
         connection.post(
             buffers, ProduceRequest, version, correlation_id, attempt, decode_produce_response
         )
-        self._count(node_id, batches, buffers, now)
+        self._reporter.sent(node_id, batches, buffers, now)
 
     def _note_attempt(self, batch: ProducerBatch, now: float) -> None:
         batch.in_flight = True
@@ -335,47 +334,15 @@ class Sender:
                 topic.observe_ratio((len(batch.encoded) - HEADER_SIZE) / batch.writer.size)
         return batch.encoded
 
-    def _count(
-        self, node_id: int, batches: list[ProducerBatch], buffers: list[bytes], now: float
-    ) -> None:
-        records = 0
-        metrics, observers = self._metrics, self._observers
-        for batch in batches:
-            writer = batch.writer
-            count, size, plain_size = (
-                writer.count,
-                len(batch.encoded or b""),
-                writer.size + HEADER_SIZE,
-            )
-            queue_time_s = now - batch.created_at
-            records += count
-            metrics.batch_sent(batch.topic, count, size, plain_size, queue_time_s, now)
-            if observers:
-                observers.on_batch_sent(
-                    BatchSent(
-                        batch.topic,
-                        batch.partition,
-                        node_id,
-                        count,
-                        size,
-                        plain_size,
-                        batch.attempts,
-                        queue_time_s,
-                    )
-                )
-        metrics.request_sent(node_id, records, sum(map(len, buffers)), now)
-
     # -- responses ---------------------------------------------------------------------------------
 
     def replied(self, attempt: _Attempt, reply: Message, now: float) -> None:
         """Handle the reply to a request."""
         assert isinstance(reply, ProduceResponse)
         try:
-            self._attempt_ended(attempt, None, now)
             node_id = attempt.node_id
-            self._metrics.request_done(node_id, now - attempt.sent_at, now)
-            if reply.throttle_time_ms:
-                self._metrics.throttled(node_id, reply.throttle_time_ms, now)
+            del self._in_flight[node_id][attempt]
+            self._reporter.replied(node_id, attempt.sent_at, reply.throttle_time_ms, now)
             self._answered(node_id, attempt.batches, attempt.names, reply, now)
         except Exception as error:
             self._wakeup.fail(error)
@@ -387,20 +354,14 @@ class Sender:
 
     def _unanswered(self, attempt: _Attempt, error: KafkaError) -> None:
         now = asyncio.get_running_loop().time()
-        self._attempt_ended(attempt, error, now)
+        del self._in_flight[attempt.node_id][attempt]
+        self._reporter.failed(attempt.node_id, attempt.sent_at, error, now)
         self._metadata.request_update()
         for batch in attempt.batches:
             self._handler.unanswered(
                 batch, now, error, new_leader=self._has_other_leader(batch, attempt.node_id)
             )
         self._wakeup.wake()
-
-    def _attempt_ended(self, attempt: _Attempt, error: KafkaError | None, now: float) -> None:
-        del self._in_flight[attempt.node_id][attempt]
-        if self._observers:
-            self._observers.on_request(
-                RequestDone(attempt.node_id, "Produce", now - attempt.sent_at, error)
-            )
 
     def _answered(
         self,

@@ -22,8 +22,9 @@ class SenderWakeup:
     def __init__(self) -> None:
         self._send: Callable[[float], float] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._wake_at = NEVER
+        self._wake_at = NEVER  # when the sender runs next: soon, or when the alarm rings
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = NEVER
         # The callbacks must not run in, and keep alive, the context of the task that wakes them.
         self._context = contextvars.Context()
         self._over: asyncio.Future[None] | None = None
@@ -37,7 +38,6 @@ class SenderWakeup:
         self._context = contextvars.copy_context()
         self._over = loop.create_future()
         self._send = send
-        self._wake_at = NEVER
         self.wake()
         try:
             await self._over
@@ -54,9 +54,11 @@ class SenderWakeup:
         if at <= 0 or at <= loop.time():
             self._wake_at = _SOON
             loop.call_soon(self._run, context=self._context)
-        else:
-            self._wake_at = at
-            self._set_alarm(loop, at)
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._wake_at = self._alarm_at = at
+        self._alarm = loop.call_at(at, self._alarm_rings, context=self._context)
 
     def fail(self, error: Exception) -> None:
         """End :meth:`run` with ``error``."""
@@ -66,7 +68,9 @@ class SenderWakeup:
     def _run(self) -> None:
         if self._loop is None or self._send is None:
             return
-        self._wake_at = NEVER  # what wakes the sender while it runs makes it run again
+        # What wakes the sender while it runs makes it run again. The alarm stays: a new timer for
+        # each batch would cost more than one needless run.
+        self._wake_at = self._alarm_at
         try:
             at = self._send(self._loop.time())
         except Exception as error:
@@ -74,15 +78,7 @@ class SenderWakeup:
         else:
             self.wake(at)
 
-    def _set_alarm(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
-        # An earlier timer stays: a new timer for each batch would cost more than one needless run.
-        if self._alarm is not None:
-            if self._alarm.when() <= at:
-                return
-            self._alarm.cancel()
-        self._alarm = loop.call_at(at, self._alarm_rings, context=self._context)
-
     def _alarm_rings(self) -> None:
-        self._alarm = None
+        self._alarm, self._alarm_at = None, NEVER
         if self._wake_at > _SOON:
             self._run()

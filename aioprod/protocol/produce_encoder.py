@@ -25,7 +25,6 @@ _HEADER_SIZE: Final = _SIZE_AND_HEADER.size - 4
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_ONE_BYTE: Final = [bytes((number,)) for number in range(0x80)]
 _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 
 
@@ -137,9 +136,8 @@ def _compact_string(text: str | None) -> bytes:
     return _uvarint(len(encoded) + 1) + encoded
 
 
+@lru_cache(1024)
 def _uvarint(number: int) -> bytes:
-    if number <= 0x7F:
-        return _ONE_BYTE[number]
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
