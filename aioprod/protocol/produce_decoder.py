@@ -14,6 +14,7 @@ from uuid import UUID
 from aioprod.protocol.framing import decode_response
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.produce import (
+    LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
@@ -29,6 +30,7 @@ _START: Final = struct.Struct(">iBB")
 # Index, error code, base offset, log append time, log start offset; then the list of refused
 # records, the message and the tagged fields.
 _PARTITION: Final = struct.Struct(">ihqqq3s")
+_NO_LEADER: Final = LeaderIdAndEpoch()  # shared: responses are only read
 _NOTHING_WRONG: Final = b"\1\0\0"
 # Throttle time, and no tagged fields.
 _END: Final = struct.Struct(">iB")
@@ -105,7 +107,9 @@ def _read_partitions(frame: bytes, offset: int) -> tuple[list[PartitionProduceRe
         if error_code or rest != _NOTHING_WRONG:
             raise ValueError
         partitions.append(
-            PartitionProduceResponse(index, 0, base_offset, log_append_time_ms, log_start_offset)
+            PartitionProduceResponse(
+                index, 0, base_offset, log_append_time_ms, log_start_offset, [], None, _NO_LEADER
+            )
         )
     return partitions, end + 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -220,3 +220,65 @@ async def what_is_kept_back_has_its_time_from_when_it_is_sent() -> None:
 )
 def test_time_outs(story: Any) -> None:
     run(story(), 1)
+
+
+# -- handlers --------------------------------------------------------------------------------------
+
+
+class Handler:
+    """Notes what it gets, and calls ``act`` with each reply."""
+
+    def __init__(self, act: Callable[[], object] = lambda: None) -> None:
+        self.got: list[Message | KafkaError] = []
+        self._act = act
+
+    def replied(self, reply: Message, now: float) -> None:
+        self.got.append(reply)
+        self._act()
+
+    def failed(self, error: KafkaError) -> None:
+        self.got.append(error)
+
+
+def post(talk: Talk, handler: Handler) -> int:
+    correlation_id = talk.connection.next_correlation_id()
+    talk.connection.post([b"?"], MetadataRequest, VERSION, correlation_id, handler)
+    return correlation_id
+
+
+async def test_a_handler_gets_its_reply_while_the_connection_reads() -> None:
+    talk, handler = Talk(), Handler()
+    said = reply(post(talk, handler))
+    buffer = talk.stream.get_buffer(-1)
+    buffer[: len(said)] = said
+    talk.stream.buffer_updated(len(said))
+    assert [type(got) for got in handler.got] == [MetadataResponse]
+    assert not talk.connection.in_flight
+
+
+async def test_a_handler_may_end_the_connection() -> None:
+    # A reply may name another address of the broker. The replies behind it no longer count.
+    talk = Talk()
+    end = BrokerConnectionError("there:1: moved")
+    first, second = Handler(lambda: talk.connection.abort(end)), Handler()
+    numbers = [post(talk, first), post(talk, second)]
+    last = talk.ask()
+    await talk.say(b"".join(map(reply, [*numbers, 2])))
+    assert [type(got) for got in first.got] == [MetadataResponse]
+    assert second.got == [end] == [last.exception()]
+    assert talk.connection.error is end
+
+
+async def test_a_handler_posted_to_a_dead_connection_gets_its_error() -> None:
+    talk, handler = Talk(), Handler()
+    end = BrokerConnectionError("there:1: gone")
+    talk.connection.abort(end)
+    post(talk, handler)
+    assert handler.got == [end]
+
+
+async def test_a_handler_posted_to_a_closing_transport_gets_an_error() -> None:
+    talk, handler = Talk(), Handler()
+    talk.stream.transport.abort()
+    post(talk, handler)
+    assert [type(got) for got in handler.got] == [BrokerConnectionError]

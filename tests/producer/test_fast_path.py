@@ -5,6 +5,7 @@ stored is what was sent.
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -163,3 +164,66 @@ async def test_deliveries_show_their_outcome_and_cannot_be_changed(broker: Embed
             for name in ("position", "offset", "note"):
                 with pytest.raises((AttributeError, TypeError)):
                     setattr(outcome, name, None)
+
+
+# -- the first record of a batch -------------------------------------------------------------------
+
+
+def without_slow_path(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def take(*_: object) -> Delivery:
+        raise AssertionError("the slow path")
+
+    monkeypatch.setattr(producer._intake, "take", take)
+
+
+@pytest.mark.parametrize("key", [None, b"key"])
+@pytest.mark.parametrize("headers", [(), [("name", b"value")]])
+async def test_a_lone_record_opens_its_batch(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, key: bytes | None, headers: Any
+) -> None:
+    async with Producer(broker.bootstrap_servers) as producer:
+        await producer.send_and_wait("t", b"before", key)
+        without_slow_path(producer, monkeypatch)
+        metadata = await producer.send_and_wait("t", b"alone", key, headers=headers)
+        assert metadata.offset == 1
+        assert metadata.serialized_value_size == len(b"alone")
+        assert producer.metrics()["buffer-available-bytes"] == producer.config.buffer_memory
+    assert stored(broker)[1] == (key, b"alone", list(headers))
+
+
+async def test_a_large_record_does_not_open_its_batch_there(broker: EmbeddedCluster) -> None:
+    async with Producer(broker.bootstrap_servers, batch_size=200) as producer:
+        for size in (90, 100, 110, 120, 121, 122, 123, 124, 140, 200, 5_000):
+            await producer.send_and_wait("t", bytes(size))
+        assert producer._pool.available == producer.config.buffer_memory
+    assert [len(value or b"") for _, value, _ in stored(broker)][-1] == 5_000
+
+
+async def test_without_memory_a_lone_record_waits(broker: EmbeddedCluster) -> None:
+    settings: Any = {"batch_size": 1_000, "buffer_memory": 1_500, "linger_ms": 10_000}
+    async with Producer(broker.bootstrap_servers, **settings) as producer:
+        await producer.partitions_for("t")
+        first = await producer.send("t", b"x", partition=0)
+        await producer.send("two", b"y")  # it waits for the memory of the first, which leaves now
+        assert (await first).offset == 0
+        await producer.flush()
+        assert producer._pool.available == 1_500
+
+
+async def test_a_clock_that_fails_leaves_no_batch_and_no_memory(broker: EmbeddedCluster) -> None:
+    failing = False
+
+    def clock() -> float:
+        if failing:
+            raise ZeroDivisionError
+        return time.time()
+
+    async with Producer(broker.bootstrap_servers, clock=clock) as producer:
+        await producer.send_and_wait("t", b"before")
+        failing = True
+        with pytest.raises(ZeroDivisionError):
+            await producer.send("t", b"fails")
+        assert producer._pool.available == producer.config.buffer_memory
+        assert not producer._accumulator.incomplete
+        failing = False
+        assert (await producer.send_and_wait("t", b"after")).offset == 1

@@ -390,3 +390,22 @@ async def test_metadata_without_brokers_is_no_success(broker: EmbeddedCluster) -
         broker.on(ApiKey.METADATA, change_answer(lambda answer: answer.brokers.clear()), times=None)
         with pytest.raises(MetadataTimeoutError, match="metadata contains no broker"):
             await producer.send_and_wait("new", b"x")
+
+
+async def test_a_bug_in_the_handling_of_a_reply_makes_sends_raise(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = quick(broker)
+    await producer.start()
+    await producer.send_and_wait("t", b"x")
+
+    def succeed(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(producer._sender._handler, "succeed", succeed)
+    async with asyncio.timeout(1):
+        with pytest.raises(KafkaError, match="ZeroDivisionError"):
+            await producer.send_and_wait("t", b"y")
+        with pytest.raises(KafkaError, match="ZeroDivisionError"):
+            await producer.send("t", b"z")
+    await producer.close()

@@ -1,0 +1,161 @@
+"""When the sender runs: once for all that wake it in a turn of the event loop, at the earliest of
+the times that it is given, and in its own context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aioprod.producer.wakeup import NEVER, SenderWakeup
+from aioprod.testing.simulation import run
+
+variable = contextvars.ContextVar("variable", default="unset")
+
+
+@asynccontextmanager
+async def running(wakeup: SenderWakeup, send: Callable[[float], float]) -> AsyncIterator[None]:
+    task = asyncio.create_task(wakeup.run(send))
+    await asyncio.sleep(0.001)  # its first run
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def test_wake_ups_of_one_turn_make_it_run_once() -> None:
+    async def scenario() -> None:
+        runs: list[float] = []
+        wakeup = SenderWakeup()
+
+        def send(now: float) -> float:
+            runs.append(now)
+            return NEVER
+
+        async with running(wakeup, send):
+            runs.clear()
+            for _ in range(5):
+                wakeup.wake()
+            assert runs == [], "not within the call that wakes it"
+            await asyncio.sleep(0)
+            assert len(runs) == 1
+            await asyncio.sleep(1)
+            assert len(runs) == 1
+
+    run(scenario())
+
+
+def test_it_runs_at_the_earliest_time_and_at_the_time_that_it_returns() -> None:
+    async def scenario() -> None:
+        runs: list[float] = []
+        answers = {1: 9.0}  # by the number of the run
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        wakeup = SenderWakeup()
+
+        def send(now: float) -> float:
+            runs.append(now - begun)
+            return begun + answers.get(len(runs) - 1, NEVER)
+
+        async with running(wakeup, send):
+            runs.clear()
+            runs.append(0.0)
+            wakeup.wake(begun + 7)
+            wakeup.wake(begun + 5)
+            wakeup.wake(begun + 6)
+            await asyncio.sleep(20)
+        # At 5, the run asks for the time 9. Nothing else is left: the times 6 and 7 were later.
+        assert [round(at, 3) for at in runs[1:]] == [5.0, 9.0]
+
+    run(scenario())
+
+
+def test_what_wakes_it_while_it_runs_makes_it_run_again() -> None:
+    async def scenario() -> None:
+        runs: list[float] = []
+        wakeup = SenderWakeup()
+
+        def send(now: float) -> float:
+            runs.append(now)
+            if len(runs) < 4:
+                wakeup.wake()
+            return NEVER
+
+        async with running(wakeup, send):
+            await asyncio.sleep(1)
+            assert len(runs) == 4
+
+    run(scenario())
+
+
+def test_an_alarm_that_rings_does_not_make_it_run_twice() -> None:
+    async def scenario() -> None:
+        runs: list[float] = []
+        loop = asyncio.get_running_loop()
+        wakeup = SenderWakeup()
+
+        def send(now: float) -> float:
+            runs.append(now)
+            return NEVER
+
+        async with running(wakeup, send):
+            runs.clear()
+            wakeup.wake(loop.time() + 1)
+            loop.call_at(loop.time() + 1, wakeup.wake)  # in the same turn, before or after it
+            await asyncio.sleep(2)
+            assert 1 <= len(runs) <= 2
+            runs.clear()
+            await asyncio.sleep(10)
+            assert runs == []
+
+    run(scenario())
+
+
+async def test_it_runs_in_its_own_context() -> None:
+    seen: list[str] = []
+    wakeup = SenderWakeup()
+
+    def send(now: float) -> float:
+        seen.append(variable.get())
+        return NEVER
+
+    async with running(wakeup, send):
+        variable.set("the caller's")
+        wakeup.wake()
+        await asyncio.sleep(0.001)
+        wakeup.wake(asyncio.get_running_loop().time() + 0.001)
+        await asyncio.sleep(0.01)
+    assert seen == ["unset"] * 3
+
+
+async def test_an_error_ends_it() -> None:
+    wakeup = SenderWakeup()
+
+    def send(now: float) -> float:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await wakeup.run(send)
+    wakeup.wake()
+    await asyncio.sleep(0)
+
+
+async def test_it_does_not_run_after_its_end() -> None:
+    runs: list[float] = []
+    wakeup = SenderWakeup()
+
+    def send(now: float) -> float:
+        runs.append(now)
+        return now + 0.001
+
+    async with running(wakeup, send):
+        wakeup.wake()
+    runs.clear()
+    wakeup.wake()
+    await asyncio.sleep(0.01)
+    assert runs == []
