@@ -294,15 +294,8 @@ class Connection:
         Never waits: callers limit what they have in flight.
         """
         future: asyncio.Future[Message] = self._loop.create_future()
-        self.post(
-            buffers,
-            request_type,
-            version,
-            correlation_id,
-            FutureReply(future),
-            timeout_ms=timeout_ms,
-            past_hold=past_hold,
-        )
+        handler = FutureReply(future)
+        self.post(buffers, request_type, version, correlation_id, handler, timeout_ms, past_hold)
         return future
 
     def post(
@@ -312,9 +305,9 @@ class Connection:
         version: int,
         correlation_id: int,
         handler: ReplyHandler,
-        decode: Decoder = decode_response,
         timeout_ms: float | None = None,
         past_hold: bool = False,
+        decode: Decoder = decode_response,
     ) -> None:
         """Write an encoded request; ``handler`` gets its reply, as ``decode`` returns it."""
         if self._error is not None:

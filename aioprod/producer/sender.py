@@ -296,7 +296,12 @@ class Sender:
         attempt = _Attempt(self, node_id, batches, names, now)
         self._in_flight[node_id][attempt] = None
         connection.post(
-            buffers, ProduceRequest, version, correlation_id, attempt, decode_produce_response
+            buffers,
+            ProduceRequest,
+            version,
+            correlation_id,
+            attempt,
+            decode=decode_produce_response,
         )
         self._reporter.sent(node_id, batches, buffers, now)
 
