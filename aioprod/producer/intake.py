@@ -123,8 +123,8 @@ class RecordIntake:
     def take_first(
         self, queue: PartitionQueue, key: bytes | None, value: bytes, headers: Headers, size: int
     ) -> Delivery | None:
-        """Open a batch with a record at a partition that has none; None if the record has to take
-        the slow path, which may wait. For records that the fast path of ``send`` takes.
+        """Open a batch with a record of the fast path of ``send``; None if the partition has a
+        batch, or the record may have to wait.
 
         Args:
             size: an upper bound on the record's bytes, as the fast path counts them.
@@ -132,6 +132,8 @@ class RecordIntake:
         Raises:
             KafkaError: as :meth:`Admission.check_may_send`.
         """
+        if queue.tail is not None or queue.line:
+            return None
         self._admission.check_may_send(self._transactions.status.number)
         if self._gate.open_topic(queue.topic.name, None, None) is None:
             return None

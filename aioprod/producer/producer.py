@@ -179,16 +179,14 @@ class Producer(TransactionInterface):
         headers: Headers = (),
         partition_key: bytes | None = None,
     ) -> Delivery:
-        """Put a record into a batch; wait up to ``max_block_ms`` for metadata and memory.
+        """Put a record into a batch; wait up to ``max_block_ms`` for metadata and memory. Returns a
+        :class:`Delivery`: await it for the record's metadata, or the record's own error.
 
         Args:
             value, key: bytes, or what the serializers accept; None is a null.
             partition, partition_key: choose the partition in place of the key.
             timestamp_ms: since 1970; now by default.
             headers: ``(name, bytes or None)`` pairs; order and duplicates are kept.
-
-        Returns:
-            A :class:`Delivery`: await it for the record's metadata, or the record's own error.
 
         Raises:
             KafkaError: if the record is not accepted; docs/producer.md lists the errors.
@@ -207,14 +205,9 @@ class Producer(TransactionInterface):
                 if headers:
                     block = encode_headers(headers)
                     kind, size = kind | WITH_HEADERS, size + len(block)
-            except (KeyError, TypeError, ValueError):
-                batch = None  # the slow path raises the error
-            else:
                 batch = queue.open
-                if batch is None and queue.tail is None and not queue.line:
-                    first = self._intake.take_first(queue, key, value, headers, size)
-                    if first is not None:
-                        return first
+            except (KeyError, TypeError, ValueError):
+                batch = queue = None  # the slow path raises the error
             if batch is not None:
                 writer = batch.writer  # few calls from here on: calls take half of the time
                 size += writer.size
@@ -229,10 +222,11 @@ class Producer(TransactionInterface):
                     writer.values.append(value)
                     writer.size = size
                     delivery = Delivery()
-                    delivery._batch = batch
-                    delivery._index = index = writer.count
+                    delivery._batch, delivery._index = batch, (index := writer.count)
                     writer.count = index + 1
                     return delivery
+            elif queue and (first := self._intake.take_first(queue, key, value, headers, size)):
+                return first
         record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
         return await self._intake.take(record)
 
