@@ -349,23 +349,25 @@ class Sender:
             del self._in_flight[node_id][attempt]
             self._reporter.replied(node_id, attempt.sent_at, reply.throttle_time_ms, now)
             self._answered(node_id, attempt.batches, attempt.names, reply, now)
-        except Exception as error:
-            self._wakeup.fail(error)
+        except Exception as bug:
+            self._wakeup.fail(bug)
         self._wakeup.wake()
 
     def fail_soon(self, attempt: _Attempt, error: KafkaError) -> None:
         """Handle the end of a request without a reply, in the next turn of the event loop."""
-        asyncio.get_running_loop().call_soon(self._unanswered, attempt, error)
+        attempt.batches[0].loop.call_soon(self._unanswered, attempt, error)
 
     def _unanswered(self, attempt: _Attempt, error: KafkaError) -> None:
-        now = asyncio.get_running_loop().time()
-        del self._in_flight[attempt.node_id][attempt]
-        self._reporter.failed(attempt.node_id, attempt.sent_at, error, now)
-        self._metadata.request_update()
-        for batch in attempt.batches:
-            self._handler.unanswered(
-                batch, now, error, new_leader=self._has_other_leader(batch, attempt.node_id)
-            )
+        node_id, now = attempt.node_id, asyncio.get_running_loop().time()
+        try:
+            del self._in_flight[node_id][attempt]
+            self._reporter.failed(node_id, attempt.sent_at, error, now)
+            self._metadata.request_update()
+            for batch in attempt.batches:
+                new_leader = self._has_other_leader(batch, node_id)
+                self._handler.unanswered(batch, now, error, new_leader=new_leader)
+        except Exception as bug:
+            self._wakeup.fail(bug)
         self._wakeup.wake()
 
     def _answered(

@@ -38,6 +38,7 @@ class SenderWakeup:
         self._context = contextvars.copy_context()
         self._over = loop.create_future()
         self._send = send
+        self._wake_at = NEVER
         self.wake()
         try:
             await self._over
@@ -45,6 +46,7 @@ class SenderWakeup:
             self._loop = self._send = None
             if self._alarm is not None:
                 self._alarm.cancel()
+            self._alarm, self._alarm_at = None, NEVER
 
     def wake(self, at: float = 0.0) -> None:
         """Make the sender run at loop time ``at``, or sooner."""

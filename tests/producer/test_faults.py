@@ -392,17 +392,20 @@ async def test_metadata_without_brokers_is_no_success(broker: EmbeddedCluster) -
             await producer.send_and_wait("new", b"x")
 
 
-async def test_a_bug_in_the_handling_of_a_reply_makes_sends_raise(
-    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("method", ["succeed", "unanswered"])
+async def test_a_bug_in_the_handling_of_a_request_makes_sends_raise(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     producer = quick(broker)
     await producer.start()
     await producer.send_and_wait("t", b"x")
 
-    def succeed(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(producer._sender._handler, "succeed", succeed)
+    monkeypatch.setattr(producer._sender._handler, method, broken)
+    if method == "unanswered":
+        broker.on(ApiKey.PRODUCE, drop_before(), times=1)
     async with asyncio.timeout(1):
         with pytest.raises(KafkaError, match="ZeroDivisionError"):
             await producer.send_and_wait("t", b"y")

@@ -159,3 +159,25 @@ async def test_it_does_not_run_after_its_end() -> None:
     wakeup.wake()
     await asyncio.sleep(0.01)
     assert runs == []
+
+
+async def test_it_may_run_again_after_its_end() -> None:
+    # A start that failed is followed by another one.
+    runs: list[float] = []
+    wakeup = SenderWakeup()
+
+    def send(now: float) -> float:
+        runs.append(now)
+        return now + 60
+
+    async with running(wakeup, send):
+        wakeup.wake()
+    for _ in range(2):
+        runs.clear()
+        async with running(wakeup, send):
+            assert len(runs) == 1
+            wakeup.wake()
+            wakeup.wake(asyncio.get_running_loop().time() + 0.001)
+            await asyncio.sleep(0.01)
+            assert len(runs) == 2
+            wakeup.wake()
