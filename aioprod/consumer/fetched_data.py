@@ -5,7 +5,8 @@ the application asks for them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
+from typing import cast
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
@@ -13,6 +14,7 @@ from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.records import BatchRecords, Records
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError, ProtocolError
+from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import RecordColumns, read_columns
 from aioprod.types import ConsumerRecord
@@ -29,7 +31,7 @@ class FetchedData:
         converter: converts records before they are returned, if not None.
 
     Attributes:
-        size: bytes of the data.
+        memory: the object that holds the bytes: ``data``, or the response of which they are a view.
         unread_bytes: bytes of the batches that are not decoded yet.
         position: the position after the records that were taken.
     """
@@ -45,8 +47,8 @@ class FetchedData:
         "_open",
         "_open_end",
         "_start",
+        "memory",
         "position",
-        "size",
         "state",
         "unread_bytes",
         "version",
@@ -55,7 +57,7 @@ class FetchedData:
     def __init__(
         self,
         state: PartitionState,
-        data: bytes,
+        data: BytesLike,
         start: Position,
         aborted: AbortedBatches | None,
         converter: RecordConverter | None,
@@ -65,7 +67,8 @@ class FetchedData:
         self.state = state
         self.version = state.version
         self.position = self._start = start
-        self.size = self.unread_bytes = len(data)
+        self.unread_bytes = len(data)
+        self.memory: Sized = cast("bytes", data.obj) if isinstance(data, memoryview) else data
         self._data = data
         self._batches: Iterator[tuple[BatchHeader, int]] = fetched_batches(
             data, start.offset, check_crcs=check_crcs
@@ -109,6 +112,12 @@ class FetchedData:
         self._given_back = records + self._given_back
         self.position = Position(records[0].offset, records[0].leader_epoch)
 
+    def forget(self) -> None:
+        """Let go of the bytes: no more records will be taken."""
+        self._data = self.memory = b""
+        self._batches = iter(())
+        self._open = None
+
     def _take_raw(self, limit: int) -> Records:
         taken: list[BatchRecords] = []
         while limit and (self._left or self._open_next()):
@@ -151,7 +160,7 @@ class FetchedData:
                 # A broker sends the first batch complete, whatever its size. Without an error, the
                 # consumer would fetch it again and again.
                 raise CorruptRecordError(
-                    f"the broker sent {self.size} bytes without a complete batch"
+                    f"the broker sent {len(self._data)} bytes without a complete batch"
                 )
         except ProtocolError as error:
             tp = self.state.tp
