@@ -5,7 +5,7 @@ limits its size.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.subscription import PartitionState, Position
@@ -23,9 +23,14 @@ class _Waiting:
 
 
 class FetchBuffer:
-    """A queue of :class:`FetchedData`. Data of paused partitions stay in it and are skipped."""
+    """A queue of :class:`FetchedData`. Data of paused partitions stay in it and are skipped.
 
-    def __init__(self) -> None:
+    Args:
+        on_end: called when all records of a response's data were taken: there is room for more.
+    """
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
         self._queue: deque[FetchedData] = deque()
         self._partitions: dict[TopicPartition, _Waiting] = {}
         # How many data refer to a response, by its id.
@@ -111,6 +116,7 @@ class FetchBuffer:
         self._release(data)
         if not waiting.data:
             del self._partitions[tp]
+        self._on_end()
         return None
 
     def _release(self, data: FetchedData) -> None:

@@ -296,8 +296,14 @@ CALLERS = {
     "iter_batches": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
     "fetched_batches": {"consumer/fetched_data.py", "consumer/partition_reader.py"},
     "end_of": {"consumer/fetch_results.py"},
-    "plain_body": {"protocol/record_reader.py", "protocol/arrow_reader.py"},
-    "read_columns": {"protocol/record_reader.py", "consumer/fetched_data.py"},
+    "plain_body": {
+        "protocol/record_reader.py",
+        "protocol/arrow_reader.py",
+        "consumer/open_batch.py",
+    },
+    "body_columns": {"protocol/record_reader.py", "consumer/open_batch.py"},
+    "open_batch": {"consumer/fetched_data.py"},
+    "read_columns": {"protocol/record_reader.py"},
     "read_batch_records": {
         "protocol/record_reader.py",
         "consumer/partition_reader.py",
