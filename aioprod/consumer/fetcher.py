@@ -29,9 +29,6 @@ from aioprod.protocol.messages.fetch import FetchRequest, FetchResponse
 from aioprod.types import TopicPartition
 
 _NEVER = float("inf")
-# Responses per partition that may wait in the buffer: while the application reads one, the broker
-# prepares the next, and the socket holds it.
-_RESPONSES_AHEAD = 2
 _SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -189,8 +186,9 @@ class Fetcher:
             self._buffer.drop_paused()  # paused partitions must not block others
             room = self._room()
         if room < least or any(
-            self._buffer.unread_bytes(state.tp)
-            >= _RESPONSES_AHEAD * config.max_partition_fetch_bytes
+            # Not if there is one full response: while the application reads that, the broker
+            # prepares the next, and the socket holds it.
+            self._buffer.unread_bytes(state.tp) > config.max_partition_fetch_bytes
             for state, _ in partitions
         ):
             return _NEVER  # the application's next call wakes the scheduler
