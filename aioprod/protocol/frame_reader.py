@@ -92,7 +92,7 @@ class FrameReader:
     def received(self, count: int) -> Iterator[BytesLike]:
         """Return the frames that are complete now that ``count`` more bytes are in the buffer.
 
-        Large frames are read-only views: whoever refers to part of one keeps its whole memory.
+        Large frames are read-only views: a reference to part of one keeps its whole memory.
 
         Raises:
             FrameSizeError: if a size is not allowed; after the frames before it were returned.
