@@ -122,6 +122,11 @@ class FrameReader:
         if self._leftover:
             self._buffer[: self._leftover] = bytes(self._buffer[position:end])
 
+    def close(self) -> None:
+        """Let go of the memory for large frames: no more bytes come."""
+        self._blocks.clear()
+        self._frame = self._lent = None
+
     def _begin_frame(self, size: int, start: int, end: int) -> None:
         self._frame = frame = self._memory(size)
         self._size, self._filled = size, end - start

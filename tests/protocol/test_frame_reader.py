@@ -235,6 +235,21 @@ def test_memory_for_large_frames_is_limited_and_not_kept_after_a_small_frame() -
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("received", [0, BUFFER_BYTES, 17 * BUFFER_BYTES])
+def test_a_closed_reader_holds_no_large_frames(received: int) -> None:
+    reader = FrameReader(MAX_REPLY_BYTES)
+    size = 16 * BUFFER_BYTES
+    tracemalloc.start()
+    try:
+        large_frame(reader, size)
+        list(receive(reader, framed([bytes(2 * size)])[:received]))
+        assert tracemalloc.get_traced_memory()[0] > size
+        reader.close()
+        assert tracemalloc.get_traced_memory()[0] < size
+    finally:
+        tracemalloc.stop()
+
+
 def test_the_bytes_of_a_large_frame_are_received_where_they_stay() -> None:
     size = 10 * BUFFER_BYTES
     reader = FrameReader(MAX_REPLY_BYTES)
