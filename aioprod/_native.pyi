@@ -1,3 +1,21 @@
+from collections.abc import Mapping
+
+from aioprod.types import ConsumerRecord, Header
+
+class CutRecords:
+    left: int
+    def take(self, most: int, /) -> list[ConsumerRecord]: ...
+
+def cut_records(
+    template: ConsumerRecord,
+    body: bytes | bytearray | memoryview,
+    count: int,
+    last_delta: int,
+    start: int,
+    same_timestamp: bool,
+    blocks: Mapping[bytes, tuple[Header, ...]],
+    /,
+) -> CutRecords | None: ...
 def murmur2(key: bytes, /) -> int: ...
 def encode_records(
     first: int,
@@ -9,7 +27,7 @@ def encode_records(
     /,
 ) -> bytes: ...
 def parse_records(
-    body: bytes, count: int, base_timestamp: int, /
+    body: bytes | bytearray | memoryview, count: int, base_timestamp: int, /
 ) -> (
     tuple[
         list[int],

@@ -16,15 +16,58 @@ static PyMethodDef methods[] = {
     {"murmur2", murmur2, METH_O, murmur2_doc},
     {"encode_records", encode_records, METH_VARARGS, encode_records_doc},
     {"parse_records", parse_records, METH_VARARGS, parse_records_doc},
+    {"cut_records", cut_records, METH_VARARGS, cut_records_doc},
     {NULL, NULL, 0, NULL},
+};
+
+static int
+make_types(PyObject *module)
+{
+    ModuleState *state = PyModule_GetState(module);
+    state->cut_records_type
+        = (PyTypeObject *)PyType_FromModuleAndSpec(module, &cut_records_spec, NULL);
+    return state->cut_records_type == NULL ? -1 : 0;
+}
+
+static int
+visit_types(PyObject *module, visitproc visit, void *arg)
+{
+    ModuleState *state = PyModule_GetState(module);
+    if (state != NULL)
+        Py_VISIT(state->cut_records_type);
+    return 0;
+}
+
+static int
+drop_types(PyObject *module)
+{
+    ModuleState *state = PyModule_GetState(module);
+    if (state != NULL)
+        Py_CLEAR(state->cut_records_type);
+    return 0;
+}
+
+static void
+free_module(void *module)
+{
+    drop_types(module);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, make_types},
+    {0, NULL},
 };
 
 static struct PyModuleDef module_def = {
     PyModuleDef_HEAD_INIT,
     .m_name = "aioprod._native",
     .m_doc = "The accelerator; see aioprod/native.py.",
-    .m_size = 0,
+    .m_size = sizeof(ModuleState),
     .m_methods = methods,
+    .m_slots = slots,
+    .m_traverse = visit_types,
+    .m_clear = drop_types,
+    .m_free = free_module,
 };
 
 PyMODINIT_FUNC

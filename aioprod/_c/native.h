@@ -13,7 +13,15 @@ uint32_t murmur2_of(const unsigned char *data, Py_ssize_t length);
 PyObject *murmur2(PyObject *module, PyObject *key);
 PyObject *encode_records(PyObject *module, PyObject *args);
 PyObject *parse_records(PyObject *module, PyObject *args);
+PyObject *cut_records(PyObject *module, PyObject *args);
 
-extern const char murmur2_doc[], encode_records_doc[], parse_records_doc[];
+extern const char murmur2_doc[], encode_records_doc[], parse_records_doc[], cut_records_doc[];
+
+extern PyType_Spec cut_records_spec;
+
+/* The types that only functions of this module make. */
+typedef struct {
+    PyTypeObject *cut_records_type;
+} ModuleState;
 
 #endif

@@ -13,7 +13,7 @@ _IMPORTS = {
     "dataclasses": ["dataclass", "field"],
     "typing": ["ClassVar", "Self"],
     "aioprod.protocol.message": ["Message", "Request", "Struct", "absent", "not_null"],
-    "aioprod.protocol.primitives": ["ZERO_UUID", "Reader", "Writer"],
+    "aioprod.protocol.primitives": ["ZERO_UUID", "BytesLike", "Reader", "Writer"],
 }
 
 

@@ -13,7 +13,7 @@ _PYTHON_TYPES = {
     "uuid": "uuid.UUID",
     "string": "str",
     "bytes": "bytes",
-    "records": "bytes",
+    "records": "BytesLike",
 }
 _ZEROS = {
     "bool": "False",
@@ -75,10 +75,10 @@ def is_set(field: Field) -> str:
     return f"not {value}" if default == "True" else f"{value} != {default}"
 
 
-def method(field: Field, compact: bool, nullable: bool) -> str:
-    """Return the method of Reader and Writer for one value."""
+def method(field: Field, compact: bool, nullable: bool, *, reading: bool = False) -> str:
+    """Return the method of Writer or Reader for one value."""
     if field.type not in ("string", "bytes", "records"):
         return _METHODS.get(field.type, field.type)
-    kind = "string" if field.type == "string" else "bytes"
+    kind = "bytes" if field.type == "records" and not reading else field.type
     name = f"{'compact_' if compact else ''}{'nullable_' if nullable else ''}{kind}"
     return "bytes_" if name == "bytes" else name

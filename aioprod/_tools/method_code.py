@@ -245,7 +245,7 @@ def _read_item(versions: StructVersions, field: Field, version: int, reader: str
     if field.is_struct:
         return f"{field.type}.read({reader}, version)"
     nullable = field.nullable_in(version) and not field.is_array
-    return f"{reader}.{method(field, versions.compact(version), nullable)}()"
+    return f"{reader}.{method(field, versions.compact(version), nullable, reading=True)}()"
 
 
 def _read_value(versions: StructVersions, field: Field, version: int, reader: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.messages.fetch import AbortedTransaction
+from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import read_batch_records
 
@@ -28,7 +29,7 @@ class AbortedBatches:
         heapq.heapify(self._coming)
         self._open: set[int] = set()
 
-    def contains(self, data: bytes, place: int, header: BatchHeader) -> bool:
+    def contains(self, data: BytesLike, place: int, header: BatchHeader) -> bool:
         """Return whether to skip a batch. Must be called for each batch, in the order of the log.
 
         Args:
@@ -49,7 +50,7 @@ class AbortedBatches:
         return header.is_transactional and header.producer_id in self._open
 
 
-def _marker_type(data: bytes, place: int, header: BatchHeader) -> int:
+def _marker_type(data: BytesLike, place: int, header: BatchHeader) -> int:
     records = read_batch_records(data, place, header)
     key = records[0].key if records else None
     if key is None or len(key) < 4:

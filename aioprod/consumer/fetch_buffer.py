@@ -4,8 +4,8 @@ limits its size.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.subscription import PartitionState, Position
@@ -23,12 +23,19 @@ class _Waiting:
 
 
 class FetchBuffer:
-    """A queue of :class:`FetchedData`. Data of paused partitions stay in it and are skipped."""
+    """A queue of :class:`FetchedData`. Data of paused partitions stay in it and are skipped.
 
-    def __init__(self) -> None:
+    Args:
+        on_end: called when all records of a response's data were taken: there is room for more.
+    """
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
         self._queue: deque[FetchedData] = deque()
         self._partitions: dict[TopicPartition, _Waiting] = {}
-        self.size = 0  # bytes held
+        # How many data refer to a response, by its id.
+        self._users: Counter[int] = Counter()
+        self.size = 0  # bytes held: the whole response, until all of its data are gone
 
     def add(self, data: FetchedData, following: Position | None) -> None:
         """Queue data; ``following`` is the position after it, None if its end is corrupt."""
@@ -36,7 +43,9 @@ class FetchBuffer:
         waiting.data.append(data)
         waiting.next = following
         self._queue.append(data)
-        self.size += data.size
+        self._users[id(data.memory)] += 1
+        if self._users[id(data.memory)] == 1:
+            self.size += len(data.memory)
 
     def unread_bytes(self, tp: TopicPartition) -> int:
         """Return the number of bytes of a partition that are not decoded yet."""
@@ -57,7 +66,8 @@ class FetchBuffer:
         """Drop the data of a partition."""
         waiting = self._partitions.pop(tp, None)
         if waiting is not None:
-            self.size -= sum(data.size for data in waiting.data)
+            for data in waiting.data:
+                self._release(data)
             self._queue = deque(data for data in self._queue if data.state.tp != tp)
 
     def drop_paused(self) -> None:
@@ -103,7 +113,16 @@ class FetchBuffer:
         data.state.position = data.position
         self._queue.remove(data)
         waiting.data.popleft()
-        self.size -= data.size
+        self._release(data)
         if not waiting.data:
             del self._partitions[tp]
+        self._on_end()
         return None
+
+    def _release(self, data: FetchedData) -> None:
+        memory = id(data.memory)
+        self._users[memory] -= 1
+        if not self._users[memory]:
+            del self._users[memory]
+            self.size -= len(data.memory)
+        data.forget()

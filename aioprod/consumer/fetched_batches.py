@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from aioprod.consumer.subscription import Position
 from aioprod.errors import CorruptRecordError
+from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
 from aioprod.protocol.record_reader import checked_header, iter_batches
 
@@ -15,7 +16,7 @@ _LENGTH = struct.Struct(">8xi")
 
 
 def fetched_batches(
-    data: bytes, asked: int, *, check_crcs: bool
+    data: BytesLike, asked: int, *, check_crcs: bool
 ) -> Iterator[tuple[BatchHeader, int]]:
     """Yield the header of each complete batch, and the index of its first byte.
 
@@ -47,7 +48,7 @@ def fetched_batches(
         yield header, place
 
 
-def end_of(data: bytes, *, check_crcs: bool) -> Position | None:
+def end_of(data: BytesLike, *, check_crcs: bool) -> Position | None:
     """Return the position after the last complete batch; None if there is none, or it is corrupt.
 
     Only the lengths of the other batches are read. If one of them is corrupt, reading it fails, and

@@ -4,17 +4,18 @@ the application asks for them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
+from typing import cast
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
+from aioprod.consumer.open_batch import OpenBatch, open_batch
 from aioprod.consumer.record_conversion import RecordConverter
-from aioprod.consumer.records import BatchRecords, Records
+from aioprod.consumer.records import Records
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError, ProtocolError
+from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import BatchHeader
-from aioprod.protocol.record_reader import RecordColumns, read_columns
 from aioprod.types import ConsumerRecord
 
 
@@ -29,7 +30,7 @@ class FetchedData:
         converter: converts records before they are returned, if not None.
 
     Attributes:
-        size: bytes of the data.
+        memory: the object that holds the bytes: ``data``, or the response of which they are a view.
         unread_bytes: bytes of the batches that are not decoded yet.
         position: the position after the records that were taken.
     """
@@ -41,12 +42,11 @@ class FetchedData:
         "_data",
         "_failure",
         "_given_back",
-        "_left",
         "_open",
         "_open_end",
         "_start",
+        "memory",
         "position",
-        "size",
         "state",
         "unread_bytes",
         "version",
@@ -55,7 +55,7 @@ class FetchedData:
     def __init__(
         self,
         state: PartitionState,
-        data: bytes,
+        data: BytesLike,
         start: Position,
         aborted: AbortedBatches | None,
         converter: RecordConverter | None,
@@ -65,15 +65,15 @@ class FetchedData:
         self.state = state
         self.version = state.version
         self.position = self._start = start
-        self.size = self.unread_bytes = len(data)
+        self.unread_bytes = len(data)
+        self.memory: Sized = cast("bytes", data.obj) if isinstance(data, memoryview) else data
         self._data = data
         self._batches: Iterator[tuple[BatchHeader, int]] = fetched_batches(
             data, start.offset, check_crcs=check_crcs
         )
         self._aborted = aborted
         self._converter = converter
-        self._open: tuple[BatchHeader, RecordColumns] | None = None
-        self._left = 0  # records of the open batch that are not taken yet
+        self._open: OpenBatch | None = None
         self._open_end = start  # where the open batch ends
         self._given_back: list[ConsumerRecord] = []
         self._failure: BaseException | None = None
@@ -109,18 +109,20 @@ class FetchedData:
         self._given_back = records + self._given_back
         self.position = Position(records[0].offset, records[0].leader_epoch)
 
+    def forget(self) -> None:
+        """Let go of the bytes: no more records will be taken."""
+        self._data = self.memory = b""
+        self._batches = iter(())
+        self._open = None
+
     def _take_raw(self, limit: int) -> Records:
-        taken: list[BatchRecords] = []
-        while limit and (self._left or self._open_next()):
-            assert self._open is not None
-            header, columns = self._open
-            first = len(columns.offsets) - self._left
-            some = BatchRecords(
-                self.state.tp, header, columns, first, first + min(limit, self._left)
-            )
+        taken: list[Sequence[ConsumerRecord]] = []
+        while limit and (batch := self._open or self._open_next()) is not None:
+            some = batch.take(limit)
             limit -= len(some)
-            self._left -= len(some)
             taken.append(some)
+            if not batch.left:
+                self._open = None
             self._behind(some[-1])
         return Records(taken)
 
@@ -129,12 +131,12 @@ class FetchedData:
         # have removed its last records.
         self.position = (
             Position(last.offset + 1, last.leader_epoch)
-            if self._left or self._given_back or self._failure
+            if self._open is not None or self._given_back or self._failure
             else self._open_end
         )
 
-    def _open_next(self) -> bool:
-        """Open the next batch that has records to return; return False at the end of the data."""
+    def _open_next(self) -> OpenBatch | None:
+        """Open the next batch that has records to return; return None at the end of the data."""
         try:
             for header, place in self._batches:
                 self.unread_bytes = len(self._data) - place - header.size_in_bytes
@@ -143,15 +145,18 @@ class FetchedData:
                 )
                 self._open_end = Position(header.last_offset + 1, header.partition_leader_epoch)
                 if not (skip or header.is_control or header.record_count == 0):
-                    self._decode(header, place)
-                if self._left:
-                    return True
+                    batch = open_batch(
+                        self.state.tp, self._data, place, header, self.position.offset
+                    )
+                    if batch.left:
+                        self._open = batch
+                        return batch
                 self.position = self._open_end
             if self._failure is None and self.position == self._start:
                 # A broker sends the first batch complete, whatever its size. Without an error, the
                 # consumer would fetch it again and again.
                 raise CorruptRecordError(
-                    f"the broker sent {self.size} bytes without a complete batch"
+                    f"the broker sent {len(self._data)} bytes without a complete batch"
                 )
         except ProtocolError as error:
             tp = self.state.tp
@@ -162,19 +167,9 @@ class FetchedData:
             )
         else:
             self.unread_bytes = 0
-        return False
+        return None
 
     def _stop(self, failure: BaseException) -> None:
         self._failure = failure
-        self._left = 0
+        self._open = None
         self._batches = iter(())
-
-    def _decode(self, header: BatchHeader, place: int) -> None:
-        columns = read_columns(self._data, place, header)
-        first = (
-            bisect_left(columns.offsets, self.position.offset)
-            if header.base_offset < self.position.offset
-            else 0
-        )
-        self._left = len(columns.offsets) - first
-        self._open = header, columns

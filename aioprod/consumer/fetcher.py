@@ -186,7 +186,9 @@ class Fetcher:
             self._buffer.drop_paused()  # paused partitions must not block others
             room = self._room()
         if room < least or any(
-            self._buffer.unread_bytes(state.tp) >= config.max_partition_fetch_bytes
+            # Not if there is one full response: while the application reads that, the broker
+            # prepares the next, and the socket holds it.
+            self._buffer.unread_bytes(state.tp) > config.max_partition_fetch_bytes
             for state, _ in partitions
         ):
             return _NEVER  # the application's next call wakes the scheduler

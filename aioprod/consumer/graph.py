@@ -67,7 +67,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     interceptors = ConsumerInterceptorChain(config.interceptors)
     converter = RecordConverter(config, interceptors)
 
-    notifier, buffer = Notifier(), FetchBuffer()
+    notifier, buffer = Notifier(), FetchBuffer(on_end=lambda: scheduler.wake())
     problems = Problems(notifier.notify)
     in_group = config.group_id is not None
     ready = ReadyRecords(buffer, metrics, notifier, problems, in_group=in_group)

@@ -289,7 +289,7 @@ class PartitionReader:
         """Move the position past the batches of a response; return None if none is new."""
         if not data.records:
             return None
-        start = self.position
+        start, received = self.position, bytes(data.records)
         aborted = (
             AbortedBatches(data.aborted_transactions or ())
             if self._settings.isolation_level == "read_committed"
@@ -298,12 +298,12 @@ class PartitionReader:
         batches: list[tuple[BatchHeader, int]] = []
         check_crcs = self._settings.check_crcs
         try:
-            for header, place in fetched_batches(data.records, start, check_crcs=check_crcs):
+            for header, place in fetched_batches(received, start, check_crcs=check_crcs):
                 if self.end is not None and header.base_offset >= self.end:
                     # Compaction may have removed the last records before ``end``.
                     self.position = self.end
                     break
-                skip = aborted is not None and aborted.contains(data.records, place, header)
+                skip = aborted is not None and aborted.contains(received, place, header)
                 self.position = header.last_offset + 1
                 if not (skip or header.is_control or header.record_count == 0):
                     batches.append((header, place))
@@ -316,10 +316,10 @@ class PartitionReader:
             # The first batch is incomplete, although brokers send it complete whatever its size.
             raise CorruptRecordError(
                 f"{_name(self.partition)} at offset {start}: the broker sent "
-                f"{len(data.records)} bytes without a complete batch"
+                f"{len(received)} bytes without a complete batch"
             )
         end = self.position if self.end is None else min(self.position, self.end)
-        return FetchedRecords(data.records, tuple(batches), start, end)
+        return FetchedRecords(received, tuple(batches), start, end)
 
     def _check_patience(self, data: PartitionData) -> None:
         """Raise if empty responses keep the reader from its ``end`` for longer than the limit."""

@@ -12,8 +12,9 @@ from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
-from aioprod.protocol.framing import encode_request
+from aioprod.protocol.framing import decode_response, decode_with_views, encode_request
 from aioprod.protocol.message import Message, Request
+from aioprod.protocol.messages.fetch import FetchRequest
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
@@ -175,7 +176,8 @@ def _send_now(
         failed: asyncio.Future[Any] = loop.create_future()
         failed.set_exception(error)
         return failed
-    return connection.send([frame], type(message), version, correlation_id)
+    decode = decode_with_views if isinstance(message, FetchRequest) else decode_response
+    return connection.send([frame], type(message), version, correlation_id, decode=decode)
 
 
 def _forward(connection: Connection, unsent: _Unsent, loop: asyncio.AbstractEventLoop) -> None:

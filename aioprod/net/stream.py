@@ -89,6 +89,7 @@ class Stream(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report that the socket is closed."""
+        self._frames.close()
         self._lost.set()
         self._writable.set()
         self._on_end(exc)

@@ -15,7 +15,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import NEVER_FLEXIBLE, Message, Request
-from aioprod.protocol.primitives import BytesLike, Reader, Writer
+from aioprod.protocol.primitives import BytesLike, Reader, RecordViewReader, Writer
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
@@ -122,8 +122,21 @@ def decode_response(
     return _decode(response, version, frame)
 
 
-def _decode(response: type[ResponseT], version: int, frame: BytesLike) -> tuple[int, ResponseT]:
-    reader = Reader(frame)
+def decode_with_views(
+    request_type: type[Request[ResponseT]], version: int, frame: BytesLike
+) -> tuple[int, ResponseT]:
+    """Return what ``decode_response`` does, with record batches as views of a large frame, which
+    they keep in memory.
+    """
+    response = cast("type[ResponseT]", request_type.RESPONSE)
+    response.check_version(version)
+    return _decode(response, version, frame, RecordViewReader)
+
+
+def _decode(
+    response: type[ResponseT], version: int, frame: BytesLike, reader_type: type[Reader] = Reader
+) -> tuple[int, ResponseT]:
+    reader = reader_type(frame)
     correlation_id = reader.int32()
     if _has_tagged_header(response, version):
         reader.skip_tagged_fields()

@@ -301,6 +301,12 @@ class Reader:
         length = self.uvarint() - 1
         return None if length == -1 else bytes(self._take(length))
 
+    def nullable_records(self) -> BytesLike | None:
+        return self.nullable_bytes()
+
+    def compact_nullable_records(self) -> BytesLike | None:
+        return self.compact_nullable_bytes()
+
     def nullable_array_length(self, compact: bool) -> int:
         """Return the number of elements that follow; -1 for a null array.
 
@@ -331,6 +337,20 @@ class Reader:
         for _ in range(self.uvarint()):
             self.uvarint()
             self._take(self.uvarint())
+
+
+class RecordViewReader(Reader):
+    """Does not copy record batches out of large frames, which are memoryviews: returns views."""
+
+    __slots__ = ()
+
+    def nullable_records(self) -> BytesLike | None:
+        length = self.int32()
+        return None if length == -1 else self._take(length)
+
+    def compact_nullable_records(self) -> BytesLike | None:
+        length = self.uvarint() - 1
+        return None if length == -1 else self._take(length)
 
 
 def _utf8(value: str) -> bytes:

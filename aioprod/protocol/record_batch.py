@@ -8,8 +8,7 @@ epoch 51, base sequence 53, record count 57, records 61.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -38,8 +37,7 @@ _EPOCH_OFFSET: Final = 12
 _CODECS: Final = {int(codec): codec for codec in Codec}
 
 
-@dataclass(slots=True, frozen=True)
-class BatchHeader:
+class BatchHeader(NamedTuple):
     """The fields of a batch's header.
 
     Attributes:
@@ -126,7 +124,7 @@ def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchH
             f"record batch at byte {offset} has {max(available, 0)} bytes, fewer than the "
             f"{HEADER_SIZE} of its header"
         )
-    header = BatchHeader(*HEADER_STRUCT.unpack_from(data, offset))
+    header = BatchHeader._make(HEADER_STRUCT.unpack_from(data, offset))
     if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
         raise CorruptRecordError(
             f"record batch at byte {offset} has impossible length {header.batch_length}"

@@ -140,10 +140,21 @@ def read_columns(
     data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
 ) -> RecordColumns:
     """Return the records of the batch at byte ``offset`` of ``data`` as columns."""
-    body = plain_body(data, offset, header)
+    return body_columns(header, plain_body(data, offset, header))
+
+
+def body_columns(header: BatchHeader, body: bytes | memoryview) -> RecordColumns:
+    """Return the records of a batch as columns.
+
+    Args:
+        body: as ``plain_body`` returns it.
+
+    Raises:
+        CorruptRecordError: if a record is not valid.
+    """
     try:
         columns = _parse(
-            bytes(body),
+            body,
             header.record_count,
             header.base_offset,
             header.last_offset_delta,
@@ -198,11 +209,15 @@ def plain_body(
 
 
 def _parse(
-    body: bytes, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int
+    body: bytes | memoryview,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
 ) -> RecordColumns:
     parsed = parse_records(body, count, base_timestamp)
     if parsed is None:
-        columns, gaps = _parse_in_python(body, count, base_timestamp)
+        columns, gaps = _parse_in_python(bytes(body), count, base_timestamp)
     else:
         timestamps, keys, values, encoded, with_headers, gaps = parsed
         blocks = HeaderBlocks()
@@ -216,7 +231,7 @@ def _parse(
 
 
 @accelerated
-def parse_records(body: bytes, count: int, base_timestamp: int) -> _Parsed | None:
+def parse_records(body: bytes | memoryview, count: int, base_timestamp: int) -> _Parsed | None:
     """Return None, so that the readers below parse the records. The accelerator replaces this
     function, and returns None for invalid records.
     """

@@ -214,7 +214,7 @@ async def test_broken_record_bytes_are_an_error_that_names_the_place(
         for topic in answer.responses:
             for partition in topic.partitions:
                 if partition.records:
-                    partition.records = spoil(partition.records, rng)
+                    partition.records = spoil(bytes(partition.records), rng)
 
     rule = broker.on(ApiKey.FETCH, change_answer(broken), times=5)
     async with reading(broker) as consumer:

@@ -215,6 +215,50 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[FetchRequest]:
     return seen
 
 
+async def test_a_fetch_is_sent_before_the_records_of_the_last_one_are_read(
+    broker: EmbeddedCluster, fetches: list[FetchRequest]
+) -> None:
+    broker.create_topic(TOPIC, 1)
+    async with Producer(broker.bootstrap_servers, linger_ms=0, batch_size=4_000) as producer:
+        for number in range(200):
+            await producer.send(TOPIC, b"%0999d" % number)
+    async with reading(broker, max_partition_fetch_bytes=20_000) as consumer:
+        first = await consumer.getone()
+
+        def offsets() -> list[int]:
+            return [
+                partition.fetch_offset
+                for request in fetches
+                for topic in request.topics
+                for partition in topic.partitions
+            ]
+
+        async with asyncio.timeout(10):
+            while consumer.metrics()["buffered-bytes"] < 30_000:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert offsets() == sorted(set(offsets())), "no record is fetched twice"
+        assert consumer.metrics()["buffered-bytes"] <= 3 * 20_000
+        assert numbers([first, *await take(consumer, 199)]) == list(range(200))
+
+
+async def test_large_responses_are_read_from_the_memory_where_they_were_received(
+    broker: EmbeddedCluster,
+) -> None:
+    """The buffer counts a response once, whole, until the last of its partitions is read."""
+    broker.create_topic(TOPIC, 2)
+    async with Producer(broker.bootstrap_servers) as producer:
+        for number in range(200):
+            await producer.send(TOPIC, b"%0999d" % number, partition=number % 2)
+    both = [TP, TopicPartition(TOPIC, 1)]
+    async with reading(broker, *both, fetch_min_bytes=150_000) as consumer:
+        found = list(await consumer.getmany(1))
+        assert consumer.metrics()["buffered-bytes"] >= 200_000
+        found += await take(consumer, 199)
+        assert await consumer.getmany(timeout_ms=0) == []
+        assert consumer.metrics()["buffered-bytes"] == 0
+    assert sorted(numbers(found)) == list(range(200))
+
+
 async def test_partitions_that_are_paused_do_not_starve_the_others(broker: EmbeddedCluster) -> None:
     broker.create_topic(TOPIC, 5)
     for partition in range(5):

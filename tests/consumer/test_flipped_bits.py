@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -296,8 +296,14 @@ CALLERS = {
     "iter_batches": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
     "fetched_batches": {"consumer/fetched_data.py", "consumer/partition_reader.py"},
     "end_of": {"consumer/fetch_results.py"},
-    "plain_body": {"protocol/record_reader.py", "protocol/arrow_reader.py"},
-    "read_columns": {"protocol/record_reader.py", "consumer/fetched_data.py"},
+    "plain_body": {
+        "protocol/record_reader.py",
+        "protocol/arrow_reader.py",
+        "consumer/open_batch.py",
+    },
+    "body_columns": {"protocol/record_reader.py", "consumer/open_batch.py"},
+    "open_batch": {"consumer/fetched_data.py"},
+    "read_columns": {"protocol/record_reader.py"},
     "read_batch_records": {
         "protocol/record_reader.py",
         "consumer/partition_reader.py",
@@ -325,7 +331,7 @@ def test_each_reader_of_batches_is_known_here() -> None:
 
 
 def test_each_field_of_a_header_has_a_row_here() -> None:
-    assert [field.name for field in fields(BatchHeader)] == list(FIELDS)
+    assert list(BatchHeader._fields) == list(FIELDS)
     ends = [0, *(end for _, end, _ in FIELDS.values())]
     assert [first for first, _, _ in FIELDS.values()] == ends[:-1]
     assert ends[-1] == 61

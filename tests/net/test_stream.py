@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -169,3 +170,30 @@ async def write_to_a_full_socket() -> None:
         assert stream.closing
         done.set()
         await asyncio.sleep(0)
+
+
+def test_a_closed_stream_holds_no_memory_for_large_frames(run: Run) -> None:
+    """It is part of a cycle, for which the garbage collector may need long."""
+    reply = framed(bytes(LARGE))
+    tracemalloc.start()
+    try:
+        run(receive_and_close(reply))
+    finally:
+        tracemalloc.stop()
+
+
+async def receive_and_close(reply: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(reply)
+        await reader.read()
+        writer.close()
+
+    before = tracemalloc.get_traced_memory()[0]
+    async with stream_from(talk) as received:
+        async with asyncio.timeout(10):
+            while not received.frames:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        received.frames.clear()
+        assert tracemalloc.get_traced_memory()[0] - before > LARGE
+    assert received.ended.is_set()
+    assert tracemalloc.get_traced_memory()[0] - before < LARGE

@@ -26,6 +26,7 @@ from aioprod.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from aioprod.protocol.primitives import BytesLike
 from aioprod.testing.broker.connection import MAX_FRAME_BYTES
 
 VERSION = MetadataRequest.MAX_VERSION
@@ -41,13 +42,17 @@ SIZES = st.one_of(
 
 def receive(reader: FrameReader, data: bytes) -> Iterator[bytes]:
     """Pass a piece of the stream to a reader, as a socket does."""
+    return map(bytes, reader_frames(reader, data))
+
+
+def reader_frames(reader: FrameReader, data: bytes) -> Iterator[BytesLike]:
     rest = memoryview(data)
     while rest:
         with reader.get_buffer() as buffer:
             count = min(len(buffer), len(rest))
             assert count
             buffer[:count] = rest[:count]
-        yield from (bytes(frame) for frame in reader.received(count))
+        yield from reader.received(count)
         rest = rest[count:]
 
 
@@ -188,6 +193,63 @@ def test_a_frame_grows_while_the_loop_refers_to_its_last_buffer(
     assert protocol.frames == [frame]
 
 
+def large_frame(reader: FrameReader, size: int, byte: bytes = b"x") -> memoryview:
+    (frame,) = reader_frames(reader, framed([byte * size]))
+    assert isinstance(frame, memoryview)
+    assert frame == byte * size
+    return frame
+
+
+def test_the_memory_of_a_large_frame_is_used_again_once_all_views_are_gone() -> None:
+    reader = FrameReader(MAX_REPLY_BYTES)
+    first = large_frame(reader, 2 * BUFFER_BYTES)
+    memory, part = first.obj, first[7:9]
+    del first
+    second = large_frame(reader, 2 * BUFFER_BYTES, b"y")
+    assert second.obj is not memory
+    assert bytes(part) == b"xx"
+    part.release()
+    assert large_frame(reader, 2 * BUFFER_BYTES - 9, b"z").obj is memory
+    assert second == b"y" * (2 * BUFFER_BYTES)
+
+
+def test_a_small_frame_is_not_received_in_a_large_block() -> None:
+    """Its whole memory would be held by the small frame."""
+    reader = FrameReader(MAX_REPLY_BYTES)
+    memory = large_frame(reader, 9 * BUFFER_BYTES).obj
+    assert large_frame(reader, 2 * BUFFER_BYTES).obj is not memory
+
+
+def test_memory_for_large_frames_is_limited_and_not_kept_after_a_small_frame() -> None:
+    reader = FrameReader(MAX_REPLY_BYTES)
+    size = 16 * BUFFER_BYTES
+    tracemalloc.start()
+    try:
+        frames = [large_frame(reader, size) for _ in range(6)]
+        assert tracemalloc.get_traced_memory()[0] > 6 * size
+        frames.clear()
+        assert tracemalloc.get_traced_memory()[0] < 4 * size
+        assert list(receive(reader, framed([b"small"]))) == [b"small"]
+        assert tracemalloc.get_traced_memory()[0] < size
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("received", [0, BUFFER_BYTES, 17 * BUFFER_BYTES])
+def test_a_closed_reader_holds_no_large_frames(received: int) -> None:
+    reader = FrameReader(MAX_REPLY_BYTES)
+    size = 16 * BUFFER_BYTES
+    tracemalloc.start()
+    try:
+        large_frame(reader, size)
+        list(receive(reader, framed([bytes(2 * size)])[:received]))
+        assert tracemalloc.get_traced_memory()[0] > size
+        reader.close()
+        assert tracemalloc.get_traced_memory()[0] < size
+    finally:
+        tracemalloc.stop()
+
+
 def test_the_bytes_of_a_large_frame_are_received_where_they_stay() -> None:
     size = 10 * BUFFER_BYTES
     reader = FrameReader(MAX_REPLY_BYTES)
@@ -196,5 +258,6 @@ def test_the_bytes_of_a_large_frame_are_received_where_they_stay() -> None:
     assert len(buffer) == size - 5
     buffer[:] = b"x" * len(buffer)
     (frame,) = reader.received(len(buffer))
-    assert frame is buffer.obj
+    assert isinstance(frame, memoryview) and frame.readonly
+    assert frame.obj is buffer.obj
     assert frame == b"start" + b"x" * (size - 5)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from aioprod.protocol.message import Message, Request, Struct, absent
-from aioprod.protocol.primitives import ZERO_UUID, Reader, Writer
+from aioprod.protocol.primitives import ZERO_UUID, BytesLike, Reader, Writer
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class PartitionData(Struct):
     snapshot_id: SnapshotId = field(default_factory=SnapshotId)
     aborted_transactions: list[AbortedTransaction] | None = field(default_factory=list)
     preferred_read_replica: int = -1
-    records: bytes | None = None
+    records: BytesLike | None = None
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -159,7 +159,7 @@ class PartitionData(Struct):
             else [AbortedTransaction.read(reader, version) for _ in range(length)]
         )
         preferred_read_replica = reader.int32() if version >= 11 else -1
-        records = reader.compact_nullable_bytes() if version >= 12 else reader.nullable_bytes()
+        records = reader.compact_nullable_records() if version >= 12 else reader.nullable_records()
         if version >= 12:
             for tag, part in reader.tagged_fields():
                 if tag == 0:

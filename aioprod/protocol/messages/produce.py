@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from aioprod.protocol.message import Message, Request, Struct, absent
-from aioprod.protocol.primitives import ZERO_UUID, Reader, Writer
+from aioprod.protocol.primitives import ZERO_UUID, BytesLike, Reader, Writer
 
 
 @dataclass(slots=True)
@@ -241,7 +241,7 @@ class ProduceResponse(Message):
 @dataclass(slots=True)
 class PartitionProduceData(Struct):
     index: int = 0
-    records: bytes | None = None
+    records: BytesLike | None = None
 
     def write(self, writer: Writer, version: int) -> None:
         writer.int32(self.index)
@@ -255,7 +255,7 @@ class PartitionProduceData(Struct):
     @classmethod
     def read(cls, reader: Reader, version: int) -> Self:
         index = reader.int32()
-        records = reader.compact_nullable_bytes() if version >= 9 else reader.nullable_bytes()
+        records = reader.compact_nullable_records() if version >= 9 else reader.nullable_records()
         if version >= 9:
             reader.skip_tagged_fields()
         return cls(index, records)

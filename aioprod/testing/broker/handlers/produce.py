@@ -225,7 +225,7 @@ def _append(
     check_leader(partition, context)
     if request.acks == -1:
         _check_in_sync(partition)
-    records = data.records or b""
+    records = bytes(data.records or b"")
     header = _check_batch(records, topic, context)
     if header.is_transactional:
         _enlist(topic, data.index, partition, header, request.transactional_id, context)
