@@ -1,3 +1,5 @@
+from typing import Any
+
 def murmur2(key: bytes, /) -> int: ...
 def encode_records(
     first: int,
@@ -21,3 +23,21 @@ def parse_records(
     ]
     | None
 ): ...
+def key_partitions(keys: Any, partitions: int, /) -> bytes: ...
+
+class ColumnBatches:
+    def __init__(
+        self,
+        key: Any,
+        value: Any,
+        headers: tuple[Any, Any, Any] | None,
+        timestamps: Any,
+        order: Any,
+        ends: list[int],
+        limit: int,
+        delta_size: int,
+        /,
+    ) -> None: ...
+    @property
+    def cuts(self) -> list[int]: ...
+    def body(self, index: int, /) -> bytes: ...

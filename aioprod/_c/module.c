@@ -16,7 +16,13 @@ static PyMethodDef methods[] = {
     {"murmur2", murmur2, METH_O, murmur2_doc},
     {"encode_records", encode_records, METH_VARARGS, encode_records_doc},
     {"parse_records", parse_records, METH_VARARGS, parse_records_doc},
+    {"key_partitions", key_partitions, METH_VARARGS, key_partitions_doc},
     {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, add_column_batches},
+    {0, NULL},
 };
 
 static struct PyModuleDef module_def = {
@@ -25,6 +31,7 @@ static struct PyModuleDef module_def = {
     .m_doc = "The accelerator; see aioprod/native.py.",
     .m_size = 0,
     .m_methods = methods,
+    .m_slots = slots,
 };
 
 PyMODINIT_FUNC

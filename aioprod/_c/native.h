@@ -13,7 +13,10 @@ uint32_t murmur2_of(const unsigned char *data, Py_ssize_t length);
 PyObject *murmur2(PyObject *module, PyObject *key);
 PyObject *encode_records(PyObject *module, PyObject *args);
 PyObject *parse_records(PyObject *module, PyObject *args);
+PyObject *key_partitions(PyObject *module, PyObject *args);
 
-extern const char murmur2_doc[], encode_records_doc[], parse_records_doc[];
+int add_column_batches(PyObject *module);
+
+extern const char murmur2_doc[], encode_records_doc[], parse_records_doc[], key_partitions_doc[];
 
 #endif
