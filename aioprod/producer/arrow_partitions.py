@@ -39,17 +39,18 @@ class PartitionRecords:
         partition: the partition; None lets the sticky choice decide.
         rows: the row numbers of the records, in the order of the records; None if they are the
             next rows of the table.
+        count: the number of records.
         batches, number: the portion's batches, and the number of this one.
     """
 
     partition: int | None
     rows: array[int] | None
+    count: int
     batches: RecordBatches
     number: int
 
-    @property
-    def records(self) -> EncodedRecords:
-        """The encoded records, which this does not keep."""
+    def encode(self) -> EncodedRecords:
+        """Return the records, encoded by each call."""
         return self.batches[self.number]
 
 
@@ -91,7 +92,7 @@ def partition_records(
         if start == group_end:
             partition, group_end = next(following)
         own = None if numbers is None else array("Q", numbers[start:end].tobytes())
-        parts.append(PartitionRecords(partition, own, batches, number))
+        parts.append(PartitionRecords(partition, own, end - start, batches, number))
     return parts
 
 
