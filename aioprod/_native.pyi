@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from typing import Any
 
 from aioprod.types import ConsumerRecord, Header
 
@@ -39,3 +40,21 @@ def parse_records(
     ]
     | None
 ): ...
+def key_partitions(keys: Any, partitions: int, /) -> bytes: ...
+
+class ColumnBatches:
+    def __init__(
+        self,
+        key: Any,
+        value: Any,
+        headers: tuple[Any, Any, Any] | None,
+        timestamps: Any,
+        order: Any,
+        ends: list[int],
+        limit: int,
+        delta_size: int,
+        /,
+    ) -> None: ...
+    @property
+    def cuts(self) -> list[int]: ...
+    def body(self, index: int, /) -> bytes: ...

@@ -1,8 +1,8 @@
-/* The accelerator: the three loops that run once for each record, beside their sources in Python.
+/* The accelerator: the loops that run once for each record, beside their sources in Python.
  *
- * aioprod/native.py says which is used; tests/protocol/test_native.py holds both against each other.
+ * aioprod/native.py says which is used; tests/protocol/test_native*.py hold both against each other.
  *
- * Only functions without state, on CPython's stable ABI (3.11): one library for all later versions.
+ * On CPython's stable ABI (3.11): one library for all later versions. The only state is the types.
  * What a function can't do exactly as the source in Python, it leaves to that: parse_records returns
  * None for whatever is not a whole, valid batch, so errors have one source. The interpreter's lock
  * is held throughout, and no Python code runs between looking at an object and using it, but for
@@ -17,6 +17,7 @@ static PyMethodDef methods[] = {
     {"encode_records", encode_records, METH_VARARGS, encode_records_doc},
     {"parse_records", parse_records, METH_VARARGS, parse_records_doc},
     {"cut_records", cut_records, METH_VARARGS, cut_records_doc},
+    {"key_partitions", key_partitions, METH_VARARGS, key_partitions_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -55,6 +56,7 @@ free_module(void *module)
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, make_types},
+    {Py_mod_exec, add_column_batches},
     {0, NULL},
 };
 

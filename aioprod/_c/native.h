@@ -15,7 +15,12 @@ PyObject *encode_records(PyObject *module, PyObject *args);
 PyObject *parse_records(PyObject *module, PyObject *args);
 PyObject *cut_records(PyObject *module, PyObject *args);
 
-extern const char murmur2_doc[], encode_records_doc[], parse_records_doc[], cut_records_doc[];
+PyObject *key_partitions(PyObject *module, PyObject *args);
+
+int add_column_batches(PyObject *module);
+
+extern const char murmur2_doc[], encode_records_doc[], parse_records_doc[], cut_records_doc[],
+    key_partitions_doc[];
 
 extern PyType_Spec cut_records_spec;
 

@@ -5,9 +5,8 @@ imported late, as it needs the extra ``arrow``.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Final
 
 import numpy as np
@@ -15,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from aioprod.native import accelerated
 from aioprod.producer.partitioner import partition_for_key
 from aioprod.protocol.arrow_buffers import lengths, padded_words
-from aioprod.protocol.arrow_reader import numbers_column
-from aioprod.protocol.arrow_records import EncodedRecords, encode
+from aioprod.protocol.arrow_records import EncodedRecords, RecordBatches, encode
 
 _Numbers = npt.NDArray[np.uint32]
 
@@ -34,17 +33,25 @@ _FACTOR: Final = np.uint32(0x5BD1E995)
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """The encoded records of one batch.
+    """The records of one batch.
 
     Attributes:
         partition: the partition; None lets the sticky choice decide.
         rows: the row numbers of the records, in the order of the records; None if they are the
             next rows of the table.
+        count: the number of records.
+        batches, number: the portion's batches, and the number of this one.
     """
 
     partition: int | None
     rows: array[int] | None
-    records: EncodedRecords
+    count: int
+    batches: RecordBatches
+    number: int
+
+    def encode(self) -> EncodedRecords:
+        """Return the records, encoded by each call."""
+        return self.batches[self.number]
 
 
 def partition_records(
@@ -55,7 +62,7 @@ def partition_records(
     limit: int,
     timestamp: int,
     ignore_keys: bool = False,
-) -> Iterator[PartitionRecords]:
+) -> list[PartitionRecords]:
     """Return all rows as records by partition; within a partition they keep their order.
 
     The column ``partition`` decides, then the key as in Java, then the sticky choice.
@@ -68,27 +75,25 @@ def partition_records(
         ignore_keys: ``partitioner.ignore.keys``.
     """
     chosen = _chosen(rows, partitions, ignore_keys)
-    numbers = None
+    order = numbers = None
     groups: list[tuple[int | None, int]] = [(None, rows.num_rows)]
     if chosen is not None:
-        indices = pc.sort_indices(chosen)  # equal ones stay in order
-        numbers = memoryview(pc.add(indices, first_row).buffers()[1]).cast("Q")
-        rows = rows.take(indices)
-        runs = pc.run_end_encode(chosen.take(indices))
+        order = pc.sort_indices(chosen)  # equal ones stay in order
+        numbers = memoryview(pc.add(order, first_row).buffers()[1]).cast("Q")
+        runs = pc.run_end_encode(chosen.take(order))
         groups = list(zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True))
-    start = 0
+    batches = encode(
+        rows, [end for _, end in groups], limit=limit, timestamp=timestamp, order=order
+    )
+    parts = []
     following = iter(groups)
     partition, group_end = next(following)
-    for records in encode(rows, [end for _, end in groups], limit=limit, timestamp=timestamp):
+    for number, (start, end) in enumerate(pairwise(batches.cuts)):
         if start == group_end:
             partition, group_end = next(following)
-        end = start + records.count
-        yield PartitionRecords(
-            partition,
-            None if numbers is None else array("Q", numbers[start:end].tobytes()),
-            records,
-        )
-        start = end
+        own = None if numbers is None else array("Q", numbers[start:end].tobytes())
+        parts.append(PartitionRecords(partition, own, end - start, batches, number))
+    return parts
 
 
 def _chosen(rows: pa.RecordBatch, partitions: int, ignore_keys: bool) -> pa.Array | None:
@@ -108,18 +113,26 @@ def _chosen(rows: pa.RecordBatch, partitions: int, ignore_keys: bool) -> pa.Arra
 
 def _by_key(keys: pa.Array, partitions: int) -> pa.Array:
     """Return the result of ``partition_for_key`` for each key; null for a null key."""
+    numbers = pa.py_buffer(key_partitions(keys, partitions))
+    chosen = pa.Array.from_buffers(pa.int32(), len(keys), [None, numbers])
+    return pc.if_else(keys.is_valid(), chosen, None) if keys.null_count else chosen
+
+
+@accelerated
+def key_partitions(keys: pa.Array, partitions: int, /) -> bytes:
+    """Return the partition of each key as int32 in native byte order; any number for a null key."""
     longest = pc.max(pc.binary_length(keys)).as_py() or 0
     if longest > _LONG_KEY:
         encoded = keys.dictionary_encode()
         hashed = pa.array(
             map(partition_for_key, encoded.dictionary.to_pylist(), repeat(partitions)), pa.int32()
         )
-        return hashed.take(encoded.indices)
+        numbers = memoryview(hashed.take(encoded.indices).buffers()[1]).cast("i")
+        return numbers[: len(keys)].tobytes()
     hashes = _murmur2(keys, longest)
     hashes &= np.uint32(0x7FFFFFFF)
     hashes %= np.uint32(partitions)
-    chosen = numbers_column(pa.int32(), hashes)
-    return pc.if_else(keys.is_valid(), chosen, None) if keys.null_count else chosen
+    return hashes.tobytes()
 
 
 def _murmur2(keys: pa.Array, longest: int) -> _Numbers:

@@ -22,6 +22,11 @@ _HEADERS: Final = (
     "value may be string"
 )
 _TIMESTAMP: Final = "timestamp of any unit, or int64 of milliseconds since 1970"
+_BYTES: Final = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
 _NAMES: Final = ({"key", "value"}, {"name", "value"})
 _LATEST: Final = 2**62
 #: Arrow has 32-bit offsets in a column, so an encoded record must be smaller than 2 GiB.
@@ -37,7 +42,7 @@ def record_table(data: object) -> pa.Table:
 
     Raises:
         SerializationError: if the data is not a table, a column is unknown, missing or of a type
-            that can't be sent, or a timestamp or the name of a header is not valid.
+            that can't be sent, or offsets, a timestamp or the name of a header are not valid.
         InvalidPartitionError: if a partition number is not valid.
     """
     if isinstance(data, pa.RecordBatch):
@@ -73,6 +78,15 @@ def record_table(data: object) -> pa.Table:
         "partition": _partitions,
     }
     return pa.table({name: checks[name](name, column) for name, column in given.items()})
+
+
+def is_checked_quickly(data: object) -> bool:
+    """Return whether :func:`record_table` takes less than 2 ns per row: there are only keys and
+    values, and it does not copy them.
+    """
+    return isinstance(data, pa.Table | pa.RecordBatch) and all(
+        field.name in ("key", "value") and _is_data(field.type) for field in data.schema
+    )
 
 
 def largest_partition(table: pa.Table) -> int:
@@ -124,14 +138,42 @@ def _is_data(kind: pa.DataType) -> bool:
 
 def _data(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
-    if _is_data(kind) or pa.types.is_null(kind):
+    if pa.types.is_null(kind):
         return column
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    # The size of a slice of these types is unknown until each row is read.
-    if _is_data(kind) or pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
-        return column.cast(pa.large_binary())
-    raise _refused(name, column, _DATA)
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (_is_data(values) or pa.types.is_binary_view(values) or pa.types.is_string_view(values)):
+        raise _refused(name, column, _DATA)
+    _check_offsets(name, column)
+    # The size of a slice of the other types is unknown until each row is read.
+    return column if _is_data(kind) else column.cast(pa.large_binary())
+
+
+def _check_offsets(name: str, column: pa.ChunkedArray) -> None:
+    """Refuse a column whose offsets lie outside its data, which Arrow's functions would follow.
+
+    Text is checked as bytes, which need not be UTF-8: 0.5 ns per row.
+    """
+    for chunk in column.chunks:
+        try:
+            if pa.types.is_dictionary(chunk.type):
+                values = chunk.dictionary
+                pa.DictionaryArray.from_arrays(chunk.indices, values, safe=True)
+            else:
+                values = chunk
+            values.view(_as_bytes(values.type)).validate(full=True)
+        except (pa.ArrowInvalid, IndexError) as error:
+            raise SerializationError(f"column {name!r}: {error}") from None
+
+
+def _as_bytes(kind: pa.DataType) -> pa.DataType:
+    """Return a type with bytes in place of text, of the same layout."""
+    types = pa.types
+    if types.is_map(kind):
+        return pa.map_(_as_bytes(kind.key_type), _as_bytes(kind.item_type))
+    if types.is_list(kind) or types.is_large_list(kind):
+        of = pa.list_ if types.is_list(kind) else pa.large_list
+        return of(pa.struct([(field.name, _as_bytes(field.type)) for field in kind.value_type]))
+    return _BYTES.get(kind, kind)
 
 
 def _headers(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -148,6 +190,7 @@ def _headers(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         raise _refused(name, column, _HEADERS)
     if not (pa.types.is_string(names) or pa.types.is_large_string(names)) or not _is_data(values):
         raise _refused(name, column, _HEADERS)
+    _check_offsets(name, column)
     start = 0
     for chunk in column.chunks:
         entries = _plain_headers(chunk)

@@ -1,14 +1,16 @@
-"""Encodes Arrow rows as records: whole columns at once, in Arrow's C++. Imports pyarrow, which is
-optional: import this module late.
+"""Encodes Arrow rows as records, cut into batches. Imports pyarrow, which is optional: import this
+module late.
 
-Each field and each varint of the records is a column of bytes. ``binary_join_element_wise`` joins
-them to one column of records, whose data is the bodies of the batches, one after the other.
+The accelerator encodes each batch when it is read, row by row. Without it, whole columns are
+encoded at once in Arrow's C++: each field and each varint of the records is a column of bytes.
+``binary_join_element_wise`` joins them to one column of records, whose data is the bodies of the
+batches, one after the other.
 
-Nanoseconds of CPU per row (pyarrow 26, CPython 3.11, 16,384 rows at a time, batches of 64 KiB,
-including checks and the choice of partitions): values of 10 bytes 86, of 20 to 180 bytes 103, of
-1,000 bytes 265; of 100 bytes 96 (10.4M rows a second), with a column of timestamps 165, with two
-headers 265, with a column of partitions 134, with a million keys hashed to 6 partitions 220. Each
-call into Arrow costs 5 to 10 us, so portions are large: 4 MiB instead of 256 KiB.
+Nanoseconds of CPU per row (pyarrow 26, CPython 3.11, 10,000 rows at a time, batches of 64 KiB,
+including the choice of partitions), with the accelerator and without: values of 10 bytes 22 and 83,
+of 100 bytes 66 and 95, of 1,000 bytes 700 and 1,060 (most of it new memory); of 100 bytes with two
+headers 135 and 570, with 10,000 keys hashed to 6 partitions 105 and 450. Each call into Arrow costs
+5 to 10 us, so portions are large: 4 MiB instead of 256 KiB.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from aioprod.native import accelerated
 from aioprod.protocol.arrow_columns import name_and_value
 from aioprod.protocol.record_encoder import encode_varint, varint_size
 
@@ -57,11 +60,39 @@ class EncodedRecords:
     timestamps: Sequence[int] | None
 
 
+class RecordBatches:
+    """Rows cut into batches, each of which is encoded when it is read; an iterable of them."""
+
+    def __init__(self, batches: ColumnBatches, timestamps: int | pa.Array) -> None:
+        self.cuts = batches.cuts
+        self._body = batches.body
+        self._timestamps = timestamps
+
+    def __len__(self) -> int:
+        return len(self.cuts) - 1
+
+    def __getitem__(self, index: int) -> EncodedRecords:
+        body, (start, end) = self._body(index), self.cuts[index : index + 2]
+        timestamps = self._timestamps
+        if isinstance(timestamps, int):
+            return EncodedRecords(body, end - start, timestamps, timestamps, None)
+        times = _times(timestamps, start, end)
+        return EncodedRecords(body, len(times), times[0], max(times), times)
+
+    def __iter__(self) -> Iterator[EncodedRecords]:
+        return map(self.__getitem__, range(len(self)))
+
+
 def encode(
-    rows: pa.RecordBatch, ends: Sequence[int], *, limit: int, timestamp: int
-) -> Iterator[EncodedRecords]:
-    """Encode rows, in their order, as the records of full batches. Batches are 1 to 3 % smaller
-    than the limit, as deltas are assumed to have the maximum size.
+    rows: pa.RecordBatch,
+    ends: list[int],
+    *,
+    limit: int,
+    timestamp: int,
+    order: pa.Array | None = None,
+) -> RecordBatches:
+    """Encode rows as the records of full batches. Batches are 1 to 3 % smaller than the limit, as
+    deltas are assumed to have the maximum size.
 
     Args:
         rows: at least one, from ``arrow_columns.windows``; the column ``partition`` is ignored.
@@ -69,30 +100,88 @@ def encode(
             last is the number of rows.
         limit: bytes of a batch's records; a larger record gets a separate batch.
         timestamp: of rows without one, in milliseconds since 1970.
+        order: the numbers of the rows in the order of the records, as uint64; None for their own
+            order.
     """
-    fields = _fields(rows)
-    no_headers = [] if "headers" in rows.schema.names else [_ZERO_BYTE]
-    sizes = reduce(pc.add, map(_size, fields))
+    names = rows.schema.names
     timestamps = _timestamps(rows, timestamp)
-    null_key = "key" not in rows.schema.names
-    cuts = _cuts(
-        sizes, ends, limit, 1 + _largest_delta_size(timestamps) + null_key + len(no_headers)
+    if not isinstance(timestamps, int) and order is not None:
+        timestamps = timestamps.take(order)
+    batches = ColumnBatches(
+        rows.column("key") if "key" in names else None,
+        rows.column("value"),
+        _headers(rows.column("headers")) if "headers" in names else None,
+        None if isinstance(timestamps, int) else timestamps,
+        order,
+        ends,
+        limit,
+        _largest_delta_size(timestamps),
     )
-    leads = [_offset_deltas(cuts, isinstance(timestamps, int), null_key)]
-    if not isinstance(timestamps, int):
-        leads = [*_varints(_timestamp_deltas(timestamps, cuts)), *leads]
-    # One byte is for the attributes.
-    sizes = reduce(pc.add, map(_size, leads), pc.add(sizes, 1 + len(no_headers)))
-    records = _join(
-        *_varints(pc.multiply(sizes, _TWO), _varints_and_attributes()), *leads, *fields, *no_headers
-    )
-    bodies = _bodies(records, cuts)
-    if isinstance(timestamps, int):
-        for body, (start, end) in zip(bodies, pairwise(cuts), strict=True):
-            yield EncodedRecords(body, end - start, timestamps, timestamps, None)
-    else:
-        for body, times in zip(bodies, _times(timestamps, cuts), strict=True):
-            yield EncodedRecords(body, len(times), times[0], max(times), times)
+    return RecordBatches(batches, timestamps)
+
+
+@accelerated
+class ColumnBatches:
+    """Columns cut into batches and encoded as records.
+
+    Args:
+        key, value: binary; None if no row has a key.
+        headers: where each row's headers begin, and the end of the last, as int32; their names and
+            values, as binary. None if no row has headers.
+        timestamps: in the order of the records, int64; None if all are the same.
+        order, ends, limit: as for :func:`encode`.
+        delta_size: bytes of the largest timestamp delta.
+
+    Attributes:
+        cuts: the records at which batches begin, and the number of records.
+
+    Raises:
+        ValueError: if a column has offsets outside its data. The accelerator checks it.
+    """
+
+    def __init__(
+        self,
+        key: pa.Array | None,
+        value: pa.Array,
+        headers: tuple[pa.Array, pa.Array, pa.Array] | None,
+        timestamps: pa.Array | None,
+        order: pa.Array | None,
+        ends: list[int],
+        limit: int,
+        delta_size: int,
+        /,
+    ) -> None:
+        columns = [value] if key is None else [key, value]
+        if order is not None:
+            columns = [column.take(order) for column in columns]
+        fields = [field for column in columns for field in _with_length(column)]
+        for field in [] if headers is None else _encoded_headers(*headers):
+            fields.append(field if order is None else field.take(order))
+        no_headers = [_ZERO_BYTE] if headers is None else []
+        sizes = reduce(pc.add, map(_size, fields))
+        self.cuts = cuts = _cuts(
+            sizes, ends, limit, 1 + delta_size + (key is None) + len(no_headers)
+        )
+        leads = [_offset_deltas(cuts, timestamps is None, key is None)]
+        if timestamps is not None:
+            leads = [*_varints(_timestamp_deltas(timestamps, cuts)), *leads]
+        # One byte is for the attributes.
+        sizes = reduce(pc.add, map(_size, leads), pc.add(sizes, 1 + len(no_headers)))
+        records = _join(
+            *_varints(pc.multiply(sizes, _TWO), _varints_and_attributes()),
+            *leads,
+            *fields,
+            *no_headers,
+        )
+        _, offsets, self._data = records.buffers()
+        self._ends = memoryview(offsets).cast("i")
+
+    def body(self, index: int, /) -> bytes:
+        """Return the encoded records of a batch."""
+        start, end = self.cuts[index : index + 2]
+        # A copy, as a view would keep the whole column in memory while one of its batches waits.
+        with memoryview(self._data) as view:
+            return bytes(view[self._ends[start] : self._ends[end]])
 
 
 def _join(*columns: pa.Array) -> pa.Array:
@@ -117,35 +206,27 @@ def _range(numbers: pa.Array) -> tuple[int, int]:
 # -- fields ----------------------------------------------------------------------------------------
 
 
-def _fields(rows: pa.RecordBatch) -> list[pa.Array]:
-    """Return the columns behind a record's offset delta; without keys, or headers, if no row has
-    any.
-    """
-    names = rows.schema.names
-    key = _with_length(rows.column("key")) if "key" in names else []
-    headers = _headers(rows.column("headers")) if "headers" in names else []
-    return [*key, *_with_length(rows.column("value")), *headers]
-
-
 def _with_length(column: pa.Array) -> list[pa.Array]:
     lengths = pc.multiply(pc.binary_length(column), _TWO)
     return [*_varints(_without_nulls(lengths, _NULL)), column]
 
 
-def _headers(column: pa.Array) -> list[pa.Array]:
+def _headers(column: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return where each row's headers begin, and all names and values."""
     entries = column.flatten()
     name, value = name_and_value(entries.type)
     fields = entries.flatten()
-    encoded = _join(
-        *_with_length(fields[name].cast(pa.binary())),
-        *_with_length(fields[value].cast(pa.binary())),
-    )
     counts = _without_nulls(pc.list_value_length(column), 0)
     offsets = pa.concat_arrays(
         [pa.array([0], pa.int32()), pc.cumulative_sum(counts).cast(pa.int32())]
     )
+    return offsets, fields[name].cast(pa.binary()), fields[value].cast(pa.binary())
+
+
+def _encoded_headers(offsets: pa.Array, names: pa.Array, values: pa.Array) -> list[pa.Array]:
+    encoded = _join(*_with_length(names), *_with_length(values))
     return [
-        *_varints(pc.multiply(counts, _TWO)),
+        *_varints(pc.multiply(pc.pairwise_diff(offsets).slice(1), _TWO)),
         pc.binary_join(pa.ListArray.from_arrays(offsets, encoded), _NOTHING),
     ]
 
@@ -267,19 +348,6 @@ def _cuts(sizes: pa.Array, ends: Sequence[int], limit: int, overhead: int) -> li
     return cuts
 
 
-# Copies, as a view would keep the whole column in memory while one of its batches waits.
-
-
-def _bodies(records: pa.Array, cuts: Sequence[int]) -> Iterator[bytes]:
-    _, offsets, data = records.buffers()
-    ends = memoryview(offsets).cast("i")
-    with memoryview(data) as view:
-        for start, end in pairwise(cuts):
-            yield bytes(view[ends[start] : ends[end]])
-
-
-def _times(timestamps: pa.Array, cuts: Sequence[int]) -> Iterator[array[int]]:
-    _, data = timestamps.buffers()
-    view = memoryview(data).cast("q")[timestamps.offset :]
-    for start, end in pairwise(cuts):
-        yield array("q", view[start:end].tobytes())
+def _times(timestamps: pa.Array, start: int, end: int) -> array[int]:
+    view = memoryview(timestamps.buffers()[1]).cast("q")[timestamps.offset :]
+    return array("q", view[start:end].tobytes())

@@ -77,16 +77,16 @@ def check(
     done = 0
     for batch in found:
         numbers = (
-            range(done, done + batch.records.count)
+            range(done, done + batch.count)
             if batch.rows is None
             else [row - FIRST_ROW for row in batch.rows]
         )
-        done += batch.records.count
+        done += batch.count
         rows_of[batch.partition] += numbers
         writer = RecordBatchWriter(NOW)
         for number in numbers:
             writer.append(NOW, rows[number][0] if "key" in columns else None, b"%d" % number)
-        assert batch.records.body == writer.build()[HEADER_SIZE:]
+        assert batch.encode().body == writer.build()[HEADER_SIZE:]
     wanted: defaultdict[int | None, list[int]] = defaultdict(list)
     for number, row in enumerate(rows):
         wanted[expected_partition(row, columns, partitions, ignore_keys)].append(number)
@@ -126,14 +126,14 @@ def test_rows_of_a_partition_keep_their_order_over_several_batches() -> None:
     found = taken(table_of(rows, {"key"}), 6, limit=500)
     check(rows, {"key"}, found, 6)
     assert len(found) > 50
-    assert all(len(batch.records.body) <= 500 for batch in found)
+    assert all(len(batch.encode().body) <= 500 for batch in found)
 
 
 def test_without_keys_and_partitions_the_rows_stay_as_they_are() -> None:
     found = taken(table_of([(None, None)] * 100, set()), 6, limit=200)
     assert [batch.partition for batch in found] == [None] * len(found)
     assert [batch.rows for batch in found] == [None] * len(found)
-    assert sum(batch.records.count for batch in found) == 100
+    assert sum(batch.count for batch in found) == 100
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 36, 95, 96, 97])

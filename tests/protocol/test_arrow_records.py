@@ -23,6 +23,7 @@ from aioprod.protocol.record_writer import RecordBatchWriter
 
 NOW = 1_700_000_000_000
 UNLIMITED = 1 << 30
+BINARY = pa.binary()
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 Headers = list[tuple[str, bytes | None]] | None
@@ -396,6 +397,22 @@ def test_columns_past_two_gibibytes(tmp_path: Path) -> None:
 # -- refusals --------------------------------------------------------------------------------------
 
 
+def with_offsets(kind: pa.DataType, offsets: list[int], *rest: Any, **children: Any) -> pa.Array:
+    """Return a column with any offsets; pyarrow refuses most wrong ones when it creates one."""
+    memory = bytearray(4 * len(offsets))
+    buffers = [None, pa.py_buffer(memory), *map(pa.py_buffer, rest)]
+    column = pa.Array.from_buffers(kind, len(offsets) - 1, buffers, **children)
+    struct.pack_into(f"={len(offsets)}i", memory, 0, *offsets)
+    return column
+
+
+def dictionary_of(indices: list[int], values: list[str]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(values), safe=False)
+
+
+HEADER = pa.array([{"key": "k", "value": b"v"}], HEADERS.value_type)
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
@@ -454,6 +471,27 @@ def test_columns_past_two_gibibytes(tmp_path: Path) -> None:
         (
             pa.table({"value": [b"v"], "timestamp": pa.array([2**62], pa.timestamp("s"))}),
             r"column 'timestamp': .*out of bounds",
+        ),
+        (
+            pa.table({"value": with_offsets(BINARY, [0, 50, 3], b"abc")}),
+            r"column 'value': Offset invariant failure.*slot 1 out of bounds: 50 > 3",
+        ),
+        (
+            pa.table({"value": [b"v"] * 2, "key": with_offsets(pa.string(), [0, 50, 3], b"abc")}),
+            r"column 'key': Offset invariant failure",
+        ),
+        (
+            pa.table({"value": [b"v"], "key": dictionary_of([1], ["only one"])}),
+            r"column 'key': .*out of bounds",
+        ),
+        (
+            pa.table(
+                {
+                    "value": [b"v"] * 2,
+                    "headers": with_offsets(HEADERS, [0, 5, 1], children=[HEADER]),
+                }
+            ),
+            r"column 'headers': Offset invariant failure",
         ),
         (
             pa.table({"value": [b"v"], "partition": ["0"]}),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from aioprod import native
 from aioprod.consumer import open_batch as open_batch  # has cut_records
+from aioprod.producer import arrow_partitions as arrow_partitions  # has key_partitions
 from aioprod.producer import partitioner as partitioner  # has murmur2
 from aioprod.protocol import record_reader
 from aioprod.protocol.record_batch import read_header
