@@ -79,5 +79,5 @@ def _why_not() -> str:
     if sys.implementation.name != "cpython":
         return f"{sys.implementation.name} has no stable ABI of CPython"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return "a free-threaded interpreter has no stable ABI"
+        return "a free-threaded interpreter does not have the stable ABI of 3.11"
     return ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.testing.cache import SetupError
@@ -27,6 +28,11 @@ from aioprod.testing.real_kafka import RealKafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# For builds that are slower than usual, such as those of .ci/sanitize.
+settings.register_profile(
+    "no-deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 _MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
 _ON_DEMAND = ("benchmarks", "faults", "interop")

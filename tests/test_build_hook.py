@@ -51,3 +51,10 @@ def test_platform_tag(platform: str, tag: str, monkeypatch: pytest.MonkeyPatch) 
     assert hook_module()._platform_tag() == tag
     if platform.startswith("macosx"):
         assert tag in mac_platforms((15, 0), "arm64")
+
+
+def test_a_free_threaded_interpreter_gets_pure_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIOPROD_PURE", raising=False)
+    assert hook_module()._why_not() == ""
+    monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get)
+    assert "free-threaded" in hook_module()._why_not()

@@ -1,0 +1,116 @@
+"""An installation from source has the accelerator if it can be compiled; else it is pure Python and
+says why.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("AIOPROD_")}
+CAN_COMPILE = (
+    shutil.which(os.environ.get("CC", "cc")) is not None
+    and Path(sysconfig.get_paths()["include"], "Python.h").is_file()
+    and not sysconfig.get_config_var("Py_GIL_DISABLED")
+)
+
+
+def build(
+    target: str, source: Path, into: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run what pip runs; it shows the output with ``-v``."""
+    return subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(into)],
+        cwd=source,
+        env={**ENVIRONMENT, **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked source distribution."""
+    directory = tmp_path_factory.mktemp("source")
+    built = build("sdist", ROOT, directory)
+    assert built.returncode == 0, built.stderr
+    (archive,) = directory.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(directory, filter="data")
+    (unpacked,) = (path for path in directory.iterdir() if path.is_dir())
+    return unpacked
+
+
+def try_wheel(wheel: Path, *arguments: str) -> None:
+    """Send and read a record with the wheel alone."""
+    installed = wheel.with_suffix("")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(installed)
+    told = subprocess.run(
+        [sys.executable, str(ROOT / ".github/workflows/try_wheel.py"), *arguments],
+        cwd=wheel.parent,
+        env={**ENVIRONMENT, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert told.returncode == 0, told.stderr
+    assert Path(told.stdout.strip()).is_relative_to(installed)
+
+
+def test_the_source_distribution_has_the_sources_and_no_library(source: Path) -> None:
+    (archive,) = source.parent.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "aioprod/_c").glob("*.[ch]")}
+    assert sources and sources | {"hatch_build.py", "aioprod/_native.pyi"} <= names
+    assert not [name for name in names if name.endswith((".so", ".pyd"))]
+
+
+@pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler, or no headers of Python")
+def test_with_a_compiler_the_wheel_has_the_accelerator(source: Path, tmp_path: Path) -> None:
+    built = build("wheel", source, tmp_path)
+    assert "aioprod is installed with its accelerator: _native.abi3.so" in built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-cp311-abi3-" in wheel.name
+    try_wheel(wheel)
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"CC": "/nonexistent/cc"}, "it does not compile"),
+        ({"CFLAGS": "-nostdinc"}, "it does not compile"),  # as if Python.h were not there
+        ({"AIOPROD_PURE": "1"}, "AIOPROD_PURE is set"),
+    ],
+    ids=["no compiler", "no headers", "turned off"],
+)
+def test_without_it_the_wheel_is_pure_python(
+    environment: dict[str, str], reason: str, source: Path, tmp_path: Path
+) -> None:
+    """Also if an earlier build has left its library."""
+    (source / "aioprod/_native.abi3.so").touch()
+    built = build("wheel", source, tmp_path, **environment)
+    assert f"aioprod is installed as pure Python: {reason}" in built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        assert not [name for name in packed.namelist() if "_native.abi3" in name]
+    try_wheel(wheel, "pure")
+
+
+def test_it_can_be_required(source: Path, tmp_path: Path) -> None:
+    built = build("wheel", source, tmp_path, CC="/nonexistent/cc", AIOPROD_NATIVE="required")
+    assert built.returncode != 0
+    assert "aioprod._native is required, but it does not compile" in built.stderr
+    assert not list(tmp_path.iterdir())
