@@ -15,6 +15,7 @@ _PANEL_WIDTH_IN, _PANEL_HEIGHT_IN = 6.0, 0.6
 _TITLE_HEIGHT_IN = 0.4
 _COLORS = {
     "aioprod": "#1f5fbf",
+    "aioprod-pure": "#3f3fbf",
     "aioprod send_many": "#5b93e0",
     "aioprod send_arrow": "#9cc1f2",
     "line rate": "#444444",
@@ -24,6 +25,9 @@ _COLORS = {
     "aiokafka": "#e08e0b",
     "kafka-python": "#3c8c4a",
     "java": "#7d5ba6",
+    "franz-go": "#1c8c8c",
+    "platformatic": "#8a8a2b",
+    "kafkajs": "#b3b36b",
 }
 _OTHER_COLOR = "#999999"
 

@@ -15,10 +15,10 @@ from dataclasses import asdict
 from benchmarks.adapters import Load, Settings
 from benchmarks.broker import broker_process
 from benchmarks.bursts import CPU, WALL
-from benchmarks.growth import growth_table
 from benchmarks.measures import Figures
 from benchmarks.results import Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
+from benchmarks.targets import growth_table
 from benchmarks.workers import Worker, worker
 
 TOPIC = "many-tasks"

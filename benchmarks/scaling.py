@@ -16,13 +16,13 @@ from functools import partial
 
 from benchmarks.adapters import Load, Settings
 from benchmarks.broker import broker_process
-from benchmarks.growth import growth_table
 from benchmarks.harness import MICROSECONDS
 from benchmarks.loads import CountedTopic
 from benchmarks.measures import Figures
 from benchmarks.real_broker import bootstrap, topic
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
+from benchmarks.targets import growth_table
 from benchmarks.workers import Worker, worker
 
 TITLE = "Many partitions, many topics"
