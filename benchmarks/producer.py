@@ -29,7 +29,7 @@ from benchmarks.real_broker import (
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, names, options, report, run_rounds
 from benchmarks.targets import Target, target_table
-from benchmarks.workers import Worker, worker
+from benchmarks.workers import Worker, describe, worker
 
 TITLE = "Sending many records"
 ROUND_S = 1.5
@@ -240,7 +240,7 @@ async def measure(
                     workers[process] = await stack.enter_async_context(
                         worker(client, uvloop=process[1], python=python)
                     )
-                    await _describe(results, client, workers[process], servers)
+                    await describe(results, client, workers[process])
             with (
                 topic(servers, point.partitions)
                 if point.partitions >= MANY_PARTITIONS
@@ -266,12 +266,6 @@ def missing(client: str) -> str:
         except SetupError as error:
             return str(error)
     return ""
-
-
-async def _describe(results: Results, client: str, worker: Worker, servers: str) -> None:
-    described = await worker.call("description", Settings(servers), {})
-    results.interpreter = described["interpreter"]
-    results.clients[client] = described["client"]
 
 
 def points(chosen: argparse.Namespace) -> list[Point]:

@@ -65,7 +65,7 @@ async def throughput(
         worker,
         "throughput",
         settings,
-        Load("", records, keys=keys),
+        Load("", records, keys=keys, group=records),  # waiting would end batches early
         warm_up_records=max(keys, records // 10),
     )
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.adapters import AioprodPure, Settings
 from benchmarks.measures import Figures
+from benchmarks.results import Results
 
 _REPOSITORY = Path(__file__).parents[1]
 _MAX_RESPONSE_BYTES = 64 << 20
@@ -99,6 +100,13 @@ async def worker(
         yield Worker(f"{client} (uvloop)" if uvloop else client, process)
     finally:
         await _end(process)
+
+
+async def describe(results: Results, client: str, worker: Worker) -> None:
+    """Add the versions and builds of a worker's client and interpreter to the results."""
+    described = await worker.call("description", Settings(""), {})
+    results.interpreter = described["interpreter"]
+    results.clients[client] = described["client"]
 
 
 async def _end(process: Process) -> None:

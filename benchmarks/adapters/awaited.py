@@ -10,14 +10,12 @@ from benchmarks.adapters.settings import Load
 Send = Callable[..., Awaitable[Awaitable[object]]]
 """The ``send`` method of a client: takes topic, value, key and ``headers``, returns a delivery."""
 
-_GROUP = 50_000
-
 
 async def send_in_groups(
     send: Send, load: Load, *, flush: Callable[[], Awaitable[object]] | None = None
 ) -> None:
-    """Send the records, with as few arguments as possible, and await their deliveries in groups of
-    50,000. Raises if one fails.
+    """Send the records, with as few arguments as possible, and await their deliveries in groups.
+    Raises if one fails.
 
     Args:
         flush: called before deliveries are awaited.
@@ -25,8 +23,8 @@ async def send_in_groups(
     topic = load.topic
     records, values = load.keyed_values(), load.values()
     headers = load.each_headers()
-    for first in range(0, load.records, _GROUP):
-        count = min(_GROUP, load.records - first)
+    for first in range(0, load.records, load.group):
+        count = min(load.group, load.records - first)
         deliveries: list[Awaitable[object]] = []
         keep = deliveries.append
         if headers:

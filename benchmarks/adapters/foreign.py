@@ -73,7 +73,7 @@ class Program:
 
     def close(self) -> None:
         """End the program: it ends with its standard input."""
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
@@ -81,6 +81,7 @@ class Program:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
         self._files.cleanup()
 
     def _read(self) -> str:
