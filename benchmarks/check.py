@@ -32,6 +32,8 @@ READ_WITH = ("aioprod async for", "aioprod getmany", consumer.BASELINE)
 READ_POINTS = (consumer.HEADLINE, consumer.Point(value_size=1_000))
 RECORDS_ONE_AT_A_TIME, RECORDS_READ, RECORDS_WITH_KEYS = 2_000, 300_000, 200_000
 PARTITIONS = 1_000
+LINGER_MS = 1_000
+"""Long enough for full batches."""
 ONE, MANY = "1 partition", f"{PARTITIONS:,} partitions"
 SLOW_KEYS = "batches that fill slowly, keys"
 
@@ -105,8 +107,7 @@ async def partitions(repetitions: int) -> Checked:
     with broker_process({names[title]: count for title, count in counts.items()}) as servers:
         topics = [CountedTopic(names[title], count) for title, count in counts.items()]
         cases = {
-            case.name: case
-            for case in scaling.partition_cases(servers, topics, scaling.LONG_LINGER_MS, CLIENTS)
+            case.name: case for case in scaling.partition_cases(servers, topics, LINGER_MS, CLIENTS)
         }
         async with worker("aioprod") as opened:
             measurements = [

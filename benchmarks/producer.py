@@ -26,7 +26,7 @@ from benchmarks.real_broker import (
     topic,
     use_every_partition,
 )
-from benchmarks.results import Metric, Results
+from benchmarks.results import Metric, Results, side_by_side
 from benchmarks.rounds import Measurement, names, options, report, run_rounds
 from benchmarks.targets import Target, target_table
 from benchmarks.workers import Worker, describe, worker
@@ -309,7 +309,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:
-        for number, python in enumerate(chosen.python):
+        runs: list[Results] = []
+        for python in chosen.python:
             measuring = measure(
                 points(chosen),
                 chosen.clients,
@@ -318,9 +319,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 repetitions=chosen.repetitions,
                 python=python,
             )
-            results = asyncio.run(measuring)
-            report(results, chosen, number)
-            print("\n" + target_table(results, TARGETS), flush=True)
+            runs.append(asyncio.run(measuring))
+            report(runs[-1], chosen, len(runs) - 1)
+            print("\n" + target_table(runs[-1], TARGETS) + "\n", flush=True)
+    print(side_by_side(runs))
 
 
 def _list_of(kind: Callable[[str], object], text: str) -> list[object]:

@@ -129,6 +129,44 @@ class Results:
         path.write_text(json.dumps(content, indent=1) + "\n")
 
 
+def side_by_side(runs: Sequence[Results]) -> str:
+    """Return a Markdown table of the median ratios to the baseline: a row for each case, a column
+    for each client of each run, and in a cell one ratio for each compared metric.
+    """
+    columns = [
+        (run, client)
+        for run in runs
+        for client in dict.fromkeys(name for clients in run.rounds.values() for name in clients)
+        if client != run.baseline
+    ]
+    metrics = [metric for metric in runs[0].metrics if metric.compared]
+    titles = ", ".join(metric.title for metric in metrics)
+    lines = [
+        _line(
+            [
+                f"{titles}: times {runs[0].baseline}",
+                *(
+                    f"{client}, {run.interpreter.partition(' with')[0]}"
+                    if len(runs) > 1
+                    else client
+                    for run, client in columns
+                ),
+            ]
+        ),
+        "|" + "---|" * (len(columns) + 1),
+    ]
+    for case in dict.fromkeys(case for run in runs for case in run.rounds):
+        cells = [case]
+        for run, client in columns:
+            ratios = [
+                run.ratios(metric, case, client) if client in run.rounds.get(case, {}) else []
+                for metric in metrics
+            ]
+            cells.append(", ".join(f"{statistics.median(each):.2f}" for each in ratios if each))
+        lines.append(_line(cells))
+    return "\n".join(lines)
+
+
 def spread(values: Sequence[float], digits: int) -> str:
     """Return ``median (min-max)``; empty if there are no values."""
     if not values:
