@@ -39,7 +39,7 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
     settings = Settings(servers, batch_size=16_384, buffer_memory=BUFFER_BYTES)
 
     def measurement(worker: Worker, case: str, tasks: int) -> Measurement:
-        records = chosen.records if worker.name == "aioprod" else chosen.other_records
+        records = chosen.records if worker.name.startswith("aioprod") else chosen.other_records
         load = Load(TOPIC, max(1, records // tasks) * tasks)
 
         async def run() -> Figures:
