@@ -182,7 +182,7 @@ def growth(results: Results, axis: str, client: str) -> dict[int, list[float]]:
     }
 
 
-def growth_table(results: Results, axes: Sequence[str], clients: Sequence[str]) -> str:
+def ratio_table(results: Results, axes: Sequence[str], clients: Sequence[str]) -> str:
     """Return a Markdown table of the growth, with the limit."""
     lines = [
         f"| case | {' | '.join(clients)} | target |",
@@ -235,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results = asyncio.run(measure(chosen, servers))
     png, chosen.png = chosen.png, None
     report(results, chosen)
-    print("\n" + growth_table(results, chosen.axes, chosen.clients))
+    print("\n" + ratio_table(results, chosen.axes, chosen.clients))
     if png:
         write_lines_png(TITLE, lines(results, chosen.axes, chosen.clients), LIMIT, png)
 
