@@ -18,20 +18,21 @@ _STOP_TIMEOUT_S = 10
 
 
 @contextmanager
-def broker_process(topics: Mapping[str, int]) -> Iterator[str]:
+def broker_process(topics: Mapping[str, int], *, nodes: int = 1) -> Iterator[str]:
     """Run a broker and yield its bootstrap servers.
 
     Args:
         topics: the number of partitions of each topic.
+        nodes: the number of brokers, which share the process.
     """
-    with broker_with_pid(topics) as (address, _):
+    with broker_with_pid(topics, nodes=nodes) as (address, _):
         yield address
 
 
 @contextmanager
-def broker_with_pid(topics: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+def broker_with_pid(topics: Mapping[str, int], *, nodes: int = 1) -> Iterator[tuple[str, int]]:
     """Run a broker and yield its bootstrap servers and process id."""
-    command = [sys.executable, "-m", "benchmarks.broker"]
+    command = [sys.executable, "-m", "benchmarks.broker", str(nodes)]
     with subprocess.Popen(
         command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -53,8 +54,8 @@ def broker_with_pid(topics: Mapping[str, int]) -> Iterator[tuple[str, int]]:
                 process.kill()
 
 
-async def _serve(topics: Mapping[str, int]) -> None:
-    async with EmbeddedCluster(max_memory_bytes=16 << 30) as broker:
+async def _serve(topics: Mapping[str, int], nodes: int) -> None:
+    async with EmbeddedCluster(nodes=nodes, max_memory_bytes=16 << 30) as broker:
         for name, partitions in topics.items():
             broker.create_topic(name, partitions)
         print(broker.bootstrap_servers, flush=True)
@@ -68,7 +69,7 @@ def main() -> None:
     """
     topics: dict[str, int] = json.loads(sys.stdin.readline())
     with asyncio.Runner(loop_factory=loop_factory(wanted=True)) as runner:
-        runner.run(_serve(topics))
+        runner.run(_serve(topics, int(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from benchmarks.adapters import Load, Settings
-from benchmarks.growth import growth_table
 from benchmarks.harness import MICROSECONDS
 from benchmarks.loads import measure_on_new_topic
 from benchmarks.measures import Figures
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
+from benchmarks.targets import growth_table
 from benchmarks.workers import Worker, worker
 
 TITLE = "Bursts of tasks that await one record each: what a record costs"

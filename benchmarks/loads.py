@@ -56,10 +56,11 @@ async def measure_on_new_topic(
     load: Load,
     *,
     warm_up_records: int,
+    partitions: int = 1,
     **arguments: Any,
 ) -> Figures:
-    """Run a measure on a new topic with one partition, which is deleted afterwards."""
-    with topic(settings.bootstrap_servers) as name:
-        return await CountedTopic(name).measure(
+    """Run a measure on a new topic, which is deleted afterwards."""
+    with topic(settings.bootstrap_servers, partitions) as name:
+        return await CountedTopic(name, partitions).measure(
             worker, measure, settings, load, warm_up_records=warm_up_records, **arguments
         )

@@ -15,10 +15,10 @@ from dataclasses import asdict
 from benchmarks.adapters import Load, Settings
 from benchmarks.broker import broker_process
 from benchmarks.bursts import CPU, WALL
-from benchmarks.growth import growth_table
 from benchmarks.measures import Figures
 from benchmarks.results import Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
+from benchmarks.targets import growth_table
 from benchmarks.workers import Worker, worker
 
 TOPIC = "many-tasks"
@@ -39,7 +39,7 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
     settings = Settings(servers, batch_size=16_384, buffer_memory=BUFFER_BYTES)
 
     def measurement(worker: Worker, case: str, tasks: int) -> Measurement:
-        records = chosen.records if worker.name == "aioprod" else chosen.other_records
+        records = chosen.records if worker.name.startswith("aioprod") else chosen.other_records
         load = Load(TOPIC, max(1, records // tasks) * tasks)
 
         async def run() -> Figures:

@@ -13,10 +13,10 @@ from contextlib import AsyncExitStack
 from benchmarks.adapters import Settings
 from benchmarks.broker import broker_process
 from benchmarks.bursts import CPU, WALL
-from benchmarks.growth import growth_table
 from benchmarks.measures import Figures
 from benchmarks.results import Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
+from benchmarks.targets import growth_table
 from benchmarks.workers import Worker, worker
 
 CLIENTS = ("aioprod", "confluent-kafka", "aiokafka")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks import builds
 from benchmarks.measures import Figures
 
 _PACKAGES = (
@@ -52,12 +53,18 @@ class Results:
         metrics: the metrics to show.
         baseline: the client that the others are compared with in each round; may be missing.
         rounds: the figures of each round, by case and client.
+        interpreter: the interpreter of the clients, and how it was built.
+        clients: the version and build of each client, if they differ from this process's.
+        left_out: the reason for each client that could not be measured.
     """
 
     title: str
     metrics: Sequence[Metric]
     baseline: str = "confluent-kafka"
     rounds: dict[str, dict[str, list[Figures]]] = field(default_factory=dict)
+    interpreter: str = field(default_factory=builds.interpreter)
+    clients: dict[str, str] = field(default_factory=lambda: {"aioprod": builds.aioprod()})
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def add(self, case: str, client: str, figures: Figures) -> None:
         """Add the figures of a round."""
@@ -99,6 +106,13 @@ class Results:
                 lines.append(_line(cells))
         return "\n".join(lines)
 
+    def notes(self) -> str:
+        """Return what was measured, and what was left out, as lines of a list."""
+        lines = [f"- {self.interpreter}"]
+        lines += [f"- {client}: {text}" for client, text in self.clients.items()]
+        lines += [f"- LEFT OUT: {client}: {reason}" for client, reason in self.left_out.items()]
+        return "\n".join(lines)
+
     def write_json(self, path: Path) -> None:
         """Write all figures and a description of the machine."""
         content = {
@@ -106,10 +120,51 @@ class Results:
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": sys.argv,
             "machine": machine(),
+            "interpreter": self.interpreter,
+            "clients": self.clients,
+            "left_out": self.left_out,
             "baseline": self.baseline,
             "rounds": self.rounds,
         }
         path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def side_by_side(runs: Sequence[Results]) -> str:
+    """Return a Markdown table of the median ratios to the baseline: a row for each case, a column
+    for each client of each run, and in a cell one ratio for each compared metric.
+    """
+    columns = [
+        (run, client)
+        for run in runs
+        for client in dict.fromkeys(name for clients in run.rounds.values() for name in clients)
+        if client != run.baseline
+    ]
+    metrics = [metric for metric in runs[0].metrics if metric.compared]
+    titles = ", ".join(metric.title for metric in metrics)
+    lines = [
+        _line(
+            [
+                f"{titles}: times {runs[0].baseline}",
+                *(
+                    f"{client}, {run.interpreter.partition(' with')[0]}"
+                    if len(runs) > 1
+                    else client
+                    for run, client in columns
+                ),
+            ]
+        ),
+        "|" + "---|" * (len(columns) + 1),
+    ]
+    for case in dict.fromkeys(case for run in runs for case in run.rounds):
+        cells = [case]
+        for run, client in columns:
+            ratios = [
+                run.ratios(metric, case, client) if client in run.rounds.get(case, {}) else []
+                for metric in metrics
+            ]
+            cells.append(", ".join(f"{statistics.median(each):.2f}" for each in ratios if each))
+        lines.append(_line(cells))
+    return "\n".join(lines)
 
 
 def spread(values: Sequence[float], digits: int) -> str:

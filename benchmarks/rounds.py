@@ -46,11 +46,18 @@ async def run_rounds(
 
 
 def options(
-    description: str, *, clients: Sequence[str], repetitions: int = 5, embedded: bool = False
+    description: str,
+    *,
+    clients: Sequence[str],
+    on_demand: Sequence[str] = (),
+    repetitions: int = 5,
+    embedded: bool = False,
 ) -> argparse.ArgumentParser:
     """Return a parser with the options of all benchmarks.
 
     Args:
+        clients: the clients to measure by default.
+        on_demand: more clients.
         embedded: the benchmark always starts an embedded broker.
     """
     parser = argparse.ArgumentParser(description=description)
@@ -58,7 +65,8 @@ def options(
         "--clients",
         type=names,
         default=list(clients),
-        help=f"default: {','.join(clients)}",
+        help=f"default: {','.join(clients)}"
+        + (f"; on demand: {','.join(on_demand)}" if on_demand else ""),
     )
     parser.add_argument(
         "--repetitions",
@@ -82,10 +90,18 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def report(results: Results, chosen: argparse.Namespace) -> None:
-    """Print the table and write the requested files."""
-    print(results.table())
+def report(results: Results, chosen: argparse.Namespace, number: int = 0) -> None:
+    """Print the table and write the requested files.
+
+    Args:
+        number: of several results; the names of files end with it unless it is 0.
+    """
+    print(results.table(), results.notes(), sep="\n\n")
     if chosen.json:
-        results.write_json(chosen.json)
+        results.write_json(_numbered(chosen.json, number))
     if chosen.png:
-        write_png(results, chosen.png)
+        write_png(results, _numbered(chosen.png, number))
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_stem(f"{path.stem}-{number}") if number else path

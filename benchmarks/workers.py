@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -14,12 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.adapters import Settings
+from benchmarks.adapters import AioprodPure, Settings
 from benchmarks.measures import Figures
+from benchmarks.results import Results
 
 _REPOSITORY = Path(__file__).parents[1]
 _MAX_RESPONSE_BYTES = 64 << 20
 _RESPONSE_TIMEOUT_S = 120
+_ENVIRONMENTS = {AioprodPure.name: {"AIOPROD_PURE": "1"}}
 _STOP_TIMEOUT_S = 5
 
 
@@ -75,13 +78,20 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(client: str, *, uvloop: bool = False) -> AsyncIterator[Worker]:
-    """Run a worker for a client of ``ADAPTERS`` until the block ends."""
+async def worker(
+    client: str, *, uvloop: bool = False, python: str = sys.executable
+) -> AsyncIterator[Worker]:
+    """Run a worker for a client of ``ADAPTERS`` until the block ends.
+
+    Args:
+        python: the interpreter to run it with.
+    """
     command = ["-m", "benchmarks.worker", client, *(["--uvloop"] if uvloop else [])]
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
+        python,
         *command,
         cwd=_REPOSITORY,
+        env={**os.environ, **_ENVIRONMENTS.get(client, {})},
         stdin=PIPE,
         stdout=PIPE,
         limit=_MAX_RESPONSE_BYTES,
@@ -90,6 +100,13 @@ async def worker(client: str, *, uvloop: bool = False) -> AsyncIterator[Worker]:
         yield Worker(f"{client} (uvloop)" if uvloop else client, process)
     finally:
         await _end(process)
+
+
+async def describe(results: Results, client: str, worker: Worker) -> None:
+    """Add the versions and builds of a worker's client and interpreter to the results."""
+    described = await worker.call("description", Settings(""), {})
+    results.interpreter = described["interpreter"]
+    results.clients[client] = described["client"]
 
 
 async def _end(process: Process) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchmarks.adapters.adapter import Adapter, DeliveryFailedError, ExternalTool, Feature, started
+from benchmarks.adapters.adapter import Adapter, DeliveryFailedError, Feature, started
 from benchmarks.adapters.aiokafka import Aiokafka
-from benchmarks.adapters.aioprod import Aioprod, AioprodSendArrow, AioprodSendMany
+from benchmarks.adapters.aioprod import Aioprod, AioprodPure, AioprodSendArrow, AioprodSendMany
 from benchmarks.adapters.confluent import Confluent, ConfluentAsyncio, ConfluentProduceBatch
-from benchmarks.adapters.java import Java
+from benchmarks.adapters.foreign import ForeignClient, FranzGo, Java, Kafkajs, Platformatic
 from benchmarks.adapters.kafka_python import KafkaPython
 from benchmarks.adapters.line_rate import LineRate
 from benchmarks.adapters.settings import Load, Settings
@@ -16,9 +16,10 @@ from benchmarks.adapters.settings import Load, Settings
 __all__ = [
     "ADAPTERS",
     "Adapter",
+    "AioprodPure",
     "DeliveryFailedError",
-    "ExternalTool",
     "Feature",
+    "ForeignClient",
     "Load",
     "Settings",
     "able",
@@ -27,6 +28,7 @@ __all__ = [
 
 _ALL: tuple[type[Adapter], ...] = (
     Aioprod,
+    AioprodPure,
     AioprodSendMany,
     AioprodSendArrow,
     Confluent,
@@ -34,7 +36,10 @@ _ALL: tuple[type[Adapter], ...] = (
     ConfluentAsyncio,
     Aiokafka,
     KafkaPython,
+    FranzGo,
     Java,
+    Platformatic,
+    Kafkajs,
     LineRate,
 )
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol
 
 from benchmarks.adapters.settings import Load, Settings
-from benchmarks.harness import Cost
 
-Feature = Literal["one record", "many tasks", "keys", "headers"]
+Feature = Literal["one record", "many tasks", "headers", "codecs"]
 """Features that some clients lack: ``send_and_wait``, many concurrent calls of it, records with
-keys, and records with headers.
+headers, and compression other than gzip.
 """
 
 
@@ -30,6 +29,9 @@ class Adapter(Protocol):
     name: ClassVar[str]
     lacks: ClassVar[frozenset[Feature]]
 
+    def describe(self) -> str:
+        """Return the client's version, and how it was built if that matters."""
+
     async def start(self, settings: Settings) -> None:
         """Connect."""
 
@@ -43,14 +45,6 @@ class Adapter(Protocol):
         """Send a record and wait for its acknowledgement. Supports concurrent calls unless the
         client lacks ``many tasks``.
         """
-
-
-@runtime_checkable
-class ExternalTool(Protocol):
-    """An adapter whose client is a separate program that counts its records itself."""
-
-    async def steady(self, load: Load) -> Cost:
-        """Return the cost of such records, without start and warm-up."""
 
 
 @asynccontextmanager

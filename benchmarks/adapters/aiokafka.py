@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from benchmarks import builds
 from benchmarks.adapters.adapter import Feature
-from benchmarks.adapters.awaited import await_each, send_each
+from benchmarks.adapters.awaited import send_in_groups
 from benchmarks.adapters.settings import Load, Settings
 
 
@@ -15,6 +16,9 @@ class Aiokafka:
     name: ClassVar[str] = "aiokafka"
     lacks: ClassVar[frozenset[Feature]] = frozenset()
     producer: Any
+
+    def describe(self) -> str:
+        return builds.package("aiokafka")
 
     async def start(self, settings: Settings) -> None:
         from aiokafka import AIOKafkaProducer  # so that a worker imports only its client
@@ -35,7 +39,7 @@ class Aiokafka:
         await self.producer.stop()
 
     async def send_all(self, load: Load) -> None:
-        await await_each(await send_each(self.producer.send, load))
+        await send_in_groups(self.producer.send, load)
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
         await self.producer.send_and_wait(topic, value, key)

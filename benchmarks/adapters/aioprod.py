@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from aioprod import Producer, ProducerRecord
+from benchmarks import builds
 from benchmarks.adapters.adapter import Feature
-from benchmarks.adapters.awaited import await_each, send_each
+from benchmarks.adapters.awaited import send_in_groups
 from benchmarks.adapters.settings import Load, Settings
 
 _RECORDS_PER_LIST = 1_000
@@ -22,6 +23,9 @@ class Aioprod:
     name: ClassVar[str] = "aioprod"
     lacks: ClassVar[frozenset[Feature]] = frozenset()
     producer: Producer
+
+    def describe(self) -> str:
+        return f"aioprod {builds.aioprod()}"
 
     async def start(self, settings: Settings) -> None:
         self.producer = Producer(
@@ -39,10 +43,16 @@ class Aioprod:
         await self.producer.close()
 
     async def send_all(self, load: Load) -> None:
-        await await_each(await send_each(self.producer.send, load))
+        await send_in_groups(self.producer.send, load)
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
         await self.producer.send_and_wait(topic, value, key)
+
+
+class AioprodPure(Aioprod):
+    """As ``Aioprod``, in a worker that turns the accelerator off."""
+
+    name = "aioprod-pure"
 
 
 class AioprodSendMany(Aioprod):

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from benchmarks import builds
 from benchmarks.adapters.adapter import DeliveryFailedError, Feature
-from benchmarks.adapters.awaited import await_each, send_each
+from benchmarks.adapters.awaited import send_in_groups
 from benchmarks.adapters.settings import Load, Settings
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class Confluent:
     name: ClassVar[str] = "confluent-kafka"
     lacks: ClassVar[frozenset[Feature]] = frozenset({"many tasks"})
     producer: Producer
+
+    def describe(self) -> str:
+        return builds.package("confluent-kafka")
 
     async def start(self, settings: Settings) -> None:
         from confluent_kafka import Producer  # so that a worker imports only its client
@@ -166,6 +170,9 @@ class ConfluentAsyncio:
     lacks: ClassVar[frozenset[Feature]] = frozenset({"headers"})
     producer: AIOProducer
 
+    def describe(self) -> str:
+        return builds.package("confluent-kafka")
+
     async def start(self, settings: Settings) -> None:
         from confluent_kafka.aio import AIOProducer
 
@@ -180,9 +187,7 @@ class ConfluentAsyncio:
         await self.producer.close()
 
     async def send_all(self, load: Load) -> None:
-        deliveries = await send_each(self.producer.produce, load)
-        await self.producer.flush()
-        await await_each(deliveries)
+        await send_in_groups(self.producer.produce, load, flush=self.producer.flush)
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
         await (await self.producer.produce(topic, value, key))

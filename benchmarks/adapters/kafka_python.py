@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from benchmarks import builds
 from benchmarks.adapters.adapter import Feature
 from benchmarks.adapters.settings import Load, Settings
 
@@ -16,6 +17,9 @@ class KafkaPython:
     name: ClassVar[str] = "kafka-python"
     lacks: ClassVar[frozenset[Feature]] = frozenset({"many tasks"})
     producer: Any
+
+    def describe(self) -> str:
+        return builds.package("kafka-python")
 
     async def start(self, settings: Settings) -> None:
         from kafka import KafkaProducer  # so that a worker imports only its client

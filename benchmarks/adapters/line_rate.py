@@ -34,6 +34,9 @@ class LineRate:
     name: ClassVar[str] = "line rate"
     lacks: ClassVar[frozenset[Feature]] = frozenset({"one record", "many tasks"})
 
+    def describe(self) -> str:
+        return "encoded requests on a socket"
+
     async def start(self, settings: Settings) -> None:
         self._settings = settings
         self._client = ClusterClient(settings.bootstrap_servers)

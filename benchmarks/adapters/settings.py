@@ -48,6 +48,7 @@ class Load:
         keys: the number of keys, used in rotation; 0 for no keys.
         headers: the number of headers of each record.
         sizes_vary: value sizes are random, from 0.5 to 1.5 times ``value_size``.
+        group: how many records are sent before their deliveries are awaited.
     """
 
     topic: str
@@ -56,6 +57,7 @@ class Load:
     keys: int = 0
     headers: int = 0
     sizes_vary: bool = False
+    group: int = 50_000
 
     @property
     def sizes(self) -> tuple[int, int]:

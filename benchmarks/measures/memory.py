@@ -15,7 +15,12 @@ from typing import Any
 from benchmarks.adapters import Adapter, Settings, started
 from benchmarks.measures import Figures
 
-_AWAITED = {"aioprod": "send", "aiokafka": "send", "confluent-kafka AIOProducer": "produce"}
+_AWAITED = {
+    "aioprod": "send",
+    "aioprod-pure": "send",
+    "aiokafka": "send",
+    "confluent-kafka AIOProducer": "produce",
+}
 _BLOCKING = {"kafka-python": "send", "confluent-kafka": "produce"}
 _WARM_UP_RECORDS = 100
 _RECORDS_BETWEEN_CHECKS = 1_000

@@ -8,20 +8,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.adapters import Adapter, ExternalTool, Load, Settings, started
+from benchmarks.adapters import Adapter, ForeignClient, Load, Settings, started
 from benchmarks.harness import measured
 from benchmarks.measures import Figures
 
 
 async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
-    """Arguments: ``load``, the fields of Load; ``warm_up_records``. External tools count their
-    records themselves.
+    """Arguments: ``load``, the fields of Load; ``warm_up_records``. ``sent`` includes the records
+    of the warm-up, of which foreign clients send more.
     """
-    load = Load(**arguments["load"])
+    load, warm_up = Load(**arguments["load"]), arguments["warm_up_records"]
     async with started(adapter, settings):
-        if isinstance(adapter, ExternalTool):
-            cost = await adapter.steady(load)
+        if isinstance(adapter, ForeignClient):
+            warm_up = adapter.warm_up(replace(load, records=warm_up))
+            cost = adapter.cost(load)
         else:
-            await adapter.send_all(replace(load, records=arguments["warm_up_records"]))
+            await adapter.send_all(replace(load, records=warm_up))
             cost = await measured(load.records, lambda: adapter.send_all(load))
-    return {"records": cost.records, "cpu_s": cost.cpu_s, "wall_s": cost.wall_s}
+    return {
+        "records": cost.records,
+        "cpu_s": cost.cpu_s,
+        "wall_s": cost.wall_s,
+        "sent": warm_up + cost.records,
+    }

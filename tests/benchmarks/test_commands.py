@@ -18,8 +18,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # from kafka-python
     from benchmarks import broker, bursts, idle, latency, loop_lag, memory, scaling
     from benchmarks.ceilings import Ceiling, ceiling_table
-    from benchmarks.growth import growth_table
     from benchmarks.results import Metric, Results
+    from benchmarks.targets import growth_table
     from benchmarks.timing import in_milliseconds, on_schedule, percentile
 
 ONCE = ["--repetitions", "1"]

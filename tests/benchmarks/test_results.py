@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measures import Figures
-from benchmarks.results import Metric, Results
+from benchmarks.results import Metric, Results, side_by_side
 from benchmarks.rounds import Measurement, run_rounds
 from benchmarks.targets import Target, target_table
 
@@ -49,6 +49,23 @@ def test_the_table_has_medians_ranges_and_ratios() -> None:
         "| small | own | 2.0 (1.0-4.0) | 0.80 (0.50-1.00) | 2,000 (1,000-4,000) |",
         "| small | other | 2.0 (2.0-5.0) | 1.00 (1.00-1.00) | 2,000 (2,000-5,000) |",
         "| large | own | 3.0 (3.0-3.0) |  | 3 (3-3) |",
+    ]
+
+
+def test_runs_are_shown_side_by_side() -> None:
+    newer = results()
+    newer.interpreter = "CPython 9.9 without PGO, without LTO"
+    newer.add("small", "third", {"cost": 1.0, "rate": 1})
+    for _ in range(2):
+        newer.add("small", "third", {"cost": 3.0, "rate": 1})
+    older = results()
+    older.interpreter = "CPython 3.11.2 with PGO, with LTO"
+    older.metrics = newer.metrics = (COST, Metric("b", COST.value))
+    assert side_by_side([older, newer]).splitlines() == [
+        "| us, b: times other | own, CPython 3.11.2 | own, CPython 9.9 | third, CPython 9.9 |",
+        "|---|---|---|---|",
+        "| small | 0.80, 0.80 | 0.80, 0.80 | 0.60, 0.60 |",
+        "| large |  |  |  |",
     ]
 
 

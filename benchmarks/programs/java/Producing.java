@@ -1,0 +1,153 @@
+// Sends records with Kafka's Java producer, for benchmarks/adapters/foreign.py;
+// benchmarks/programs/README.md describes the lines on standard input and output.
+
+import com.sun.management.OperatingSystemMXBean;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.logging.Level;
+import java.util.logging.Logger;
+import org.apache.kafka.clients.producer.Callback;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.utils.AppInfoParser;
+
+public class Producing {
+    private static final OperatingSystemMXBean PROCESS =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    private static final Logger LOGGER = Logger.getLogger("org.apache.kafka");
+    private static final Map<String, byte[][]> FILES_READ = new HashMap<>();
+
+    private static KafkaProducer<byte[], byte[]> producer;
+
+    public static void main(String[] arguments) throws Exception {
+        LOGGER.setLevel(Level.WARNING);
+        System.out.println(
+                "kafka-clients " + AppInfoParser.getVersion() + ", Java "
+                        + System.getProperty("java.version"));
+        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in));
+        String line;
+        while ((line = requests.readLine()) != null) {
+            String response;
+            try {
+                response = handle(line.split("\t", -1));
+            } catch (Exception error) {
+                response = "failed\t" + error.toString().replace('\n', ' ');
+            }
+            System.out.println(response);
+        }
+    }
+
+    private static String handle(String[] words) throws Exception {
+        switch (words[0]) {
+            case "start":
+                producer = new KafkaProducer<>(properties(words));
+                return "started";
+            case "send":
+                return send(
+                        words[1],
+                        Integer.parseInt(words[2]),
+                        lines(words[3]),
+                        lines(words[4]),
+                        Integer.parseInt(words[5]));
+            case "stop":
+                producer.close();
+                return "stopped";
+            default:
+                throw new IllegalArgumentException("unknown request " + words[0]);
+        }
+    }
+
+    private static Properties properties(String[] words) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", words[1]);
+        properties.put("acks", words[2]);
+        properties.put("enable.idempotence", words[2].equals("all"));
+        properties.put("linger.ms", (int) Double.parseDouble(words[3]));
+        properties.put("batch.size", words[4]);
+        properties.put("compression.type", words[5]);
+        properties.put("buffer.memory", words[6]);
+        properties.put("max.in.flight.requests.per.connection", 5);
+        properties.put("key.serializer", ByteArraySerializer.class);
+        properties.put("value.serializer", ByteArraySerializer.class);
+        return properties;
+    }
+
+    private static String send(
+            String topic, int records, byte[][] values, byte[][] keys, int headerCount) {
+        List<Header> headers = new ArrayList<>();
+        for (int number = 0; number < headerCount; number++) {
+            headers.add(
+                    new RecordHeader(
+                            "header-" + number,
+                            ("value of " + number).getBytes(StandardCharsets.UTF_8)));
+        }
+        List<Header> headersOrNone = headers.isEmpty() ? null : headers;
+        AtomicLong delivered = new AtomicLong();
+        AtomicReference<Exception> failure = new AtomicReference<>();
+        Callback report = (metadata, error) -> {
+            if (error == null) {
+                delivered.incrementAndGet();
+            } else {
+                failure.set(error);
+            }
+        };
+        System.gc(); // so that earlier garbage is not measured
+        long wall = System.nanoTime();
+        long cpu = PROCESS.getProcessCpuTime(); // of all threads
+        int key = 0;
+        int value = 0;
+        for (int number = 0; number < records; number++) {
+            byte[] keyBytes = null;
+            if (keys.length > 0) {
+                keyBytes = keys[key];
+                if (++key == keys.length) {
+                    key = 0;
+                }
+            }
+            producer.send(
+                    new ProducerRecord<>(topic, null, keyBytes, values[value], headersOrNone),
+                    report);
+            if (++value == values.length) {
+                value = 0;
+            }
+        }
+        producer.flush();
+        double cpuS = (PROCESS.getProcessCpuTime() - cpu) / 1e9;
+        double wallS = (System.nanoTime() - wall) / 1e9;
+        if (delivered.get() != records) {
+            throw new IllegalStateException(
+                    delivered + " of " + records + " records were delivered; last error: " + failure);
+        }
+        return "sent\t" + records + "\t" + cpuS + "\t" + wallS;
+    }
+
+    /** Returns the lines of a file, read once; none if there is no path. */
+    private static byte[][] lines(String path) throws Exception {
+        if (path.isEmpty()) {
+            return new byte[0][];
+        }
+        byte[][] found = FILES_READ.get(path);
+        if (found == null) {
+            List<String> lines = Files.readAllLines(Path.of(path), StandardCharsets.ISO_8859_1);
+            found = lines.stream()
+                    .map(line -> line.getBytes(StandardCharsets.ISO_8859_1))
+                    .toArray(byte[][]::new);
+            FILES_READ.put(path, found);
+        }
+        return found;
+    }
+}
