@@ -288,15 +288,17 @@ class Connection:
         correlation_id: int,
         timeout_ms: float | None = None,
         past_hold: bool = False,
+        decode: Decoder = decode_response,
     ) -> asyncio.Future[Message]:
-        """Write an encoded request, and return a future for its reply.
+        """Write an encoded request, and return a future for its reply, as ``decode`` returns it.
 
         Never waits: callers limit what they have in flight.
         """
-        future: asyncio.Future[Message] = self._loop.create_future()
-        handler = FutureReply(future)
-        self.post(buffers, request_type, version, correlation_id, handler, timeout_ms, past_hold)
-        return future
+        reply = FutureReply(self._loop.create_future())
+        self.post(
+            buffers, request_type, version, correlation_id, reply, timeout_ms, past_hold, decode
+        )
+        return reply.future
 
     def post(
         self,

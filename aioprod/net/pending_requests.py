@@ -30,21 +30,21 @@ class ReplyHandler(Protocol):
 class FutureReply:
     """Passes a reply on to a future."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("future",)
 
     def __init__(self, future: asyncio.Future[Message]) -> None:
-        self._future = future
+        self.future = future
 
     def replied(self, reply: Message, now: float) -> None:
         """Set the result."""
-        if not self._future.done():
-            self._future.set_result(reply)
+        if not self.future.done():
+            self.future.set_result(reply)
 
     def failed(self, error: KafkaError) -> None:
         """Set the exception."""
-        if not self._future.done():
-            self._future.set_exception(error)
-            self._future.exception()  # asyncio would log it if no task waits
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # asyncio would log it if no task waits
 
 
 PendingRequest = InFlightRequest[ReplyHandler]
