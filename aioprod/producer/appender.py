@@ -178,11 +178,11 @@ class Appender:
             return None
         try:
             timestamp = int(clock() * 1000)
+            writer = RecordBatchWriter(timestamp)
+            writer.append(timestamp, key, value, headers)
         except BaseException:
             self._pool.deallocate(self._batch_size)
             raise
-        writer = RecordBatchWriter(timestamp)
-        writer.append(timestamp, key, value, headers)
         batch = self._accumulator.open(queue, writer, self._batch_size)
         self._transactions.partition_used(queue.tp)
         return batch
