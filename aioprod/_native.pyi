@@ -1,7 +1,7 @@
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from aioprod.types import ConsumerRecord, Header
+from aioprod.types import ConsumerRecord, Header, RecordMetadata
 
 class CutRecords:
     left: int
@@ -58,3 +58,17 @@ class ColumnBatches:
     @property
     def cuts(self) -> list[int]: ...
     def body(self, index: int, /) -> bytes: ...
+
+class BatchOutcome:
+    topic: str
+    partition: int
+    base_offset: int
+    starts: Sequence[int]
+    timestamps: Sequence[int]
+    key_sizes: Sequence[int]
+    value_sizes: Sequence[int]
+
+class Delivery:
+    _batch: BatchOutcome
+    _index: int
+    def __await__(self) -> Generator[object, None, RecordMetadata]: ...

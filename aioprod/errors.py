@@ -40,7 +40,7 @@ KafkaError
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from aioprod.error_codes import ErrorCode
 from aioprod.types import Headers, TopicPartition
@@ -85,6 +85,9 @@ __all__ = [
 ]
 
 
+_Error = TypeVar("_Error", bound="KafkaError")
+
+
 class KafkaError(Exception):
     """Base class of all errors of aioprod."""
 
@@ -97,6 +100,23 @@ def _unpickled(kind: type[KafkaError], arguments: tuple[Any, ...]) -> KafkaError
     error = kind.__new__(kind)
     error.args = arguments
     return error
+
+
+def copy_of(error: _Error) -> _Error:
+    """Return an equal error without a traceback.
+
+    One failure may end many calls. Each gets its own error: raising the same object in several
+    tasks would mix their tracebacks, and keep the variables of all these calls alive.
+    """
+    copy = error.__class__.__new__(error.__class__)
+    copy.args = error.args
+    copy.__dict__.update(error.__dict__)
+    if "__notes__" in copy.__dict__:
+        copy.__dict__["__notes__"] = list(copy.__dict__["__notes__"])
+    copy.__cause__ = error.__cause__
+    copy.__context__ = error.__context__
+    copy.__suppress_context__ = error.__suppress_context__
+    return copy
 
 
 class ConfigError(KafkaError, ValueError):

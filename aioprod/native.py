@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
+_Type = TypeVar("_Type")
 
 
 def _load() -> tuple[ModuleType | None, str]:
@@ -33,6 +34,20 @@ _module, reason_not_in_use = _load()
 in_use = _module is not None
 python_sources: dict[str, Callable[..., object]] = {}
 """The Python functions that the accelerator replaces, by name."""
+
+
+def accelerated_type(source: type[_Type]) -> type[_Type]:
+    """Replace a class by the accelerator's type of the same name, if it is in use. All methods that
+    the type lacks become methods of it.
+    """
+    python_sources[source.__name__] = source
+    found: type[_Type] | None = getattr(_module, source.__name__, None)
+    if found is None:
+        return source
+    for name, value in vars(source).items():
+        if name in ("__doc__", "__module__") or name not in (*vars(found), "__slots__"):
+            setattr(found, name, value)
+    return found
 
 
 def accelerated(function: _Function) -> _Function:

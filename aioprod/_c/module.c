@@ -57,6 +57,7 @@ free_module(void *module)
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, make_types},
     {Py_mod_exec, add_column_batches},
+    {Py_mod_exec, add_deliveries},
     {0, NULL},
 };
 

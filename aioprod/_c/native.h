@@ -18,6 +18,7 @@ PyObject *cut_records(PyObject *module, PyObject *args);
 PyObject *key_partitions(PyObject *module, PyObject *args);
 
 int add_column_batches(PyObject *module);
+int add_deliveries(PyObject *module);
 
 extern const char murmur2_doc[], encode_records_doc[], parse_records_doc[], cut_records_doc[],
     key_partitions_doc[];

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol, Self
 
-from aioprod.errors import KafkaError, WrongEventLoopError
+from aioprod.errors import KafkaError, WrongEventLoopError, copy_of
+from aioprod.producer.batch_outcome import BatchOutcome
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
@@ -64,7 +65,7 @@ class ProducerIdAndEpoch(tuple[int, int]):
         return self[1]
 
 
-class ProducerBatch:
+class ProducerBatch(BatchOutcome):
     """Records that are sent together.
 
     Args:
@@ -84,7 +85,6 @@ class ProducerBatch:
         "_seen",
         "_waiters",
         "attempts",
-        "base_offset",
         "base_sequence",
         "ceiling",
         "closed",
@@ -102,13 +102,10 @@ class ProducerBatch:
         "may_be_stored",
         "open_until",
         "order",
-        "partition",
         "parts",
         "records",
         "retry_at",
         "state",
-        "timestamp",
-        "topic",
         "tp",
         "unanswered_at",
         "writer",
@@ -153,7 +150,7 @@ class ProducerBatch:
         self.encoded: bytes | None = None
         self.base_offset = -1
         self.topic, self.partition = tp
-        self.timestamp: int | None = None  # of all records, if they have the same
+        self.starts = self.timestamps = self.key_sizes = self.value_sizes = ()
         self.error: KafkaError | None = None
         self.parts: list[tuple[int, ProducerBatch]] = []
         self.records: list[ProducerRecord] | None = [] if events.wants_records else None
@@ -169,7 +166,7 @@ class ProducerBatch:
         """
         writer = RecordBatchWriter(-1)
         batch = cls(tp, writer, limit=0, leased=0, created_at=0.0, order=(), events=events)
-        batch.error, batch.state, batch.closed = error, BatchState.FAILED, True
+        batch.error, batch.state, batch.closed = copy_of(error), BatchState.FAILED, True
         batch.records = None
         writer.release()
         return batch
@@ -219,28 +216,26 @@ class ProducerBatch:
         """
         if self.error is not None:
             self._seen = True
-            # Many callers may get this error, each without the tracebacks of the others.
-            raise self.error.with_traceback(None)
+            raise copy_of(self.error)
         return self.place(index)
 
     def place(self, index: int) -> RecordMetadata:
         """Return the metadata of one record, with offset and timestamp -1 if it failed."""
         if self.error is not None:
             return RecordMetadata(self.topic, self.partition, -1, -1)
-        writer = self.writer
         return RecordMetadata(
             self.topic,
             self.partition,
             self.base_offset + index if self.base_offset >= 0 else -1,
-            self.timestamp if self.timestamp is not None else writer.timestamp(index),
-            writer.key_sizes[index] if writer.key_sizes else -1,
-            writer.value_sizes[index] if writer.value_sizes else -1,
+            self.timestamps[bisect_right(self.starts, index) - 1],
+            self.key_sizes[index] if self.key_sizes else -1,
+            self.value_sizes[index] if self.value_sizes else -1,
         )
 
     def failure(self) -> KafkaError | None:
-        """Return the batch's error, if it failed, and mark the failure as seen."""
+        """Return a copy of the batch's error, if it failed, and mark the failure as seen."""
         self._seen = True
-        return self.error
+        return None if self.error is None else copy_of(self.error)
 
     def part_of(self, index: int) -> tuple[ProducerBatch, int]:
         """Return the batch that now has a record of this split batch, and the record's index."""
@@ -254,13 +249,17 @@ class ProducerBatch:
 
     def succeed(self, base_offset: int, log_append_time: int) -> None:
         """End the batch: it is stored."""
+        writer = self.writer
+        self.starts, self.timestamps = (
+            ([0], [log_append_time]) if log_append_time >= 0 else writer.timestamp_runs
+        )
+        self.key_sizes, self.value_sizes = writer.key_sizes, writer.value_sizes
         self.base_offset = base_offset
-        self.timestamp = log_append_time if log_append_time >= 0 else self.writer.only_timestamp
         self._finish(BatchState.SUCCEEDED)
 
     def fail(self, error: KafkaError, state: BatchState = BatchState.FAILED) -> None:
         """End the batch: it is not sent again, and each record gets ``error``."""
-        self.error = error
+        self.error = copy_of(error)
         self._finish(state)
 
     def split(self) -> list[ProducerBatch]:

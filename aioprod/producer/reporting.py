@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from aioprod.errors import KafkaError
+from aioprod.errors import KafkaError, copy_of
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import BatchDone, BatchSent, Observers, ProducerMetrics, RequestDone
 from aioprod.producer.batch import BatchState, ProducerBatch, place_of
@@ -53,11 +53,12 @@ class BatchReporter:
         if self._observed:
             self._observers.on_batch_done(_summary(batch, now))
         if self._intercepted:
+            error = _error_of(batch)
             for index in range(batch.count):
                 metadata = batch.place(index)
-                self._interceptors.on_acknowledgement(metadata, batch.error)
+                self._interceptors.on_acknowledgement(metadata, error)
                 if batch.records is not None:
-                    self._interceptors.on_delivery(batch.records[index], metadata, batch.error)
+                    self._interceptors.on_delivery(batch.records[index], metadata, error)
 
     def dropped(self, batch: ProducerBatch) -> None:
         """Log a failure that no caller has seen: once for each topic, until it recovers."""
@@ -172,6 +173,11 @@ class ConnectionReporter:
         self._observers.on_connection(node_id, address, opened, error)
 
 
+def _error_of(batch: ProducerBatch) -> KafkaError | None:
+    """Return the error for an application that may raise it."""
+    return None if batch.error is None else copy_of(batch.error)
+
+
 def _summary(batch: ProducerBatch, now: float) -> BatchDone:
     first_sent_at = batch.first_sent_at if batch.attempts else now
     return BatchDone(
@@ -182,5 +188,5 @@ def _summary(batch: ProducerBatch, now: float) -> BatchDone:
         attempts=batch.attempts,
         queue_time_s=first_sent_at - batch.created_at,
         latency_s=now - batch.created_at,
-        error=batch.error,
+        error=_error_of(batch),
     )

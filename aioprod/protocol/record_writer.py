@@ -195,9 +195,11 @@ class RecordBatchWriter:
             self._run_timestamps.append(timestamp)
 
     @property
-    def only_timestamp(self) -> int | None:
-        """The timestamp of all records, if it is the same."""
-        return self._timestamp if len(self._run_starts) == 1 and self.timestamps is None else None
+    def timestamp_runs(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Indexes of records from which on a timestamp holds, the first is 0; these timestamps."""
+        if self.timestamps is not None:
+            return range(self.count), self.timestamps
+        return self._run_starts, self._run_timestamps
 
     def timestamp(self, index: int) -> int:
         """Return the timestamp of the record at ``index``, in milliseconds since 1970."""

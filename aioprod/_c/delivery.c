@@ -1,0 +1,347 @@
+/* Deliveries and what they need of their batches, as aioprod/producer/batch_outcome.py and
+ * delivery.py have them.
+ *
+ * A Delivery has no header for the garbage collector, which would visit the hundreds of
+ * thousands that a program may keep. So a cycle through one is never found: aioprod lets a batch
+ * refer to nothing, after its end, that may lead to a delivery (errors are copied for each caller).
+ *
+ * Slots of types, unlike functions, do not get the module: the types are static variables. Another
+ * interpreter in the process must not use them, and gets no accelerator.
+ */
+#include "native.h"
+
+#include <structmember.h>
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *topic, *partition, *starts, *timestamps, *key_sizes, *value_sizes;
+    long long base_offset;
+} Outcome;
+
+typedef struct {
+    PyObject_HEAD
+    Outcome *batch; /* NULL until it is set */
+    Py_ssize_t index;
+} Delivery;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *result; /* NULL after it was taken */
+} Result;
+
+static PyTypeObject *outcome_type, *delivery_type, *result_type, *metadata_type;
+static PyObject *wait_name;
+static int64_t interpreter = -1;
+
+/* -- BatchOutcome ------------------------------------------------------------------------------- */
+
+static int
+visit_outcome(PyObject *object, visitproc visit, void *arg)
+{
+    Outcome *self = (Outcome *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->topic);
+    Py_VISIT(self->partition);
+    Py_VISIT(self->starts);
+    Py_VISIT(self->timestamps);
+    Py_VISIT(self->key_sizes);
+    Py_VISIT(self->value_sizes);
+    return 0;
+}
+
+static int
+clear_outcome(PyObject *object)
+{
+    Outcome *self = (Outcome *)object;
+    Py_CLEAR(self->topic);
+    Py_CLEAR(self->partition);
+    Py_CLEAR(self->starts);
+    Py_CLEAR(self->timestamps);
+    Py_CLEAR(self->key_sizes);
+    Py_CLEAR(self->value_sizes);
+    return 0;
+}
+
+static void
+free_outcome(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    clear_outcome(object);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef outcome_members[] = {
+    {"topic", T_OBJECT_EX, offsetof(Outcome, topic), 0, NULL},
+    {"partition", T_OBJECT_EX, offsetof(Outcome, partition), 0, NULL},
+    {"starts", T_OBJECT_EX, offsetof(Outcome, starts), 0, NULL},
+    {"timestamps", T_OBJECT_EX, offsetof(Outcome, timestamps), 0, NULL},
+    {"key_sizes", T_OBJECT_EX, offsetof(Outcome, key_sizes), 0, NULL},
+    {"value_sizes", T_OBJECT_EX, offsetof(Outcome, value_sizes), 0, NULL},
+    {"base_offset", T_LONGLONG, offsetof(Outcome, base_offset), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot outcome_slots[] = {
+    {Py_tp_doc, "As aioprod.producer.batch_outcome.BatchOutcome."},
+    {Py_tp_members, outcome_members},
+    {Py_tp_traverse, visit_outcome},
+    {Py_tp_clear, clear_outcome},
+    {Py_tp_dealloc, free_outcome},
+    {0, NULL},
+};
+
+static PyType_Spec outcome_spec = {
+    .name = "aioprod._native.BatchOutcome",
+    .basicsize = sizeof(Outcome),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = outcome_slots,
+};
+
+/* -- the result of awaiting --------------------------------------------------------------------- */
+
+static void
+free_result(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    Py_CLEAR(((Result *)object)->result);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+/* CPython 3.11 asks by `send`, which needs no exception. */
+static PySendResult
+send_result(PyObject *object, PyObject *sent, PyObject **returned)
+{
+    Result *self = (Result *)object;
+    (void)sent;
+    *returned = self->result;
+    self->result = NULL;
+    if (*returned == NULL) {
+        Py_INCREF(Py_None);
+        *returned = Py_None;
+    }
+    return PYGEN_RETURN;
+}
+
+static PyObject *
+next_result(PyObject *object)
+{
+    PyObject *result;
+    send_result(object, Py_None, &result);
+    /* A tuple would be taken for the exception's arguments. */
+    PyObject *stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
+    Py_DECREF(result);
+    if (stop != NULL) {
+        PyErr_SetObject(PyExc_StopIteration, stop);
+        Py_DECREF(stop);
+    }
+    return NULL;
+}
+
+static PyType_Slot result_slots[] = {
+    {Py_tp_dealloc, free_result},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, next_result},
+    {Py_am_send, send_result},
+    {0, NULL},
+};
+
+static PyType_Spec result_spec = {
+    .name = "aioprod._native.Result",
+    .basicsize = sizeof(Result),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = result_slots,
+};
+
+/* -- metadata ----------------------------------------------------------------------------------- */
+
+/* The timestamp of a record: a new reference. */
+static PyObject *
+timestamp_of(Outcome *batch, Py_ssize_t index)
+{
+    Py_ssize_t low = 0, high = PySequence_Size(batch->timestamps);
+    if (high < 0)
+        return NULL;
+    while (high - low > 1) {
+        Py_ssize_t middle = low + (high - low) / 2;
+        PyObject *start = PySequence_GetItem(batch->starts, middle);
+        if (start == NULL)
+            return NULL;
+        Py_ssize_t number = PyNumber_AsSsize_t(start, PyExc_OverflowError);
+        Py_DECREF(start);
+        if (number == -1 && PyErr_Occurred())
+            return NULL;
+        if (number <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return PySequence_GetItem(batch->timestamps, low);
+}
+
+static PyObject *
+size_of_field(PyObject *sizes, Py_ssize_t index)
+{
+    Py_ssize_t count = PySequence_Size(sizes);
+    return count > 0 ? PySequence_GetItem(sizes, index) : count == 0 ? PyLong_FromLong(-1) : NULL;
+}
+
+static PyObject *
+share(PyObject *object)
+{
+    Py_INCREF(object);
+    return object;
+}
+
+static PyObject *
+metadata_of(Outcome *batch, Py_ssize_t index)
+{
+    if (!batch->topic || !batch->partition || !batch->starts || !batch->timestamps
+        || !batch->key_sizes || !batch->value_sizes) {
+        PyErr_SetString(PyExc_AttributeError, "the batch has no outcome");
+        return NULL;
+    }
+    PyObject *fields[] = {
+        share(batch->topic),
+        share(batch->partition),
+        PyLong_FromLongLong(batch->base_offset + index),
+        timestamp_of(batch, index),
+        size_of_field(batch->key_sizes, index),
+        size_of_field(batch->value_sizes, index),
+    };
+    const Py_ssize_t count = sizeof(fields) / sizeof(*fields);
+    int failed = 0;
+    for (Py_ssize_t at = 0; at < count; at++)
+        failed |= fields[at] == NULL;
+    /* As tuple.__new__, without a tuple of arguments: RecordMetadata is a tuple with names. */
+    PyObject *metadata = failed ? NULL : PyType_GenericAlloc(metadata_type, count);
+    for (Py_ssize_t at = 0; at < count; at++) {
+        if (metadata == NULL)
+            Py_XDECREF(fields[at]);
+        else
+            PyTuple_SetItem(metadata, at, fields[at]); /* takes it over, and can't fail */
+    }
+    return metadata;
+}
+
+/* -- Delivery ---------------------------------------------------------------------------- */
+
+static PyObject *
+await_delivery(PyObject *object)
+{
+    Outcome *batch = ((Delivery *)object)->batch;
+    if (batch == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "_batch");
+        return NULL;
+    }
+    if (batch->base_offset < 0)
+        return PyObject_CallMethodObjArgs(object, wait_name, NULL);
+    PyObject *metadata = metadata_of(batch, ((Delivery *)object)->index);
+    Result *result = metadata == NULL ? NULL : PyObject_New(Result, result_type);
+    if (result == NULL)
+        Py_XDECREF(metadata);
+    else
+        result->result = metadata;
+    return (PyObject *)result;
+}
+
+static PyObject *
+get_batch(PyObject *object, void *closure)
+{
+    PyObject *batch = (PyObject *)((Delivery *)object)->batch;
+    (void)closure;
+    if (batch == NULL)
+        PyErr_SetString(PyExc_AttributeError, "_batch");
+    else
+        Py_INCREF(batch);
+    return batch;
+}
+
+static int
+set_batch(PyObject *object, PyObject *given, void *closure)
+{
+    (void)closure;
+    if (given == NULL || !PyObject_TypeCheck(given, outcome_type)) {
+        PyErr_SetString(PyExc_TypeError, "_batch must be a BatchOutcome");
+        return -1;
+    }
+    PyObject *old = (PyObject *)((Delivery *)object)->batch;
+    Py_INCREF(given);
+    ((Delivery *)object)->batch = (Outcome *)given;
+    Py_XDECREF(old);
+    return 0;
+}
+
+static void
+free_delivery(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    Py_CLEAR(((Delivery *)object)->batch);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef delivery_members[] = {
+    {"_index", T_PYSSIZET, offsetof(Delivery, index), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef delivery_getset[] = {
+    {"_batch", get_batch, set_batch, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot delivery_slots[] = {
+    {Py_tp_doc, "As aioprod.producer.delivery.Delivery."},
+    {Py_tp_members, delivery_members},
+    {Py_tp_getset, delivery_getset},
+    {Py_tp_dealloc, free_delivery},
+    {Py_am_await, await_delivery},
+    {0, NULL},
+};
+
+static PyType_Spec delivery_spec = {
+    .name = "aioprod._native.Delivery",
+    .basicsize = sizeof(Delivery),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = delivery_slots,
+};
+
+/* -- the module's part -------------------------------------------------------------------------- */
+
+static int
+make_types(PyObject *module)
+{
+    PyObject *types = PyImport_ImportModule("aioprod.types");
+    if (types == NULL)
+        return -1;
+    metadata_type = (PyTypeObject *)PyObject_GetAttrString(types, "RecordMetadata");
+    Py_DECREF(types);
+    if (metadata_type == NULL)
+        return -1;
+    wait_name = PyUnicode_InternFromString("_wait");
+    outcome_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &outcome_spec, NULL);
+    delivery_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &delivery_spec, NULL);
+    result_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &result_spec, NULL);
+    return wait_name && outcome_type && delivery_type && result_type ? 0 : -1;
+}
+
+int
+add_deliveries(PyObject *module)
+{
+    int64_t id = PyInterpreterState_GetID(PyInterpreterState_Get());
+    if (interpreter < 0) {
+        if (make_types(module) < 0)
+            return -1;
+        interpreter = id;
+    } else if (interpreter != id) {
+        PyErr_SetString(PyExc_ImportError, "another interpreter of this process uses it");
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "BatchOutcome", (PyObject *)outcome_type) < 0
+                   || PyModule_AddObjectRef(module, "Delivery", (PyObject *)delivery_type) < 0
+               ? -1
+               : 0;
+}

@@ -1,0 +1,240 @@
+"""Deliveries in C and in Python do the same, and leak nothing although the garbage collector does
+not know those in C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import weakref
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioprod import Producer, native
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, KafkaError, RecordTooLargeError, copy_of
+from aioprod.producer.batch import ProducerBatch
+from aioprod.producer.delivery import Delivery
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.testing import EmbeddedCluster, fail
+from aioprod.types import RecordMetadata
+from tests.protocol.test_native import accelerator, needs_native
+
+
+def variants() -> list[tuple[Any, Any]]:
+    """Return outcome and delivery in Python, and both in C."""
+    return [
+        (native.python_sources["BatchOutcome"], native.python_sources["Delivery"]),
+        (accelerator().BatchOutcome, accelerator().Delivery),
+    ]
+
+
+def awaited(delivery: Any) -> Any:
+    """Return what ``await`` returns, without an event loop."""
+
+    async def wait() -> Any:
+        return await delivery
+
+    with pytest.raises(StopIteration) as stop:
+        wait().send(None)
+    return stop.value.value
+
+
+@needs_native
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=8),
+    st.integers(0, 1 << 62),
+    st.booleans(),
+    st.data(),
+)
+def test_both_return_the_same_metadata(
+    runs: list[int], base_offset: int, with_keys: bool, data: st.DataObject
+) -> None:
+    count = sum(runs)
+    starts = [sum(runs[:at]) for at in range(len(runs))]
+    sizes = data.draw(st.lists(st.integers(-1, 1 << 30), min_size=count, max_size=count))
+    index = data.draw(st.integers(0, count - 1))
+    found = []
+    for outcome_type, delivery_type in variants():
+        outcome = outcome_type()
+        outcome.topic, outcome.partition, outcome.base_offset = "orders", 3, base_offset
+        outcome.starts, outcome.timestamps = starts, [1_000 + start for start in starts]
+        outcome.key_sizes, outcome.value_sizes = sizes if with_keys else (), sizes
+        delivery = delivery_type()
+        delivery._batch, delivery._index = outcome, index
+        found.append(awaited(delivery))
+        assert list(delivery.__await__()) == []  # as "yield from" uses it
+    assert found[0] == found[1] and type(found[0]) is type(found[1]) is RecordMetadata
+    assert found[0].offset == base_offset + index and found[0].serialized_value_size == sizes[index]
+
+
+@needs_native
+def test_without_a_batch_both_raise() -> None:
+    for _, delivery_type in variants():
+        with pytest.raises(AttributeError, match="_batch"):
+            awaited(delivery_type())
+    with pytest.raises(TypeError, match="_batch must be a BatchOutcome"):
+        accelerator().Delivery()._batch = object()
+
+
+@needs_native
+def test_outcomes_that_are_not_complete_raise() -> None:
+    outcome, delivery = accelerator().BatchOutcome(), accelerator().Delivery()
+    delivery._batch, delivery._index = outcome, 0  # base_offset is 0 from the start
+    with pytest.raises(AttributeError):
+        awaited(delivery)
+    outcome.topic, outcome.partition, outcome.key_sizes, outcome.value_sizes = "t", 0, (), ()
+    for starts, timestamps in (([0], 5), ([0, "x"], [1, 2]), ([0], []), ([0, 1 << 80], [1, 2])):
+        outcome.starts, outcome.timestamps = starts, timestamps
+        with pytest.raises((TypeError, IndexError, OverflowError)):
+            awaited(delivery)
+
+
+@needs_native
+def test_the_garbage_collector_does_not_know_it() -> None:
+    delivery = accelerator().Delivery()
+    assert not gc.is_tracked(delivery) and sys.getsizeof(delivery) == 32
+
+
+async def fail_some(producer: Producer, kept: list[Any]) -> list[weakref.ref[ProducerBatch]]:
+    """Let the tracebacks of errors lead to frames that hold the deliveries."""
+    deliveries = [await producer.send("orders", b"x" * 100) for _ in range(50)]
+    batches = [weakref.ref(delivery.position[0]) for delivery in deliveries]
+    for delivery in deliveries:
+        try:
+            await delivery
+        except KafkaError as error:
+            kept.append(error)
+        kept.append(delivery.exception())
+    return batches
+
+
+async def test_failed_deliveries_leave_nothing_behind() -> None:
+    kept: list[Any] = []
+    async with EmbeddedCluster() as broker, Producer(broker.bootstrap_servers) as producer:
+        broker.create_topic("orders")
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=None)
+        batches = await fail_some(producer, kept)
+        assert len(kept) == 100 and all(isinstance(error, KafkaError) for error in kept)
+        assert len(set(map(id, kept))) == 100, "each caller has its own error"
+        assert len({repr(error) for error in kept}) == 1
+        kept.clear()
+        await asyncio.sleep(0)  # the connection lets go of the last reply
+        gc.collect()
+        assert not [batch for batch in batches if batch() is not None]
+
+
+async def test_records_of_a_closed_producer_leave_nothing_behind() -> None:
+    kept: list[Any] = []
+    async with EmbeddedCluster() as broker:
+        broker.create_topic("orders")
+        producer = Producer(broker.bootstrap_servers, linger_ms=60_000)
+        await producer.start()
+        await producer.partitions_for("orders")
+        failing = asyncio.ensure_future(fail_some(producer, kept))
+        await asyncio.sleep(0)
+        await producer.close(0)
+        batches = await failing
+        with pytest.raises(KafkaError) as refused:
+            await producer.send("orders", b"x")
+        del refused
+        assert len(kept) == 100
+        kept.clear()
+        del failing
+        await asyncio.sleep(0)
+        gc.collect()
+        assert not [batch for batch in batches if batch() is not None]
+
+
+async def test_callbacks_that_refer_to_their_delivery_are_freed() -> None:
+    called = []
+    async with EmbeddedCluster() as broker, Producer(broker.bootstrap_servers) as producer:
+        delivery = await producer.send("orders", b"x")
+
+        def call(done: Delivery, mine: Delivery = delivery) -> None:
+            called.append((done, mine))
+
+        delivery.add_done_callback(call)
+        batch = weakref.ref(delivery.position[0])
+        await delivery
+        assert [done.result() for done, _ in called] == [called[0][1].result()]
+        called.clear()
+        del delivery, call
+        await asyncio.sleep(0)
+        gc.collect()
+        assert batch() is None
+
+
+@needs_native
+def test_awaiting_leaks_no_blocks() -> None:
+    outcome_type, delivery_type = variants()[1]
+    outcome = outcome_type()
+    outcome.topic, outcome.partition, outcome.base_offset = "orders", 3, 1 << 40
+    outcome.starts, outcome.timestamps = [0, 10], [1 << 40, 1 << 41]
+    outcome.key_sizes, outcome.value_sizes = (), [1 << 20] * 20
+
+    def blocks_after_awaiting() -> int:
+        for index in range(2_000):
+            delivery = delivery_type()
+            delivery._batch, delivery._index = outcome, index % 20
+            waiting = iter(delivery.__await__())
+            if index % 2:
+                assert next(waiting, None) is None
+            delivery._index = 99
+            with pytest.raises(IndexError):
+                delivery.__await__()
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    blocks_after_awaiting()
+    before = blocks_after_awaiting()
+    assert abs(blocks_after_awaiting() - before) < 100
+
+
+def test_a_copy_of_an_error_is_equal() -> None:
+    error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "orders-0")
+    error.__cause__ = cause = ValueError("why")
+    error.add_note("seen at noon")
+    copy = copy_of(error)
+    assert type(copy) is BrokerError and copy is not error and repr(copy) == repr(error)
+    assert str(copy) == str(error) and copy.code == error.code
+    assert copy.__cause__ is cause and copy.__suppress_context__
+    copy.add_note("and later")
+    assert error.__notes__ == ["seen at noon"]
+    assert copy_of(RecordTooLargeError("too large")).args == ("too large",)
+
+
+_IN_ANOTHER_INTERPRETER = """
+import _xxsubinterpreters as interpreters
+from aioprod import native
+assert native.in_use
+interpreters.run_string(interpreters.create(), '''
+from aioprod import native
+assert not native.in_use, "it is used"
+assert "another interpreter" in native.reason_not_in_use, native.reason_not_in_use
+print("pure", flush=True)
+''')
+"""
+
+
+@needs_native
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="3.12 and later refuse it themselves")
+def test_another_interpreter_gets_python() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _IN_ANOTHER_INTERPRETER],
+        env={**os.environ, "AIOPROD_PURE": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.stdout == "pure\n", ran.stderr
+
+
+def test_a_delivery_shows_where_it_is_imported_from() -> None:
+    assert Delivery.__module__ == "aioprod.producer" and Delivery.__doc__
