@@ -68,8 +68,8 @@ class SenderWakeup:
             self._over.set_exception(error)
 
     def _run(self) -> None:
-        if self._loop is None or self._send is None:
-            return
+        if self._loop is None or self._send is None or self._over is None or self._over.done():
+            return  # cancelled with all other tasks: what it starts now would outlive them
         # What wakes the sender while it runs makes it run again. The alarm stays: a new timer for
         # each batch would cost more than one needless run.
         self._wake_at = self._alarm_at
