@@ -7,17 +7,19 @@ of how the sink is built.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from aioprod.errors import KafkaError
 from aioprod.net.connection import Connection
+from aioprod.net.pending_requests import ReplyHandler
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.message import Message
 
 from .crash_spec import SPEC_VARIABLE, EventLog, Phase, Spec, load_spec
 
@@ -120,25 +122,40 @@ def watch() -> Watch:
 _watch: Watch | None = None
 
 
+class _SeenReply:
+    """Tells the watch of a reply, before it is handled."""
+
+    def __init__(self, handler: ReplyHandler, reached: Callable[[], None]) -> None:
+        self._handler = handler
+        self._reached = reached
+
+    def replied(self, reply: Message, now: float) -> None:
+        self._reached()
+        self._handler.replied(reply, now)
+
+    def failed(self, error: KafkaError) -> None:
+        self._handler.failed(error)
+
+
 def _see_requests(seen_by: Watch) -> None:
-    send = Connection.send
+    post = Connection.post
 
     def watched(
-        self: Connection, buffers: Any, request_type: Any, *args: Any, **kwargs: Any
-    ) -> asyncio.Future[Any]:
+        self: Connection,
+        buffers: Any,
+        request_type: Any,
+        version: int,
+        correlation_id: int,
+        handler: ReplyHandler,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         api = ApiKey(request_type.API_KEY).name
         seen_by.reach(f"{api}:before", "*:before")
-        reply = send(self, buffers, request_type, *args, **kwargs)
-        reply.add_done_callback(
-            lambda done: (
-                None
-                if done.cancelled() or done.exception()
-                else seen_by.reach(f"{api}:after", "*:after")
-            )
-        )
-        return reply
+        seen = _SeenReply(handler, lambda: seen_by.reach(f"{api}:after", "*:after"))
+        post(self, buffers, request_type, version, correlation_id, seen, *args, **kwargs)
 
-    Connection.send = watched  # type: ignore[method-assign]
+    Connection.post = watched  # type: ignore[method-assign]
 
 
 def _java_above(pid: int) -> int:
