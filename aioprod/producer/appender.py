@@ -10,7 +10,6 @@ Later calls join the line, because the fast path finds no open batch while calls
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError
@@ -26,7 +25,6 @@ from aioprod.producer.transactions.gate import Transactions
 from aioprod.producer.wakeup import SenderWakeup
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.types import Headers
 
 Place = tuple[ProducerBatch, int]
 
@@ -159,16 +157,21 @@ class Appender:
     def open_with(
         self,
         queue: PartitionQueue,
-        clock: Callable[[], float],
         key: bytes | None,
         value: bytes,
-        headers: Headers,
+        headers: bytes,
         size: int,
+        now_s: float,
     ) -> ProducerBatch | None:
         """Open a batch with a first record at a partition without a tail and a line.
 
         Return None if memory is not free, the current task has to let others run, or the record may
         be too large.
+
+        Args:
+            headers: encoded.
+            size: an upper bound on the record's bytes.
+            now_s: seconds since 1970.
         """
         if (
             size > self._most_for_first
@@ -176,16 +179,10 @@ class Appender:
             or not self._pool.try_allocate(self._batch_size)
         ):
             return None
-        try:
-            timestamp = int(clock() * 1000)
-            writer = RecordBatchWriter(timestamp)
-            writer.append(timestamp, key, value, headers)
-        except BaseException:
-            self._pool.deallocate(self._batch_size)
-            raise
-        batch = self._accumulator.open(queue, writer, self._batch_size)
-        self._transactions.partition_used(queue.tp)
-        return batch
+        timestamp = int(now_s * 1000)
+        writer = RecordBatchWriter(timestamp)
+        writer.add(timestamp, key, value, headers)
+        return self._new_batch(queue, writer, self._batch_size)
 
     def _open_at_once(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
         leased = pending.memory(self._batch_size)
@@ -196,9 +193,20 @@ class Appender:
 
     def _open(self, pending: PendingAppend, queue: PartitionQueue, leased: int) -> None:
         complete = pending.is_complete
-        batch = self._accumulator.open(queue, pending.writer(), leased, complete=complete)
-        self._transactions.partition_used(queue.tp)
+        batch = self._new_batch(queue, pending.writer(), leased, complete=complete)
         pending.place = batch, pending.append_to(batch)
+
+    def _new_batch(
+        self,
+        queue: PartitionQueue,
+        writer: RecordBatchWriter,
+        leased: int,
+        *,
+        complete: bool = False,
+    ) -> ProducerBatch:
+        batch = self._accumulator.open(queue, writer, leased, complete=complete)
+        self._transactions.partition_used(queue.tp)
+        return batch
 
     # -- in line -----------------------------------------------------------------------------------
 

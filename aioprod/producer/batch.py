@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Protocol, Self
 
 from aioprod.errors import KafkaError, WrongEventLoopError, copy_of
-from aioprod.producer.batch_outcome import BatchOutcome
+from aioprod.producer.shared_fields import BatchFields
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
@@ -65,7 +65,7 @@ class ProducerIdAndEpoch(tuple[int, int]):
         return self[1]
 
 
-class ProducerBatch(BatchOutcome):
+class ProducerBatch(BatchFields):
     """Records that are sent together.
 
     Args:
@@ -100,7 +100,6 @@ class ProducerBatch(BatchOutcome):
         "limit",
         "loop",
         "may_be_stored",
-        "open_until",
         "order",
         "parts",
         "records",
@@ -108,7 +107,6 @@ class ProducerBatch(BatchOutcome):
         "state",
         "tp",
         "unanswered_at",
-        "writer",
     )
 
     def __init__(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Any
 
 from aioprod.errors import (
@@ -23,7 +22,7 @@ from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.intake import RecordIntake, is_delivery_error
 from aioprod.producer.topic_gate import TopicGate, TopicHold
 from aioprod.producer.transactions.gate import Transactions
-from aioprod.protocol.record_writer import KEYLESS, KEYLESS_OVERHEAD
+from aioprod.protocol.record_buffer import KEYLESS
 from aioprod.types import ProducerRecord, TopicPartition
 
 # This many records count as one call in the order of calls. The iterable is read this far ahead.
@@ -100,32 +99,24 @@ class BulkIntake:
         )
 
     async def _take_chunk(self, hold: TopicHold, chunk: list[Any], deliveries: Deliveries) -> None:
-        if self._is_plain and set(map(type, chunk)) == {bytes}:
-            await self._take_values(hold, chunk, deliveries)
-        else:
-            for given in chunk:
-                await self.take_one(given, hold, deliveries)
-
-    async def _take_values(
-        self, hold: TopicHold, values: list[bytes], deliveries: Deliveries
-    ) -> None:
-        ends = list(accumulate(map(len, values)))
+        are_values = self._is_plain and set(map(type, chunk)) == {bytes}
         at = 0
-        while at < len(values):
-            upto = self._append(hold, values, ends, at, deliveries)
+        while at < len(chunk):
+            upto = self._append(hold, chunk, at, deliveries) if are_values else at
             if upto == at:
                 # No batch, or a full one: take_one opens the next, waits for memory, and lets other
                 # tasks run.
-                await self.take_one(values[at], hold, deliveries)
+                await self.take_one(chunk[at], hold, deliveries)
                 upto += 1
             at = upto
 
     def _append(
-        self, hold: TopicHold, values: list[bytes], ends: list[int], at: int, deliveries: Deliveries
+        self, hold: TopicHold, values: list[bytes], at: int, deliveries: Deliveries
     ) -> int:
         """Put as many values as fit, from ``at`` on, into the open batch; return the index after
         them.
         """
+        now = self._clock()
         known = hold.topic
         batch = known.queues[known.sticky.current].open if known is not None else None
         if (
@@ -134,23 +125,10 @@ class BulkIntake:
             or not self._admission.may_append(hold.transaction)
         ):
             return at
-        writer = batch.writer
-        before = ends[at - 1] if at else 0
-        room = batch.open_until - writer.size
-        upto = bisect_right(
-            range(len(values)),
-            room,
-            lo=at,
-            key=lambda index: ends[index] - before + (index + 1 - at) * KEYLESS_OVERHEAD,
-        )
+        first = batch.writer.count
+        upto = batch.writer.add_values(values, at, batch.open_until, now)
         if upto > at:
-            now = self._clock()
-            if now >= writer.until_s:
-                writer.at(now)
-            deliveries.add_stretch(batch, writer.count, upto - at)
-            writer.values += values[at:upto]
-            writer.size += ends[upto - 1] - before + (upto - at) * KEYLESS_OVERHEAD
-            writer.count += upto - at
+            deliveries.add_stretch(batch, first, upto - at)
         return upto
 
     async def take_one(self, given: Any, hold: TopicHold, deliveries: Deliveries) -> None:

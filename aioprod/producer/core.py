@@ -22,6 +22,7 @@ from aioprod.producer.appender import Appender
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.bulk import BulkIntake
 from aioprod.producer.compressor import Compressor
+from aioprod.producer.fast_path import FastPath
 from aioprod.producer.intake import RecordIntake
 from aioprod.producer.partition_choice import PartitionChoice
 from aioprod.producer.partition_queue import Topic
@@ -32,6 +33,7 @@ from aioprod.producer.sequences import ProducerState
 from aioprod.producer.topic_gate import TopicGate
 from aioprod.producer.transactions.gate import make_transactions
 from aioprod.producer.wakeup import SenderWakeup
+from aioprod.protocol.record_encoder import encode_headers
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +51,9 @@ class ProducerCore(ClientLifecycle):
 
     Attributes:
         runtime: the connections, metadata and state of the producer.
-        fast_topics: topics whose records may take the fast path of ``send``.
-        is_plain: whether records of bytes need no serializer, partitioner or interceptor.
+        fast_topics: topics whose records need not wait.
+        fast_path: takes records of bytes that need not wait, nor a serializer, partitioner or
+            interceptor.
     """
 
     _observed = False
@@ -109,7 +112,10 @@ class ProducerCore(ClientLifecycle):
         self.intake = intake = RecordIntake(
             config, gate, appender, admission, transactions, interceptors, events, metrics, clock
         )
-        self.is_plain = plain = _is_plain(config) and not interceptors
+        plain = _is_plain(config) and not interceptors
+        topics, check = self.fast_topics if plain else {}, runtime.loop_binding.check
+        status = transactions.status if transactional else None
+        self.fast_path = FastPath(topics, clock, check, status, encode_headers, intake.take_first)
         self.bulk = BulkIntake(intake, gate, admission, transactions, clock, is_plain=plain)
 
     # -- life --------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.serialization import serialize
-from aioprod.types import Headers, ProducerRecord, TopicPartition
+from aioprod.types import ProducerRecord, TopicPartition
 
 _UNKNOWN_PARTITION = -1
 
@@ -121,13 +121,21 @@ class RecordIntake:
         return delivery_of(batch, index)
 
     def take_first(
-        self, queue: PartitionQueue, key: bytes | None, value: bytes, headers: Headers, size: int
+        self,
+        queue: PartitionQueue,
+        key: bytes | None,
+        value: bytes,
+        headers: bytes,
+        size: int,
+        now_s: float,
     ) -> Delivery | None:
-        """Open a batch with a record of the fast path of ``send``; None if the partition has a
-        batch, or the record may have to wait.
+        """Open a batch with a record of the :class:`FastPath`; None if the partition has a batch,
+        or the record may have to wait.
 
         Args:
-            size: an upper bound on the record's bytes, as the fast path counts them.
+            headers: encoded.
+            size: an upper bound on the record's bytes.
+            now_s: seconds since 1970.
 
         Raises:
             KafkaError: as :meth:`Admission.check_may_send`.
@@ -137,7 +145,7 @@ class RecordIntake:
         self._admission.check_may_send(self._transactions.status.number)
         if self._gate.open_topic(queue.topic.name, None, None) is None:
             return None
-        batch = self._appender.open_with(queue, self._clock, key, value, headers, size)
+        batch = self._appender.open_with(queue, key, value, headers, size, now_s)
         return None if batch is None else delivery_of(batch, 0)
 
     def refused(self, tp: TopicPartition, error: KafkaError, count: int = 1) -> ProducerBatch:

@@ -10,6 +10,7 @@ from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.partitioner import StickyPartition
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.sequences import PartitionSequence, ProducerState
+from aioprod.producer.shared_fields import PartitionFields, TopicFields
 from aioprod.protocol.compression import Codec
 from aioprod.types import TopicPartition
 
@@ -19,14 +20,11 @@ _RATIO_FALLS_BY = 0.005
 _RATIO_RISES_BY = 0.05
 
 
-class Topic:
+class Topic(TopicFields):
     """The state of a topic that ``send`` needs, updated by each metadata refresh, not per record.
 
     Attributes:
         topic_id: changes if the topic is deleted and created again.
-        count: the number of its partitions.
-        queues: the partitions, by number; more than ``count`` if the topic was created again with
-            fewer, because sequence numbers must be kept.
         available: numbers of the partitions that have a leader; all if none has.
         info: the topic in the last metadata.
         codec, level: how its batches are compressed.
@@ -41,7 +39,6 @@ class Topic:
         "_of_length",
         "available",
         "codec",
-        "count",
         "holder",
         "info",
         "leaders",
@@ -49,12 +46,13 @@ class Topic:
         "line",
         "longest",
         "name",
-        "queues",
         "ratio",
         "split_noted",
-        "sticky",
         "topic_id",
     )
+
+    queues: list[PartitionQueue]  # type: ignore[assignment]  # of this class only
+    sticky: StickyPartition
 
     def __init__(self, name: str, sticky: StickyPartition, codec: Codec, level: int | None) -> None:
         self.name = name
@@ -68,7 +66,7 @@ class Topic:
         self.info: TopicInfo | None = None
         self.topic_id: uuid.UUID | None = None
         self.count = 0
-        self.queues: list[PartitionQueue] = []
+        self.queues = []
         self.available: list[int] = []
         self.leaders: list[int] = []
         self.holder: PendingCall | None = None
@@ -102,12 +100,12 @@ class Topic:
             self.ratio = max(self.ratio - _RATIO_FALLS_BY, observed)
 
 
-class PartitionQueue:
+class PartitionQueue(PartitionFields):
     """A partition's batches, oldest first; only the last one accepts records.
 
     Attributes:
         tail: the batch that accepts records now, if any.
-        open: the same batch if a call may append without waiting; None while calls wait in line.
+        open: the same batch; None while calls wait in line.
         line: calls that wait for a place here, in the order of the calls.
         resting: whether the first call in line only lets other tasks run.
         opened: the number of created batches.
@@ -119,7 +117,6 @@ class PartitionQueue:
         "leader",
         "line",
         "muted",
-        "open",
         "opened",
         "resting",
         "sequence",
@@ -128,12 +125,14 @@ class PartitionQueue:
         "tp",
     )
 
+    open: ProducerBatch | None
+
     def __init__(self, topic: Topic, partition: int, producer: ProducerState) -> None:
         self.topic = topic
         self.tp = TopicPartition(topic.name, partition)
         self.batches: deque[ProducerBatch] = deque()
         self.tail: ProducerBatch | None = None
-        self.open: ProducerBatch | None = None
+        self.open = None
         self.line: OrderedDict[PendingCall, None] = OrderedDict()
         self.resting = False
         self.leader = -1

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, Self, cast
 
 from aioprod import native
+from aioprod.producer.shared_fields import StickyFields
 from aioprod.public_module import set_module
 from aioprod.types import ProducerRecord
 
@@ -144,7 +145,7 @@ class RoundRobinPartitioner(Partitioner):
         return available[turn % len(available)] if available else turn % partitions
 
 
-class StickyPartition:
+class StickyPartition(StickyFields):
     """The partition that keyless records of one topic stick to (KIP-794).
 
     It changes after about ``batch_size`` bytes to one that has a leader, so that batches are full
@@ -157,7 +158,7 @@ class StickyPartition:
             (``partitioner.adaptive.partitioning.enable``).
     """
 
-    __slots__ = ("_adaptive", "_batch_size", "_bytes", "_rng", "current")
+    __slots__ = ("_adaptive", "_batch_size", "_bytes", "_rng")
 
     def __init__(self, batch_size: int, rng: random.Random, adaptive: bool = True) -> None:
         self._batch_size = batch_size

@@ -18,17 +18,7 @@ from aioprod.config.redaction import hide_arguments
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
-from aioprod.producer.partition_queue import Topic
-from aioprod.producer.partitioner import key_hash
 from aioprod.producer.transactions.interface import TransactionInterface
-from aioprod.protocol.record_encoder import encode_headers
-from aioprod.protocol.record_writer import (
-    KEYED,
-    KEYLESS,
-    KEYLESS_OVERHEAD,
-    RECORD_OVERHEAD,
-    WITH_HEADERS,
-)
 from aioprod.public_module import set_module
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
 from aioprod.user_code import call
@@ -86,10 +76,9 @@ class Producer(TransactionInterface):
         self._transactions = core.transactions
         self._status = core.transactions.status
         self._sender = core.sender
+        self._fast_path = core.fast_path
         self._intake = core.intake
         self._bulk = core.bulk
-        # The topics whose records may take the fast path.
-        self._fast_topics: Mapping[str, Topic] = core.fast_topics if core.is_plain else {}
 
     @classmethod
     @hide_arguments
@@ -150,7 +139,7 @@ class Producer(TransactionInterface):
         check_limit_ms(timeout_ms)
         runtime = self._core.runtime
         runtime.check_may_close()
-        self._fast_topics = {}
+        self._fast_path.close()
         limit_ms = self.config.delivery_timeout_ms if timeout_ms is None else timeout_ms
         await runtime.close(self._core, limit_ms)
 
@@ -191,42 +180,10 @@ class Producer(TransactionInterface):
         Raises:
             KafkaError: if the record is not accepted; docs/producer.md lists the errors.
         """
-        if type(value) is bytes and partition is timestamp_ms is None and partition_key is None:
-            try:  # the fast path
-                known = self._fast_topics[topic]
-                if key is None:
-                    queue = known.queues[known.sticky.current]
-                    kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
-                elif type(key) is bytes:
-                    queue = known.queues[key_hash(key) % known.count]
-                    kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
-                else:
-                    raise TypeError
-                if headers:
-                    block = encode_headers(headers)
-                    kind, size = kind | WITH_HEADERS, size + len(block)
-                batch = queue.open
-            except (KeyError, TypeError, ValueError):
-                batch = queue = None  # the slow path raises the error
-            if batch is not None:
-                writer = batch.writer  # few calls from here on: calls take half of the time
-                size += writer.size
-                if size <= batch.open_until and writer.kind == kind and self._status.may_append:
-                    if (now := self._clock()) >= writer.until_s:
-                        self._loop_binding.check()  # once a millisecond costs nothing
-                        writer.at(now)
-                    if key is not None:
-                        writer.keys.append(key)
-                    if headers:
-                        writer.headers.append(block)
-                    writer.values.append(value)
-                    writer.size = size
-                    delivery = Delivery()
-                    delivery._batch, delivery._index = batch, (index := writer.count)
-                    writer.count = index + 1
-                    return delivery
-            elif queue and (first := self._intake.take_first(queue, key, value, headers, size)):
-                return first
+        if partition is timestamp_ms is None and partition_key is None:
+            delivery = self._fast_path.append(topic, value, key, headers)
+            if delivery is not None:
+                return delivery
         record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
         return await self._intake.take(record)
 
