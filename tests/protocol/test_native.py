@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from aioprod import native
 from aioprod.consumer import open_batch as open_batch  # has cut_records
 from aioprod.producer import arrow_partitions as arrow_partitions  # has key_partitions
+from aioprod.producer import delivery as delivery  # has Delivery and BatchOutcome
 from aioprod.producer import partitioner as partitioner  # has murmur2
+from aioprod.protocol import arrow_records as arrow_records  # has ColumnBatches
 from aioprod.protocol import record_reader
 from aioprod.protocol.record_batch import read_header
 from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, encode_record
@@ -90,7 +92,8 @@ def test_another_interpreter_gets_python() -> None:
 def test_executed_again_it_has_the_same_types() -> None:
     """As an import does after a deletion from sys.modules. Objects made before stay valid."""
     first = accelerator()
-    outcome, delivery = first.BatchOutcome(), first.Delivery()
+    made_before = first.Delivery()
+    batch = first.BatchOutcome()
     spec = importlib.util.find_spec("aioprod._native")
     assert spec is not None and spec.loader is not None
     second = importlib.util.module_from_spec(spec)
@@ -98,7 +101,7 @@ def test_executed_again_it_has_the_same_types() -> None:
     types = {name: value for name, value in vars(first).items() if isinstance(value, type)}
     assert types and second is not first
     assert types == {name: vars(second)[name] for name in types}
-    delivery._batch = outcome
+    made_before._batch = batch
     assert second.murmur2(b"key") == first.murmur2(b"key")
 
 
