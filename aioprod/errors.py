@@ -96,7 +96,7 @@ class KafkaError(Exception):
         return _unpickled, (type(self), self.args), self.__dict__
 
 
-def _unpickled(kind: type[KafkaError], arguments: tuple[Any, ...]) -> KafkaError:
+def _unpickled(kind: type[_Error], arguments: tuple[Any, ...]) -> _Error:
     error = kind.__new__(kind)
     error.args = arguments
     return error
@@ -108,8 +108,7 @@ def copy_of(error: _Error) -> _Error:
     One failure may end many calls. Each gets its own error: raising the same object in several
     tasks would mix their tracebacks, and keep the variables of all these calls alive.
     """
-    copy = error.__class__.__new__(error.__class__)
-    copy.args = error.args
+    copy = _unpickled(type(error), error.args)
     copy.__dict__.update(error.__dict__)
     if "__notes__" in copy.__dict__:
         copy.__dict__["__notes__"] = list(copy.__dict__["__notes__"])

@@ -33,25 +33,24 @@ def _load() -> tuple[ModuleType | None, str]:
 _module, reason_not_in_use = _load()
 in_use = _module is not None
 python_sources: dict[str, Callable[..., object]] = {}
-"""The Python functions that the accelerator replaces, by name."""
+"""The functions and classes in Python that the accelerator replaces, by name."""
 
 
 def accelerated_type(source: type[_Type]) -> type[_Type]:
-    """Replace a class by the accelerator's type of the same name, if it is in use. All methods that
-    the type lacks become methods of it.
+    """Replace a class by the accelerator's type of the same name, if it is in use. The type gets
+    the methods of the class that it lacks, and its docstring and module.
     """
-    python_sources[source.__name__] = source
-    found: type[_Type] | None = getattr(_module, source.__name__, None)
-    if found is None:
-        return source
-    for name, value in vars(source).items():
-        if name in ("__doc__", "__module__") or name not in (*vars(found), "__slots__"):
-            setattr(found, name, value)
+    found = accelerated(source)
+    if found is not source:
+        kept = {*vars(found), "__slots__"} - {"__doc__", "__module__"}
+        for name, value in vars(source).items():
+            if name not in kept:
+                setattr(found, name, value)
     return found
 
 
 def accelerated(function: _Function) -> _Function:
-    """Replace a function by the accelerator's function of the same name, if it is in use."""
+    """Replace a function or class by the accelerator's of the same name, if it is in use."""
     python_sources[function.__name__] = function
     found: _Function = getattr(_module, function.__name__, function)
     return found

@@ -373,8 +373,8 @@ static PyType_Spec column_batches_spec = {
 int
 add_column_batches(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &column_batches_spec, NULL);
-    int failed = type == NULL ? -1 : PyModule_AddObjectRef(module, "ColumnBatches", type);
-    Py_XDECREF(type);
-    return failed;
+    static PyTypeObject *type;
+    return make_type(module, &column_batches_spec, &type) < 0
+               ? -1
+               : PyModule_AddObjectRef(module, "ColumnBatches", (PyObject *)type);
 }

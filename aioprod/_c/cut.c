@@ -29,6 +29,8 @@ typedef struct {
     int busy;
 } CutRecords;
 
+static PyTypeObject *cut_records_type;
+
 static void
 end_cutting(CutRecords *self)
 {
@@ -61,8 +63,7 @@ set_field(CutRecords *self, Py_ssize_t field, PyObject *item)
 static int
 set_none(CutRecords *self, Py_ssize_t field)
 {
-    Py_INCREF(Py_None);
-    return set_field(self, field, Py_None);
+    return set_field(self, field, Py_NewRef(Py_None));
 }
 
 /* Headers by their bytes. 1: they are invalid; -1: an exception. */
@@ -77,17 +78,13 @@ add_headers(CutRecords *self, Py_ssize_t index, Py_ssize_t count, PyObject *bloc
             Py_XDECREF(none);
             return -1;
         }
-        for (Py_ssize_t other = 0; other < count; other++) {
-            Py_INCREF(none);
-            PyList_SetItem(self->headers, other, none);
-        }
+        for (Py_ssize_t other = 0; other < count; other++)
+            PyList_SetItem(self->headers, other, Py_NewRef(none));
         Py_DECREF(none);
     }
     if (before->headers_size == record->headers_size
-        && memcmp(before->headers, record->headers, (size_t)record->headers_size) == 0) {
-        headers = PyList_GetItem(self->headers, index - 1);
-        Py_XINCREF(headers);
-    }
+        && memcmp(before->headers, record->headers, (size_t)record->headers_size) == 0)
+        headers = Py_XNewRef(PyList_GetItem(self->headers, index - 1));
     else {
         PyObject *block = field_object(record->headers, record->headers_size);
         if (block == NULL)
@@ -139,11 +136,8 @@ copy_fields(CutRecords *self, PyObject *template)
     if (fields == NULL)
         return -1;
     PyObject_GC_UnTrack(fields);
-    for (Py_ssize_t field = 0; field < FIELDS; field++) {
-        PyObject *item = PyTuple_GetItem(template, field);
-        Py_INCREF(item);
-        PyTuple_SetItem(fields, field, item);
-    }
+    for (Py_ssize_t field = 0; field < FIELDS; field++)
+        PyTuple_SetItem(fields, field, Py_NewRef(PyTuple_GetItem(template, field)));
     if ((self->arguments = PyTuple_New(1)) == NULL) {
         Py_DECREF(fields);
         return -1;
@@ -175,12 +169,9 @@ next_record(CutRecords *self)
         || set_field(self, KEY, field_object(record.key, record.key_size))
         || set_field(self, VALUE, field_object(record.value, record.value_size)))
         return NULL;
-    if (self->headers != NULL) {
-        PyObject *headers = PyList_GetItem(self->headers, self->index);
-        Py_XINCREF(headers);
-        if (set_field(self, HEADERS, headers))
-            return NULL;
-    }
+    if (self->headers != NULL
+        && set_field(self, HEADERS, Py_XNewRef(PyList_GetItem(self->headers, self->index))))
+        return NULL;
     self->index += 1;
     self->left -= 1;
     PyObject *made = new_tuple((PyTypeObject *)self->record_type, self->arguments, NULL);
@@ -246,12 +237,18 @@ static PyType_Slot cut_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec cut_records_spec = {
+static PyType_Spec cut_records_spec = {
     .name = "aioprod._native.CutRecords",
     .basicsize = sizeof(CutRecords),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = cut_slots,
 };
+
+int
+add_cut_records(PyObject *module)
+{
+    return make_type(module, &cut_records_spec, &cut_records_type);
+}
 
 const char cut_records_doc[] = "cut_records(template, body, count, last_delta, start, same_timestamp, blocks, /)\n--\n\n"
              "As aioprod.consumer.open_batch.cut_records. None if the records are not valid to their\n"
@@ -260,12 +257,12 @@ const char cut_records_doc[] = "cut_records(template, body, count, last_delta, s
 PyObject *
 cut_records(PyObject *module, PyObject *args)
 {
-    PyTypeObject *type = ((ModuleState *)PyModule_GetState(module))->cut_records_type;
     PyObject *template, *blocks;
     Py_ssize_t count;
     long long last_delta, start;
     int same_timestamp, failed = -1;
-    CutRecords *self = (CutRecords *)PyType_GenericAlloc(type, 0);
+    CutRecords *self = (CutRecords *)PyType_GenericAlloc(cut_records_type, 0);
+    (void)module;
     if (self == NULL)
         return NULL;
     if (!PyArg_ParseTuple(args, "O!y*nLLpO:cut_records", &PyTuple_Type, &template, &self->body,
@@ -275,8 +272,7 @@ cut_records(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "template must have 9 fields");
         goto end;
     }
-    self->record_type = (PyObject *)Py_TYPE(template);
-    Py_INCREF(self->record_type);
+    self->record_type = Py_NewRef((PyObject *)Py_TYPE(template));
     self->base_offset = PyLong_AsLongLong(PyTuple_GetItem(template, OFFSET));
     self->base_timestamp = PyLong_AsLongLong(PyTuple_GetItem(template, TIMESTAMP));
     if (PyErr_Occurred() || copy_fields(self, template) < 0)

@@ -4,9 +4,6 @@
  * A Delivery has no header for the garbage collector, which would visit the hundreds of
  * thousands that a program may keep. So a cycle through one is never found: aioprod lets a batch
  * refer to nothing, after its end, that may lead to a delivery (errors are copied for each caller).
- *
- * Slots of types, unlike functions, do not get the module: the types are static variables. Another
- * interpreter in the process must not use them, and gets no accelerator.
  */
 #include "native.h"
 
@@ -31,7 +28,6 @@ typedef struct {
 
 static PyTypeObject *outcome_type, *delivery_type, *result_type, *metadata_type;
 static PyObject *wait_name;
-static int64_t interpreter = -1;
 
 /* -- BatchOutcome ------------------------------------------------------------------------------- */
 
@@ -118,10 +114,8 @@ send_result(PyObject *object, PyObject *sent, PyObject **returned)
     (void)sent;
     *returned = self->result;
     self->result = NULL;
-    if (*returned == NULL) {
-        Py_INCREF(Py_None);
-        *returned = Py_None;
-    }
+    if (*returned == NULL)
+        *returned = Py_NewRef(Py_None);
     return PYGEN_RETURN;
 }
 
@@ -189,13 +183,6 @@ size_of_field(PyObject *sizes, Py_ssize_t index)
 }
 
 static PyObject *
-share(PyObject *object)
-{
-    Py_INCREF(object);
-    return object;
-}
-
-static PyObject *
 metadata_of(Outcome *batch, Py_ssize_t index)
 {
     if (!batch->topic || !batch->partition || !batch->starts || !batch->timestamps
@@ -204,8 +191,8 @@ metadata_of(Outcome *batch, Py_ssize_t index)
         return NULL;
     }
     PyObject *fields[] = {
-        share(batch->topic),
-        share(batch->partition),
+        Py_NewRef(batch->topic),
+        Py_NewRef(batch->partition),
         PyLong_FromLongLong(batch->base_offset + index),
         timestamp_of(batch, index),
         size_of_field(batch->key_sizes, index),
@@ -254,9 +241,7 @@ get_batch(PyObject *object, void *closure)
     (void)closure;
     if (batch == NULL)
         PyErr_SetString(PyExc_AttributeError, "_batch");
-    else
-        Py_INCREF(batch);
-    return batch;
+    return Py_XNewRef(batch);
 }
 
 static int
@@ -268,8 +253,7 @@ set_batch(PyObject *object, PyObject *given, void *closure)
         return -1;
     }
     PyObject *old = (PyObject *)((Delivery *)object)->batch;
-    Py_INCREF(given);
-    ((Delivery *)object)->batch = (Outcome *)given;
+    ((Delivery *)object)->batch = (Outcome *)Py_NewRef(given);
     Py_XDECREF(old);
     return 0;
 }
@@ -311,37 +295,25 @@ static PyType_Spec delivery_spec = {
 
 /* -- the module's part -------------------------------------------------------------------------- */
 
-static int
-make_types(PyObject *module)
-{
-    PyObject *types = PyImport_ImportModule("aioprod.types");
-    if (types == NULL)
-        return -1;
-    metadata_type = (PyTypeObject *)PyObject_GetAttrString(types, "RecordMetadata");
-    Py_DECREF(types);
-    if (metadata_type == NULL)
-        return -1;
-    wait_name = PyUnicode_InternFromString("_wait");
-    outcome_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &outcome_spec, NULL);
-    delivery_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &delivery_spec, NULL);
-    result_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &result_spec, NULL);
-    return wait_name && outcome_type && delivery_type && result_type ? 0 : -1;
-}
-
 int
 add_deliveries(PyObject *module)
 {
-    int64_t id = PyInterpreterState_GetID(PyInterpreterState_Get());
-    if (interpreter < 0) {
-        if (make_types(module) < 0)
-            return -1;
-        interpreter = id;
-    } else if (interpreter != id) {
-        PyErr_SetString(PyExc_ImportError, "another interpreter of this process uses it");
+    if (wait_name == NULL && (wait_name = PyUnicode_InternFromString("_wait")) == NULL)
         return -1;
+    if (metadata_type == NULL) {
+        PyObject *types = PyImport_ImportModule("aioprod.types");
+        if (types == NULL)
+            return -1;
+        metadata_type = (PyTypeObject *)PyObject_GetAttrString(types, "RecordMetadata");
+        Py_DECREF(types);
+        if (metadata_type == NULL)
+            return -1;
     }
-    return PyModule_AddObjectRef(module, "BatchOutcome", (PyObject *)outcome_type) < 0
-                   || PyModule_AddObjectRef(module, "Delivery", (PyObject *)delivery_type) < 0
-               ? -1
-               : 0;
+    if (make_type(module, &outcome_spec, &outcome_type) < 0
+        || make_type(module, &delivery_spec, &delivery_type) < 0
+        || make_type(module, &result_spec, &result_type) < 0
+        || PyModule_AddObjectRef(module, "BatchOutcome", (PyObject *)outcome_type) < 0
+        || PyModule_AddObjectRef(module, "Delivery", (PyObject *)delivery_type) < 0)
+        return -1;
+    return 0;
 }

@@ -2,7 +2,10 @@
  *
  * aioprod/native.py says which is used; tests/protocol/test_native*.py hold both against each other.
  *
- * On CPython's stable ABI (3.11): one library for all later versions. The only state is the types.
+ * On CPython's stable ABI (3.11): one library for all later versions. The only state is the types
+ * and what they need, in static variables: slots of types, unlike functions, do not get the module.
+ * Another interpreter in the process must not use them, and gets no accelerator.
+ *
  * What a function can't do exactly as the source in Python, it leaves to that: parse_records returns
  * None for whatever is not a whole, valid batch, so errors have one source. The interpreter's lock
  * is held throughout, and no Python code runs between looking at an object and using it, but for
@@ -21,41 +24,32 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* The first interpreter that executes the module owns it. */
 static int
-make_types(PyObject *module)
+refuse_other_interpreters(PyObject *module)
 {
-    ModuleState *state = PyModule_GetState(module);
-    state->cut_records_type
-        = (PyTypeObject *)PyType_FromModuleAndSpec(module, &cut_records_spec, NULL);
-    return state->cut_records_type == NULL ? -1 : 0;
+    static int64_t owner = -1;
+    int64_t id = PyInterpreterState_GetID(PyInterpreterState_Get());
+    (void)module;
+    if (owner < 0)
+        owner = id;
+    if (owner == id)
+        return 0;
+    PyErr_SetString(PyExc_ImportError, "another interpreter of this process uses it");
+    return -1;
 }
 
-static int
-visit_types(PyObject *module, visitproc visit, void *arg)
+int
+make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
 {
-    ModuleState *state = PyModule_GetState(module);
-    if (state != NULL)
-        Py_VISIT(state->cut_records_type);
-    return 0;
-}
-
-static int
-drop_types(PyObject *module)
-{
-    ModuleState *state = PyModule_GetState(module);
-    if (state != NULL)
-        Py_CLEAR(state->cut_records_type);
-    return 0;
-}
-
-static void
-free_module(void *module)
-{
-    drop_types(module);
+    if (*type == NULL)
+        *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return *type == NULL ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {
-    {Py_mod_exec, make_types},
+    {Py_mod_exec, refuse_other_interpreters},
+    {Py_mod_exec, add_cut_records},
     {Py_mod_exec, add_column_batches},
     {Py_mod_exec, add_deliveries},
     {0, NULL},
@@ -65,12 +59,9 @@ static struct PyModuleDef module_def = {
     PyModuleDef_HEAD_INIT,
     .m_name = "aioprod._native",
     .m_doc = "The accelerator; see aioprod/native.py.",
-    .m_size = sizeof(ModuleState),
+    .m_size = 0,
     .m_methods = methods,
     .m_slots = slots,
-    .m_traverse = visit_types,
-    .m_clear = drop_types,
-    .m_free = free_module,
 };
 
 PyMODINIT_FUNC

@@ -17,17 +17,14 @@ PyObject *cut_records(PyObject *module, PyObject *args);
 
 PyObject *key_partitions(PyObject *module, PyObject *args);
 
+/* Make a type, unless an earlier execution of the module has made it; -1 with an exception. */
+int make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
+
+int add_cut_records(PyObject *module);
 int add_column_batches(PyObject *module);
 int add_deliveries(PyObject *module);
 
 extern const char murmur2_doc[], encode_records_doc[], parse_records_doc[], cut_records_doc[],
     key_partitions_doc[];
-
-extern PyType_Spec cut_records_spec;
-
-/* The types that only functions of this module make. */
-typedef struct {
-    PyTypeObject *cut_records_type;
-} ModuleState;
 
 #endif

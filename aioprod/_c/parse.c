@@ -17,13 +17,6 @@ store(PyObject *list, Py_ssize_t index, PyObject *item)
 }
 
 static int
-store_shared(PyObject *list, Py_ssize_t index, PyObject *item)
-{
-    Py_INCREF(item);
-    return PyList_SetItem(list, index, item);
-}
-
-static int
 add_gap(PyObject *gaps, Py_ssize_t index, int64_t delta)
 {
     PyObject *gap = Py_BuildValue("nL", index, (long long)delta);
@@ -47,12 +40,12 @@ store_record(Columns *columns, Py_ssize_t index, const Record *record, int64_t b
         columns->timestamp = timestamp;
         columns->delta = record->stamp;
     }
-    if (store_shared(columns->timestamps, index, columns->timestamp) < 0
+    if (store(columns->timestamps, index, Py_NewRef(columns->timestamp)) < 0
         || store(columns->keys, index, field_object(record->key, record->key_size)) < 0
         || store(columns->values, index, field_object(record->value, record->value_size)) < 0)
         return -1;
     if (record->headers_size == 0)
-        return store_shared(columns->headers, index, columns->none);
+        return store(columns->headers, index, Py_NewRef(columns->none));
     columns->with_headers += 1;
     return store(columns->headers, index, field_object(record->headers, record->headers_size));
 }
@@ -109,10 +102,8 @@ parse_records(PyObject *module, PyObject *args)
     if (!failed)
         result = Py_BuildValue("OOOOnO", columns.timestamps, columns.keys, columns.values,
                                columns.headers, columns.with_headers, columns.gaps);
-    else if (failed > 0) {
-        Py_INCREF(Py_None);
-        result = Py_None;
-    }
+    else if (failed > 0)
+        result = Py_NewRef(Py_None);
     Py_XDECREF(columns.timestamps);
     Py_XDECREF(columns.keys);
     Py_XDECREF(columns.values);

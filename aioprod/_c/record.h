@@ -57,10 +57,8 @@ read_record(const unsigned char *at, const unsigned char *end, int64_t expected,
 static inline PyObject *
 field_object(const unsigned char *field, Py_ssize_t size)
 {
-    if (size < 0) {
-        Py_INCREF(Py_None);
-        return Py_None;
-    }
+    if (size < 0)
+        return Py_NewRef(Py_None);
     return PyBytes_FromStringAndSize((const char *)field, size);
 }
 

@@ -31,8 +31,8 @@ class SenderWakeup:
 
     async def run(self, send: Callable[[float], float]) -> None:
         """Call ``send`` with the loop time at each wake-up, at first soon; it returns the loop time
-        at which to call it again. Ends only if cancelled, or with an exception of :meth:`guarded`
-        code.
+        at which to call it again. Ends only if cancelled, or with an exception of ``send`` or the
+        error given to :meth:`fail`.
         """
         self._loop = loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()

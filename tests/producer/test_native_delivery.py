@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import subprocess
 import sys
 import weakref
 from typing import Any
@@ -208,32 +206,6 @@ def test_a_copy_of_an_error_is_equal() -> None:
     copy.add_note("and later")
     assert error.__notes__ == ["seen at noon"]
     assert copy_of(RecordTooLargeError("too large")).args == ("too large",)
-
-
-_IN_ANOTHER_INTERPRETER = """
-import _xxsubinterpreters as interpreters
-from aioprod import native
-assert native.in_use
-interpreters.run_string(interpreters.create(), '''
-from aioprod import native
-assert not native.in_use, "it is used"
-assert "another interpreter" in native.reason_not_in_use, native.reason_not_in_use
-print("pure", flush=True)
-''')
-"""
-
-
-@needs_native
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="3.12 and later refuse it themselves")
-def test_another_interpreter_gets_python() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", _IN_ANOTHER_INTERPRETER],
-        env={**os.environ, "AIOPROD_PURE": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ran.stdout == "pure\n", ran.stderr
 
 
 def test_a_delivery_shows_where_it_is_imported_from() -> None:

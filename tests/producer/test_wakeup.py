@@ -17,6 +17,18 @@ from aioprod.testing.simulation import run
 variable = contextvars.ContextVar("variable", default="unset")
 
 
+class Runs(list[float]):
+    """The times at which the sender runs. It asks for another run ``again`` seconds later."""
+
+    def __init__(self, again: float = NEVER) -> None:
+        super().__init__()
+        self.again = again
+
+    def send(self, now: float) -> float:
+        self.append(now)
+        return now + self.again
+
+
 @asynccontextmanager
 async def running(wakeup: SenderWakeup, send: Callable[[float], float]) -> AsyncIterator[None]:
     task = asyncio.create_task(wakeup.run(send))
@@ -30,14 +42,8 @@ async def running(wakeup: SenderWakeup, send: Callable[[float], float]) -> Async
 
 def test_wake_ups_of_one_turn_make_it_run_once() -> None:
     async def scenario() -> None:
-        runs: list[float] = []
-        wakeup = SenderWakeup()
-
-        def send(now: float) -> float:
-            runs.append(now)
-            return NEVER
-
-        async with running(wakeup, send):
+        runs, wakeup = Runs(), SenderWakeup()
+        async with running(wakeup, runs.send):
             runs.clear()
             for _ in range(5):
                 wakeup.wake()
@@ -95,15 +101,9 @@ def test_what_wakes_it_while_it_runs_makes_it_run_again() -> None:
 
 def test_an_alarm_that_rings_does_not_make_it_run_twice() -> None:
     async def scenario() -> None:
-        runs: list[float] = []
+        runs, wakeup = Runs(), SenderWakeup()
         loop = asyncio.get_running_loop()
-        wakeup = SenderWakeup()
-
-        def send(now: float) -> float:
-            runs.append(now)
-            return NEVER
-
-        async with running(wakeup, send):
+        async with running(wakeup, runs.send):
             runs.clear()
             wakeup.wake(loop.time() + 1)
             loop.call_at(loop.time() + 1, wakeup.wake)  # in the same turn, before or after it
@@ -146,14 +146,8 @@ async def test_an_error_ends_it() -> None:
 
 
 async def test_it_does_not_run_after_its_end() -> None:
-    runs: list[float] = []
-    wakeup = SenderWakeup()
-
-    def send(now: float) -> float:
-        runs.append(now)
-        return now + 0.001
-
-    async with running(wakeup, send):
+    runs, wakeup = Runs(again=0.001), SenderWakeup()
+    async with running(wakeup, runs.send):
         wakeup.wake()
     runs.clear()
     wakeup.wake()
@@ -163,18 +157,12 @@ async def test_it_does_not_run_after_its_end() -> None:
 
 async def test_it_may_run_again_after_its_end() -> None:
     # A start that failed is followed by another one.
-    runs: list[float] = []
-    wakeup = SenderWakeup()
-
-    def send(now: float) -> float:
-        runs.append(now)
-        return now + 60
-
-    async with running(wakeup, send):
+    runs, wakeup = Runs(again=60), SenderWakeup()
+    async with running(wakeup, runs.send):
         wakeup.wake()
     for _ in range(2):
         runs.clear()
-        async with running(wakeup, send):
+        async with running(wakeup, runs.send):
             assert len(runs) == 1
             wakeup.wake()
             wakeup.wake(asyncio.get_running_loop().time() + 0.001)

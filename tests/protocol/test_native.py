@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from aioprod import native
 from aioprod.consumer import open_batch as open_batch  # has cut_records
 from aioprod.producer import arrow_partitions as arrow_partitions  # has key_partitions
+from aioprod.producer import delivery as delivery  # has Delivery and BatchOutcome
 from aioprod.producer import partitioner as partitioner  # has murmur2
+from aioprod.protocol import arrow_records as arrow_records  # has ColumnBatches
 from aioprod.protocol import record_reader
 from aioprod.protocol.record_batch import read_header
 from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, encode_record
@@ -49,16 +51,58 @@ def test_it_is_used_unless_it_is_turned_off() -> None:
         assert native.in_use or os.environ.get("AIOPROD_NATIVE") != "required"
 
 
-def test_the_environment_turns_it_off() -> None:
-    program = "from aioprod import native; print(native.in_use, native.reason_not_in_use)"
-    told = subprocess.run(
+def printed_by(program: str, pure: str) -> str:
+    ran = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "AIOPROD_PURE": "1"},
+        env={**os.environ, "AIOPROD_PURE": pure},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert told.stdout == "False AIOPROD_PURE is set\n"
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_the_environment_turns_it_off() -> None:
+    program = "from aioprod import native; print(native.in_use, native.reason_not_in_use)"
+    assert printed_by(program, pure="1") == "False AIOPROD_PURE is set\n"
+
+
+_IN_ANOTHER_INTERPRETER = """
+import _xxsubinterpreters as interpreters
+from aioprod import native
+assert native.in_use
+interpreters.run_string(interpreters.create(), '''
+from aioprod import native
+assert not native.in_use, "it is used"
+assert "another interpreter" in native.reason_not_in_use, native.reason_not_in_use
+import aioprod.producer, aioprod.consumer
+print("pure", flush=True)
+''')
+"""
+
+
+@needs_native
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="3.12 and later refuse it themselves")
+def test_another_interpreter_gets_python() -> None:
+    assert printed_by(_IN_ANOTHER_INTERPRETER, pure="") == "pure\n"
+
+
+@needs_native
+def test_executed_again_it_has_the_same_types() -> None:
+    """As an import does after a deletion from sys.modules. Objects made before stay valid."""
+    first = accelerator()
+    made_before = first.Delivery()
+    batch = first.BatchOutcome()
+    spec = importlib.util.find_spec("aioprod._native")
+    assert spec is not None and spec.loader is not None
+    second = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(second)
+    types = {name: value for name, value in vars(first).items() if isinstance(value, type)}
+    assert types and second is not first
+    assert types == {name: vars(second)[name] for name in types}
+    made_before._batch = batch
+    assert second.murmur2(b"key") == first.murmur2(b"key")
 
 
 @needs_native
