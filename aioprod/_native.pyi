@@ -1,4 +1,4 @@
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from aioprod.types import ConsumerRecord, Header, RecordMetadata
@@ -18,15 +18,6 @@ def cut_records(
     /,
 ) -> CutRecords | None: ...
 def murmur2(key: bytes, /) -> int: ...
-def encode_records(
-    first: int,
-    keys: list[bytes],
-    values: list[bytes],
-    headers: list[bytes],
-    starts: list[int],
-    timestamp_deltas: list[int],
-    /,
-) -> bytes: ...
 def parse_records(
     body: bytes | bytearray | memoryview, count: int, base_timestamp: int, /
 ) -> (
@@ -59,7 +50,35 @@ class ColumnBatches:
     def cuts(self) -> list[int]: ...
     def body(self, index: int, /) -> bytes: ...
 
-class BatchOutcome:
+class RecordBuffer:
+    base_timestamp: int
+    max_timestamp: int
+    count: int
+    size: int
+    kind: int
+    until_s: float
+    compressed: bytes | None
+    timestamps: Sequence[int] | None
+    def __init__(self, base_timestamp: int) -> None: ...
+    @property
+    def key_sizes(self) -> Sequence[int]: ...
+    @property
+    def value_sizes(self) -> Sequence[int]: ...
+    @property
+    def timestamp_runs(self) -> tuple[Sequence[int], Sequence[int]]: ...
+    def at(self, now_s: float, /) -> None: ...
+    def add(
+        self, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes = ..., /
+    ) -> None: ...
+    def add_values(self, values: list[bytes], start: int, room: int, now_s: float, /) -> int: ...
+    def encode_pending(self) -> None: ...
+    def take(self, encoded: bytes, /) -> None: ...
+    def pieces(self) -> list[bytes]: ...
+    def release(self) -> None: ...
+
+class BatchFields:
+    writer: RecordBuffer
+    open_until: int
     topic: str
     partition: int
     base_offset: int
@@ -68,7 +87,31 @@ class BatchOutcome:
     key_sizes: Sequence[int]
     value_sizes: Sequence[int]
 
+class PartitionFields:
+    open: BatchFields | None
+
+class StickyFields:
+    current: int
+
+class TopicFields:
+    count: int
+    queues: list[PartitionFields]
+    sticky: StickyFields
+
 class Delivery:
-    _batch: BatchOutcome
+    _batch: BatchFields
     _index: int
     def __await__(self) -> Generator[object, None, RecordMetadata]: ...
+
+class FastPath:
+    def __init__(
+        self,
+        topics: dict[str, Any],
+        clock: Callable[[], float],
+        check: Callable[[], None],
+        status: Any,
+        encode_headers: Callable[[Any], bytes],
+        take_first: Callable[..., Delivery | None],
+    ) -> None: ...
+    def append(self, topic: Any, value: Any, key: Any, headers: Any, /) -> Delivery | None: ...
+    def close(self) -> None: ...

@@ -374,7 +374,5 @@ int
 add_column_batches(PyObject *module)
 {
     static PyTypeObject *type;
-    return make_type(module, &column_batches_spec, &type) < 0
-               ? -1
-               : PyModule_AddObjectRef(module, "ColumnBatches", (PyObject *)type);
+    return add_type(module, &column_batches_spec, &type);
 }

@@ -1,23 +1,16 @@
-/* Deliveries and what they need of their batches, as aioprod/producer/batch_outcome.py and
- * delivery.py have them.
+/* Deliveries, as aioprod/producer/delivery.py has them.
  *
  * A Delivery has no header for the garbage collector, which would visit the hundreds of
  * thousands that a program may keep. So a cycle through one is never found: aioprod lets a batch
  * refer to nothing, after its end, that may lead to a delivery (errors are copied for each caller).
  */
-#include "native.h"
+#include "fields.h"
 
 #include <structmember.h>
 
 typedef struct {
     PyObject_HEAD
-    PyObject *topic, *partition, *starts, *timestamps, *key_sizes, *value_sizes;
-    long long base_offset;
-} Outcome;
-
-typedef struct {
-    PyObject_HEAD
-    Outcome *batch; /* NULL until it is set */
+    BatchFields *batch; /* NULL until it is set */
     Py_ssize_t index;
 } Delivery;
 
@@ -26,74 +19,8 @@ typedef struct {
     PyObject *result; /* NULL after it was taken */
 } Result;
 
-static PyTypeObject *outcome_type, *delivery_type, *result_type, *metadata_type;
+static PyTypeObject *delivery_type, *result_type, *metadata_type;
 static PyObject *wait_name;
-
-/* -- BatchOutcome ------------------------------------------------------------------------------- */
-
-static int
-visit_outcome(PyObject *object, visitproc visit, void *arg)
-{
-    Outcome *self = (Outcome *)object;
-    Py_VISIT(Py_TYPE(object));
-    Py_VISIT(self->topic);
-    Py_VISIT(self->partition);
-    Py_VISIT(self->starts);
-    Py_VISIT(self->timestamps);
-    Py_VISIT(self->key_sizes);
-    Py_VISIT(self->value_sizes);
-    return 0;
-}
-
-static int
-clear_outcome(PyObject *object)
-{
-    Outcome *self = (Outcome *)object;
-    Py_CLEAR(self->topic);
-    Py_CLEAR(self->partition);
-    Py_CLEAR(self->starts);
-    Py_CLEAR(self->timestamps);
-    Py_CLEAR(self->key_sizes);
-    Py_CLEAR(self->value_sizes);
-    return 0;
-}
-
-static void
-free_outcome(PyObject *object)
-{
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    clear_outcome(object);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-    Py_DECREF(type);
-}
-
-static PyMemberDef outcome_members[] = {
-    {"topic", T_OBJECT_EX, offsetof(Outcome, topic), 0, NULL},
-    {"partition", T_OBJECT_EX, offsetof(Outcome, partition), 0, NULL},
-    {"starts", T_OBJECT_EX, offsetof(Outcome, starts), 0, NULL},
-    {"timestamps", T_OBJECT_EX, offsetof(Outcome, timestamps), 0, NULL},
-    {"key_sizes", T_OBJECT_EX, offsetof(Outcome, key_sizes), 0, NULL},
-    {"value_sizes", T_OBJECT_EX, offsetof(Outcome, value_sizes), 0, NULL},
-    {"base_offset", T_LONGLONG, offsetof(Outcome, base_offset), 0, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyType_Slot outcome_slots[] = {
-    {Py_tp_doc, "As aioprod.producer.batch_outcome.BatchOutcome."},
-    {Py_tp_members, outcome_members},
-    {Py_tp_traverse, visit_outcome},
-    {Py_tp_clear, clear_outcome},
-    {Py_tp_dealloc, free_outcome},
-    {0, NULL},
-};
-
-static PyType_Spec outcome_spec = {
-    .name = "aioprod._native.BatchOutcome",
-    .basicsize = sizeof(Outcome),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .slots = outcome_slots,
-};
 
 /* -- the result of awaiting --------------------------------------------------------------------- */
 
@@ -153,7 +80,7 @@ static PyType_Spec result_spec = {
 
 /* The timestamp of a record: a new reference. */
 static PyObject *
-timestamp_of(Outcome *batch, Py_ssize_t index)
+timestamp_of(BatchFields *batch, Py_ssize_t index)
 {
     Py_ssize_t low = 0, high = PySequence_Size(batch->timestamps);
     if (high < 0)
@@ -183,7 +110,7 @@ size_of_field(PyObject *sizes, Py_ssize_t index)
 }
 
 static PyObject *
-metadata_of(Outcome *batch, Py_ssize_t index)
+metadata_of(BatchFields *batch, Py_ssize_t index)
 {
     if (!batch->topic || !batch->partition || !batch->starts || !batch->timestamps
         || !batch->key_sizes || !batch->value_sizes) {
@@ -218,7 +145,7 @@ metadata_of(Outcome *batch, Py_ssize_t index)
 static PyObject *
 await_delivery(PyObject *object)
 {
-    Outcome *batch = ((Delivery *)object)->batch;
+    BatchFields *batch = ((Delivery *)object)->batch;
     if (batch == NULL) {
         PyErr_SetString(PyExc_AttributeError, "_batch");
         return NULL;
@@ -248,14 +175,25 @@ static int
 set_batch(PyObject *object, PyObject *given, void *closure)
 {
     (void)closure;
-    if (given == NULL || !PyObject_TypeCheck(given, outcome_type)) {
-        PyErr_SetString(PyExc_TypeError, "_batch must be a BatchOutcome");
+    if (given == NULL || !PyObject_TypeCheck(given, batch_fields_type)) {
+        PyErr_SetString(PyExc_TypeError, "_batch must be a BatchFields");
         return -1;
     }
     PyObject *old = (PyObject *)((Delivery *)object)->batch;
-    ((Delivery *)object)->batch = (Outcome *)Py_NewRef(given);
+    ((Delivery *)object)->batch = (BatchFields *)Py_NewRef(given);
     Py_XDECREF(old);
     return 0;
+}
+
+PyObject *
+new_delivery(BatchFields *batch, Py_ssize_t index)
+{
+    Delivery *self = PyObject_New(Delivery, delivery_type);
+    if (self != NULL) {
+        self->batch = (BatchFields *)Py_NewRef((PyObject *)batch);
+        self->index = index;
+    }
+    return (PyObject *)self;
 }
 
 static void
@@ -309,11 +247,8 @@ add_deliveries(PyObject *module)
         if (metadata_type == NULL)
             return -1;
     }
-    if (make_type(module, &outcome_spec, &outcome_type) < 0
-        || make_type(module, &delivery_spec, &delivery_type) < 0
-        || make_type(module, &result_spec, &result_type) < 0
-        || PyModule_AddObjectRef(module, "BatchOutcome", (PyObject *)outcome_type) < 0
-        || PyModule_AddObjectRef(module, "Delivery", (PyObject *)delivery_type) < 0)
-        return -1;
-    return 0;
+    return make_type(module, &result_spec, &result_type) < 0
+                   || add_type(module, &delivery_spec, &delivery_type) < 0
+               ? -1
+               : 0;
 }

@@ -17,7 +17,6 @@
 
 static PyMethodDef methods[] = {
     {"murmur2", murmur2, METH_O, murmur2_doc},
-    {"encode_records", encode_records, METH_VARARGS, encode_records_doc},
     {"parse_records", parse_records, METH_VARARGS, parse_records_doc},
     {"cut_records", cut_records, METH_VARARGS, cut_records_doc},
     {"key_partitions", key_partitions, METH_VARARGS, key_partitions_doc},
@@ -47,11 +46,22 @@ make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
     return *type == NULL ? -1 : 0;
 }
 
+int
+add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
+{
+    return make_type(module, spec, type) < 0
+               ? -1
+               : PyModule_AddObjectRef(module, strrchr(spec->name, '.') + 1, (PyObject *)*type);
+}
+
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, refuse_other_interpreters},
     {Py_mod_exec, add_cut_records},
     {Py_mod_exec, add_column_batches},
+    {Py_mod_exec, add_record_buffer},
+    {Py_mod_exec, add_fields},
     {Py_mod_exec, add_deliveries},
+    {Py_mod_exec, add_fast_path},
     {0, NULL},
 };
 

@@ -11,7 +11,6 @@
 uint32_t murmur2_of(const unsigned char *data, Py_ssize_t length);
 
 PyObject *murmur2(PyObject *module, PyObject *key);
-PyObject *encode_records(PyObject *module, PyObject *args);
 PyObject *parse_records(PyObject *module, PyObject *args);
 PyObject *cut_records(PyObject *module, PyObject *args);
 
@@ -20,11 +19,17 @@ PyObject *key_partitions(PyObject *module, PyObject *args);
 /* Make a type, unless an earlier execution of the module has made it; -1 with an exception. */
 int make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
 
+/* The same, and add it to the module. */
+int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
+
 int add_cut_records(PyObject *module);
 int add_column_batches(PyObject *module);
+int add_record_buffer(PyObject *module);
+int add_fields(PyObject *module);
 int add_deliveries(PyObject *module);
+int add_fast_path(PyObject *module);
 
-extern const char murmur2_doc[], encode_records_doc[], parse_records_doc[], cut_records_doc[],
+extern const char murmur2_doc[], parse_records_doc[], cut_records_doc[],
     key_partitions_doc[];
 
 #endif

@@ -63,8 +63,7 @@ class RecordBatchWriter(RecordBuffer):
 
     def body(self) -> bytes:
         """Return all records, encoded but not compressed."""
-        pieces = self.pieces()
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return b"".join(self.pieces())
 
     def halves(self) -> list[RecordBatchWriter]:
         """Return two writers with about half of the records each, for a batch that is too large for

@@ -1,0 +1,237 @@
+/* The fast path of `send`, as aioprod/producer/fast_path.py has it. */
+#include "fields.h"
+#include "owned.h"
+#include "record_buffer.h"
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *topics, *clock, *check, *status, *encode_headers, *take_first;
+} FastPath;
+
+static PyTypeObject *fast_path_type;
+static PyObject *no_headers, *may_append_name;
+
+/* Where a record goes. The objects are owned. */
+typedef struct {
+    PartitionFields *partition;
+    BatchFields *batch; /* NULL if none is open */
+    RecordBuffer *writer;
+} Place;
+
+static void
+leave(Place *place)
+{
+    Py_XDECREF((PyObject *)place->partition);
+    Py_XDECREF((PyObject *)place->batch);
+    Py_XDECREF((PyObject *)place->writer);
+}
+
+/* Find the partition of a record and its open batch: 1; 0 if the slow path has to look for them; -1
+ * with an exception. No other code runs here but comparisons of the dictionary's keys. */
+static int
+find_place(FastPath *self, PyObject *name, PyObject *key, Place *place)
+{
+    memset(place, 0, sizeof *place);
+    PyObject *found = PyDict_GetItemWithError(self->topics, name);
+    TopicFields *topic = of_type(found, topic_fields_type);
+    StickyFields *sticky = topic == NULL ? NULL : of_type(topic->sticky, sticky_fields_type);
+    if (sticky == NULL || topic->count < 1 || topic->queues == NULL || !PyList_Check(topic->queues))
+        return PyErr_Occurred() ? -1 : 0;
+    Py_ssize_t partition = sticky->current;
+    if (key != NULL) {
+        char *data;
+        Py_ssize_t size;
+        if (PyBytes_AsStringAndSize(key, &data, &size) < 0)
+            return -1;
+        partition = (murmur2_of((unsigned char *)data, size) & 0x7fffffff) % topic->count;
+    }
+    if (partition < 0 || partition >= PyList_Size(topic->queues))
+        return 0;
+    PartitionFields *queue
+        = of_type(PyList_GetItem(topic->queues, partition), partition_fields_type);
+    if (queue == NULL)
+        return 0;
+    place->partition = (PartitionFields *)Py_NewRef((PyObject *)queue);
+    BatchFields *batch = of_type(queue->open, batch_fields_type);
+    RecordBuffer *writer = batch == NULL ? NULL : of_type(batch->writer, record_buffer_type);
+    if (writer != NULL) {
+        place->batch = (BatchFields *)Py_NewRef((PyObject *)batch);
+        place->writer = (RecordBuffer *)Py_NewRef((PyObject *)writer);
+    }
+    return 1;
+}
+
+/* The encoded headers, or NULL if there are none or with an exception: a new reference. */
+static PyObject *
+encode_headers(FastPath *self, PyObject *headers)
+{
+    if (PyTuple_CheckExact(headers) && PyTuple_Size(headers) == 0)
+        return NULL;
+    if (PyObject_IsTrue(headers) < 1)
+        return NULL;
+    PyObject *block = PyObject_CallFunctionObjArgs(self->encode_headers, headers, NULL);
+    if (block != NULL && !PyBytes_Check(block)) {
+        Py_CLEAR(block);
+        PyErr_SetString(PyExc_TypeError, "encoded headers must be bytes");
+    }
+    if (block != NULL && PyBytes_Size(block) == 1)
+        Py_CLEAR(block); /* their number, 0 */
+    return block;
+}
+
+static int
+time_of(FastPath *self, double *now_s)
+{
+    PyObject *given = PyObject_CallNoArgs(self->clock);
+    if (given == NULL)
+        return -1;
+    *now_s = PyFloat_AsDouble(given);
+    Py_DECREF(given);
+    return *now_s == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Whether the producer's status admits records; -1 with an exception. */
+static int
+may_append(FastPath *self)
+{
+    if (self->status == Py_None)
+        return 1;
+    PyObject *answer = PyObject_GetAttr(self->status, may_append_name);
+    int is_true = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return is_true;
+}
+
+static int
+check_loop(FastPath *self)
+{
+    PyObject *answer = PyObject_CallNoArgs(self->check);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
+/* Put a record into an open batch. Return its delivery; None if it has to wait. */
+static PyObject *
+append_to(FastPath *self, Place *place, PyObject *key, PyObject *value, PyObject *block,
+          Py_ssize_t bound, double now_s)
+{
+    RecordBuffer *writer = place->writer;
+    int kind = (key == NULL ? KEYLESS : KEYED) | (block == NULL ? 0 : WITH_HEADERS);
+    if (bound > place->batch->open_until - writer->size || writer->kind != kind)
+        Py_RETURN_NONE;
+    int admitted = may_append(self);
+    if (admitted < 1)
+        return admitted < 0 ? NULL : Py_NewRef(Py_None);
+    if (now_s >= writer->until_s && (check_loop(self) < 0 || set_time(writer, now_s) < 0))
+        return NULL;
+    PyObject *delivery = new_delivery(place->batch, writer->count);
+    if (delivery != NULL && encode_record(writer, key, value, block, bound) < 0)
+        Py_CLEAR(delivery);
+    return delivery;
+}
+
+static PyObject *
+append_at(FastPath *self, PyObject *name, PyObject *key, PyObject *value, PyObject *block)
+{
+    double now_s;
+    Place place;
+    if (time_of(self, &now_s) < 0)
+        return NULL;
+    int found = find_place(self, name, key, &place);
+    if (found < 1)
+        return found < 0 ? NULL : Py_NewRef(Py_None);
+    Py_ssize_t bound = PyBytes_Size(value) + (block == NULL ? 0 : PyBytes_Size(block))
+                       + (key == NULL ? KEYLESS_OVERHEAD : PyBytes_Size(key) + KEYED_OVERHEAD);
+    PyObject *delivery
+        = place.batch != NULL
+              ? append_to(self, &place, key, value, block, bound, now_s)
+              : PyObject_CallFunction(self->take_first, "OOOOnd", place.partition,
+                                      key == NULL ? Py_None : key, value,
+                                      block == NULL ? no_headers : block, bound, now_s);
+    leave(&place);
+    return delivery;
+}
+
+static PyObject *
+append(PyObject *object, PyObject *const *args, Py_ssize_t given)
+{
+    FastPath *self = (FastPath *)object;
+    if (given != 4) {
+        PyErr_Format(PyExc_TypeError, "append() takes 4 arguments, not %zd", given);
+        return NULL;
+    }
+    PyObject *topic = args[0], *value = args[1], *key = args[2];
+    if (!PyUnicode_CheckExact(topic) || !PyBytes_CheckExact(value)
+        || !(key == Py_None || PyBytes_CheckExact(key)) || self->topics == NULL)
+        Py_RETURN_NONE;
+    PyObject *block = encode_headers(self, args[3]);
+    if (block == NULL && PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError))
+            return NULL;
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    PyObject *delivery = append_at(self, topic, key == Py_None ? NULL : key, value, block);
+    Py_XDECREF(block);
+    return delivery;
+}
+
+static PyObject *
+close_path(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    Py_CLEAR(((FastPath *)object)->topics);
+    Py_RETURN_NONE;
+}
+
+/* -- the type ----------------------------------------------------------------------------------- */
+
+OWNS_OBJECTS(FastPath, topics, take_first)
+
+static PyObject *
+new_fast_path(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"topics", "clock", "check", "status", "encode_headers", "take_first",
+                            NULL};
+    PyObject *given[6];
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OOOOO:FastPath", names, &PyDict_Type,
+                                     &given[0], &given[1], &given[2], &given[3], &given[4],
+                                     &given[5]))
+        return NULL;
+    FastPath *self = (FastPath *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    for (int at = 0; self != NULL && at < 6; at++)
+        (&self->topics)[at] = Py_NewRef(given[at]);
+    return (PyObject *)self;
+}
+
+static PyMethodDef methods[] = {
+    {"append", (PyCFunction)(void (*)(void))append, METH_FASTCALL, NULL},
+    {"close", close_path, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "As aioprod.producer.fast_path.FastPath."},
+    {Py_tp_new, new_fast_path},
+    {Py_tp_methods, methods},
+    OWNS_OBJECTS_SLOTS(FastPath),
+    {0, NULL},
+};
+
+static PyType_Spec spec = {
+    .name = "aioprod._native.FastPath",
+    .basicsize = sizeof(FastPath),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = slots,
+};
+
+int
+add_fast_path(PyObject *module)
+{
+    if (no_headers == NULL && (no_headers = PyBytes_FromStringAndSize("\0", 1)) == NULL)
+        return -1;
+    if (may_append_name == NULL
+        && (may_append_name = PyUnicode_InternFromString("may_append")) == NULL)
+        return -1;
+    return add_type(module, &spec, &fast_path_type);
+}

@@ -1,0 +1,44 @@
+/* What deliveries and the fast path read, as aioprod/producer/shared_fields.py has it. */
+#ifndef AIOPROD_FIELDS_H
+#define AIOPROD_FIELDS_H
+
+#include "native.h"
+
+/* Objects are NULL until they are set. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *writer, *topic, *partition, *starts, *timestamps, *key_sizes, *value_sizes;
+    long long base_offset;
+    Py_ssize_t open_until;
+} BatchFields;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *open;
+} PartitionFields;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t current;
+} StickyFields;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *queues, *sticky;
+    Py_ssize_t count;
+} TopicFields;
+
+extern PyTypeObject *batch_fields_type, *partition_fields_type, *sticky_fields_type,
+    *topic_fields_type;
+
+/* The object if it has a type, else NULL. */
+static inline void *
+of_type(PyObject *object, PyTypeObject *type)
+{
+    return object != NULL && PyObject_TypeCheck(object, type) ? object : NULL;
+}
+
+/* A delivery of the record at an index of a batch: a new reference. */
+PyObject *new_delivery(BatchFields *batch, Py_ssize_t index);
+
+#endif

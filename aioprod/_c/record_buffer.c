@@ -1,0 +1,534 @@
+/* The records of one batch: see record_buffer.h.
+ *
+ * Each record is encoded as it comes, while the source in Python gathers many. `size` and `kind` are
+ * those that the source has at the same time, so that batches end at the same records.
+ */
+#include "record_buffer.h"
+#include "varint.h"
+
+#include <structmember.h>
+
+/* Longer sequences of numbers are arrays: a list takes twice the memory, and a small array more
+ * time than a tuple. */
+#define LONGEST_TUPLE 8
+#define FIRST_ROOM 256
+#define LARGEST_STEP (1 << 20)
+
+PyTypeObject *record_buffer_type;
+static PyObject *array_type;
+
+/* -- memory ------------------------------------------------------------------------------------- */
+
+/* Room for at least `needed`, at most doubled. */
+static Py_ssize_t
+next_room(Py_ssize_t room, Py_ssize_t needed)
+{
+    Py_ssize_t step = room < LARGEST_STEP ? room : LARGEST_STEP;
+    return room + step > needed ? room + step : needed;
+}
+
+static int
+grow(void **data, Py_ssize_t room, size_t width)
+{
+    void *larger = PyMem_Realloc(*data, (size_t)room * width);
+    if (larger == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *data = larger;
+    return 0;
+}
+
+static int
+make_room_in_tail(RecordBuffer *self, Py_ssize_t needed)
+{
+    if (needed > PY_SSIZE_T_MAX / 2 - self->tail_used) {
+        PyErr_SetString(PyExc_OverflowError, "the records are too large");
+        return -1;
+    }
+    needed += self->tail_used;
+    if (needed <= self->tail_room)
+        return 0;
+    if (self->tail == NULL
+        && (self->tail = PyByteArray_FromStringAndSize(NULL, 0)) == NULL)
+        return -1;
+    Py_ssize_t room = self->tail_room ? next_room(self->tail_room, needed)
+                      : needed > FIRST_ROOM ? needed
+                                            : FIRST_ROOM;
+    if (PyByteArray_Resize(self->tail, room) < 0)
+        return -1;
+    self->tail_room = room;
+    return 0;
+}
+
+static int
+make_room_for_sizes(Sizes *sizes, int with_key)
+{
+    if (sizes->count == sizes->room) {
+        Py_ssize_t room = next_room(sizes->room, 8);
+        if (grow((void **)&sizes->values, room, sizeof *sizes->values) < 0
+            || (sizes->keys != NULL
+                && grow((void **)&sizes->keys, room, sizeof *sizes->keys) < 0))
+            return -1;
+        sizes->room = room;
+    }
+    if (with_key && sizes->keys == NULL) {
+        if (grow((void **)&sizes->keys, sizes->room, sizeof *sizes->keys) < 0)
+            return -1;
+        for (Py_ssize_t at = 0; at < sizes->count; at++)
+            sizes->keys[at] = -1;
+    }
+    return 0;
+}
+
+/* -- timestamps --------------------------------------------------------------------------------- */
+
+static int
+start_run(RecordBuffer *self, int64_t timestamp)
+{
+    Runs *runs = &self->runs;
+    int64_t base = self->base_timestamp;
+    if (base < 0 ? timestamp > INT64_MAX + base : timestamp < INT64_MIN + base) {
+        PyErr_Format(PyExc_OverflowError, "timestamp %lld is more than 64 bits away from %lld",
+                     (long long)timestamp, (long long)base);
+        return -1;
+    }
+    int is_new = runs->starts[runs->count - 1] != self->count;
+    if (is_new && runs->count == runs->room) {
+        Py_ssize_t room = next_room(runs->room, 8);
+        if (grow((void **)&runs->starts, room, sizeof *runs->starts) < 0
+            || grow((void **)&runs->stamps, room, sizeof *runs->stamps) < 0)
+            return -1;
+        runs->room = room;
+    }
+    runs->count += is_new;
+    runs->starts[runs->count - 1] = self->count;
+    runs->stamps[runs->count - 1] = timestamp;
+    self->timestamp = timestamp;
+    self->delta = timestamp - base;
+    if (timestamp > self->max_timestamp)
+        self->max_timestamp = timestamp;
+    return 0;
+}
+
+int
+set_time(RecordBuffer *self, double now_s)
+{
+    double milliseconds = now_s * 1000;
+    if (!(milliseconds > -9e18 && milliseconds < 9e18)) {
+        PyErr_SetString(milliseconds == milliseconds ? PyExc_OverflowError : PyExc_ValueError,
+                        "the time is no number of milliseconds");
+        return -1;
+    }
+    int64_t timestamp = (int64_t)milliseconds;
+    if (timestamp != self->timestamp && start_run(self, timestamp) < 0)
+        return -1;
+    self->until_s = (double)(timestamp + 1) / 1000;
+    return 0;
+}
+
+/* -- records ------------------------------------------------------------------------------------ */
+
+static unsigned char *
+put_field(unsigned char *at, const char *data, Py_ssize_t size)
+{
+    at = put(at, zigzag(size));
+    if (size > 0) {
+        memcpy(at, data, (size_t)size);
+        at += size;
+    }
+    return at;
+}
+
+/* Encode a record whose kind is set. A key or value that is NULL is a null. */
+static int
+encode(RecordBuffer *self, PyObject *key, PyObject *value, PyObject *headers)
+{
+    char *key_data = NULL, *value_data = NULL, *headers_data = "";
+    Py_ssize_t key_size = -1, value_size = -1, headers_size = 1;
+    if ((key != NULL && PyBytes_AsStringAndSize(key, &key_data, &key_size) < 0)
+        || (value != NULL && PyBytes_AsStringAndSize(value, &value_data, &value_size) < 0)
+        || (headers != NULL && PyBytes_AsStringAndSize(headers, &headers_data, &headers_size) < 0))
+        return -1;
+    if (key_size > INT32_MAX || value_size > INT32_MAX || headers_size > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "a field of 2 GiB or more");
+        return -1;
+    }
+    int64_t body = 1 + size_of(zigzag(self->delta)) + size_of(zigzag(self->count))
+                   + size_of(zigzag(key_size)) + (key_size > 0 ? key_size : 0)
+                   + size_of(zigzag(value_size)) + (value_size > 0 ? value_size : 0)
+                   + headers_size;
+    int64_t whole = size_of(zigzag(body)) + body;
+    if (make_room_in_tail(self, (Py_ssize_t)whole) < 0
+        || make_room_for_sizes(&self->sizes, key != NULL) < 0)
+        return -1;
+    unsigned char *at = (unsigned char *)PyByteArray_AsString(self->tail) + self->tail_used;
+    at = put(at, zigzag(body));
+    *at++ = 0;
+    at = put(at, zigzag(self->delta));
+    at = put(at, zigzag(self->count));
+    at = put_field(at, key_data, key_size);
+    at = put_field(at, value_data, value_size);
+    memcpy(at, headers_data, (size_t)headers_size);
+    self->tail_used += (Py_ssize_t)whole;
+    self->encoded += (Py_ssize_t)whole;
+    self->sizes.values[self->sizes.count] = (int32_t)value_size;
+    if (self->sizes.keys != NULL)
+        self->sizes.keys[self->sizes.count] = (int32_t)key_size;
+    self->sizes.count++;
+    self->count++;
+    return 0;
+}
+
+int
+encode_record(RecordBuffer *self, PyObject *key, PyObject *value, PyObject *headers,
+              Py_ssize_t bound)
+{
+    if (encode(self, key, value, headers) < 0)
+        return -1;
+    self->size += bound;
+    return 0;
+}
+
+static void
+count_exactly(RecordBuffer *self)
+{
+    self->size = self->encoded;
+    self->kind = NOTHING;
+}
+
+static PyObject *
+add(PyObject *object, PyObject *const *args, Py_ssize_t given)
+{
+    RecordBuffer *self = (RecordBuffer *)object;
+    if (given < 3 || given > 4) {
+        PyErr_Format(PyExc_TypeError, "add() takes 3 or 4 arguments, not %zd", given);
+        return NULL;
+    }
+    long long timestamp = PyLong_AsLongLong(args[0]);
+    if (timestamp == -1 && PyErr_Occurred())
+        return NULL;
+    PyObject *key = args[1] == Py_None ? NULL : args[1];
+    PyObject *value = args[2] == Py_None ? NULL : args[2];
+    PyObject *headers = given < 4 ? NULL : args[3];
+    if ((key != NULL && !PyBytes_Check(key)) || (value != NULL && !PyBytes_Check(value))
+        || (headers != NULL && !PyBytes_Check(headers))) {
+        PyErr_SetString(PyExc_TypeError, "key, value and headers must be bytes");
+        return NULL;
+    }
+    if (headers != NULL && PyBytes_Size(headers) == 1)
+        headers = NULL; /* their number, 0 */
+    int kind = value == NULL ? NOTHING
+                             : (key == NULL ? KEYLESS : KEYED) | (headers == NULL ? 0 : WITH_HEADERS);
+    if (kind != self->kind)
+        count_exactly(self);
+    if (timestamp != self->timestamp) {
+        if (start_run(self, timestamp) < 0)
+            return NULL;
+        self->until_s = 0;
+    }
+    if (encode(self, key, value, headers) < 0)
+        return NULL;
+    if (value == NULL)
+        count_exactly(self);
+    else {
+        self->kind = kind;
+        self->size += PyBytes_Size(value) + (key == NULL ? KEYLESS_OVERHEAD : KEYED_OVERHEAD)
+                      + (key == NULL ? 0 : PyBytes_Size(key))
+                      + (headers == NULL ? 0 : PyBytes_Size(headers));
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+add_values(PyObject *object, PyObject *args)
+{
+    RecordBuffer *self = (RecordBuffer *)object;
+    PyObject *values;
+    Py_ssize_t at, room;
+    double now_s;
+    if (!PyArg_ParseTuple(args, "O!nnd:add_values", &PyList_Type, &values, &at, &room, &now_s))
+        return NULL;
+    /* Nothing here runs other code, so the list keeps its items. */
+    for (Py_ssize_t count = PyList_Size(values), first = at; at < count; at++) {
+        PyObject *value = PyList_GetItem(values, at);
+        if (value == NULL)
+            return NULL;
+        if (!PyBytes_Check(value)) {
+            PyErr_SetString(PyExc_TypeError, "values must be bytes");
+            return NULL;
+        }
+        Py_ssize_t bound = PyBytes_Size(value) + KEYLESS_OVERHEAD;
+        if (bound > room - self->size)
+            break;
+        if ((at == first && now_s >= self->until_s && set_time(self, now_s) < 0)
+            || encode_record(self, NULL, value, NULL, bound) < 0)
+            return NULL;
+    }
+    return PyLong_FromSsize_t(at);
+}
+
+static PyObject *
+at(PyObject *object, PyObject *now)
+{
+    double now_s = PyFloat_AsDouble(now);
+    if ((now_s == -1 && PyErr_Occurred()) || set_time((RecordBuffer *)object, now_s) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+encode_pending(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    count_exactly((RecordBuffer *)object);
+    Py_RETURN_NONE;
+}
+
+/* -- encoded records ---------------------------------------------------------------------------- */
+
+static int
+add_piece(RecordBuffer *self, PyObject *piece)
+{
+    if (self->pieces == NULL && (self->pieces = PyList_New(0)) == NULL)
+        return -1;
+    return PyList_Append(self->pieces, piece);
+}
+
+static int
+end_tail(RecordBuffer *self)
+{
+    if (self->tail == NULL)
+        return 0;
+    if (PyByteArray_Resize(self->tail, self->tail_used) < 0)
+        return -1;
+    self->tail_room = self->tail_used;
+    if (add_piece(self, self->tail) < 0)
+        return -1;
+    Py_CLEAR(self->tail);
+    self->tail_used = self->tail_room = 0;
+    return 0;
+}
+
+static PyObject *
+take(PyObject *object, PyObject *encoded)
+{
+    RecordBuffer *self = (RecordBuffer *)object;
+    if (!PyBytes_Check(encoded)) {
+        PyErr_SetString(PyExc_TypeError, "encoded records must be bytes");
+        return NULL;
+    }
+    if (end_tail(self) < 0 || add_piece(self, encoded) < 0)
+        return NULL;
+    self->encoded += PyBytes_Size(encoded);
+    self->size = self->encoded;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+pieces(PyObject *object, PyObject *unused)
+{
+    RecordBuffer *self = (RecordBuffer *)object;
+    (void)unused;
+    count_exactly(self);
+    if (end_tail(self) < 0 || (self->pieces == NULL && (self->pieces = PyList_New(0)) == NULL))
+        return NULL;
+    return Py_NewRef(self->pieces);
+}
+
+static void
+free_sizes(Sizes *sizes)
+{
+    PyMem_Free(sizes->keys);
+    PyMem_Free(sizes->values);
+    memset(sizes, 0, sizeof *sizes);
+}
+
+static PyObject *
+release(PyObject *object, PyObject *unused)
+{
+    RecordBuffer *self = (RecordBuffer *)object;
+    (void)unused;
+    Py_CLEAR(self->pieces);
+    Py_CLEAR(self->tail);
+    Py_CLEAR(self->compressed);
+    self->tail_used = self->tail_room = 0;
+    free_sizes(&self->sizes);
+    Py_RETURN_NONE;
+}
+
+/* -- what Python reads -------------------------------------------------------------------------- */
+
+static PyObject *
+array_of(const char *code, const void *data, Py_ssize_t bytes)
+{
+    return PyObject_CallFunction(array_type, "sy#", code, data, bytes);
+}
+
+static PyObject *
+numbers32(const int32_t *numbers, Py_ssize_t count)
+{
+    if (count > LONGEST_TUPLE)
+        return array_of("i", numbers, count * (Py_ssize_t)sizeof *numbers);
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t at = 0; tuple != NULL && at < count; at++) {
+        PyObject *number = PyLong_FromLong(numbers[at]);
+        if (number == NULL || PyTuple_SetItem(tuple, at, number) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+static PyObject *
+numbers64(const int64_t *numbers, Py_ssize_t count)
+{
+    if (count > LONGEST_TUPLE)
+        return array_of("q", numbers, count * (Py_ssize_t)sizeof *numbers);
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t at = 0; tuple != NULL && at < count; at++) {
+        PyObject *number = PyLong_FromLongLong(numbers[at]);
+        if (number == NULL || PyTuple_SetItem(tuple, at, number) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+static PyObject *
+get_key_sizes(PyObject *object, void *closure)
+{
+    const Sizes *sizes = &((RecordBuffer *)object)->sizes;
+    (void)closure;
+    return numbers32(sizes->keys, sizes->keys == NULL ? 0 : sizes->count);
+}
+
+static PyObject *
+get_value_sizes(PyObject *object, void *closure)
+{
+    const Sizes *sizes = &((RecordBuffer *)object)->sizes;
+    (void)closure;
+    return numbers32(sizes->values, sizes->count);
+}
+
+static PyObject *
+get_timestamp_runs(PyObject *object, void *closure)
+{
+    RecordBuffer *self = (RecordBuffer *)object;
+    PyObject *starts, *stamps;
+    (void)closure;
+    if (self->timestamps != NULL && self->timestamps != Py_None) {
+        starts = PyObject_CallFunction((PyObject *)&PyRange_Type, "n", self->count);
+        stamps = Py_NewRef(self->timestamps);
+    } else {
+        starts = numbers64(self->runs.starts, self->runs.count);
+        stamps = numbers64(self->runs.stamps, self->runs.count);
+    }
+    PyObject *both = starts == NULL || stamps == NULL ? NULL : PyTuple_Pack(2, starts, stamps);
+    Py_XDECREF(starts);
+    Py_XDECREF(stamps);
+    return both;
+}
+
+/* -- the type ----------------------------------------------------------------------------------- */
+
+static PyObject *
+new_buffer(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"base_timestamp", NULL};
+    long long base;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "L:RecordBuffer", names, &base))
+        return NULL;
+    RecordBuffer *self = (RecordBuffer *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->base_timestamp = self->max_timestamp = self->timestamp = base;
+    self->kind = NOTHING;
+    Runs *runs = &self->runs;
+    if (grow((void **)&runs->starts, 1, sizeof *runs->starts) < 0
+        || grow((void **)&runs->stamps, 1, sizeof *runs->stamps) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    runs->count = runs->room = 1;
+    runs->starts[0] = 0;
+    runs->stamps[0] = base;
+    return (PyObject *)self;
+}
+
+static void
+free_buffer(PyObject *object)
+{
+    RecordBuffer *self = (RecordBuffer *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_CLEAR(self->compressed);
+    Py_CLEAR(self->timestamps);
+    Py_CLEAR(self->pieces);
+    Py_CLEAR(self->tail);
+    PyMem_Free(self->runs.starts);
+    PyMem_Free(self->runs.stamps);
+    free_sizes(&self->sizes);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef members[] = {
+    {"base_timestamp", T_LONGLONG, offsetof(RecordBuffer, base_timestamp), READONLY, NULL},
+    {"max_timestamp", T_LONGLONG, offsetof(RecordBuffer, max_timestamp), 0, NULL},
+    {"count", T_PYSSIZET, offsetof(RecordBuffer, count), 0, NULL},
+    {"size", T_PYSSIZET, offsetof(RecordBuffer, size), READONLY, NULL},
+    {"kind", T_INT, offsetof(RecordBuffer, kind), READONLY, NULL},
+    {"until_s", T_DOUBLE, offsetof(RecordBuffer, until_s), READONLY, NULL},
+    {"compressed", T_OBJECT, offsetof(RecordBuffer, compressed), 0, NULL},
+    {"timestamps", T_OBJECT, offsetof(RecordBuffer, timestamps), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef getset[] = {
+    {"key_sizes", get_key_sizes, NULL, NULL, NULL},
+    {"value_sizes", get_value_sizes, NULL, NULL, NULL},
+    {"timestamp_runs", get_timestamp_runs, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef methods[] = {
+    {"add", (PyCFunction)(void (*)(void))add, METH_FASTCALL, NULL},
+    {"add_values", add_values, METH_VARARGS, NULL},
+    {"at", at, METH_O, NULL},
+    {"encode_pending", encode_pending, METH_NOARGS, NULL},
+    {"take", take, METH_O, NULL},
+    {"pieces", pieces, METH_NOARGS, NULL},
+    {"release", release, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "As aioprod.protocol.record_buffer.RecordBuffer."},
+    {Py_tp_new, new_buffer},
+    {Py_tp_members, members},
+    {Py_tp_getset, getset},
+    {Py_tp_methods, methods},
+    {Py_tp_dealloc, free_buffer},
+    {0, NULL},
+};
+
+/* Not known to the garbage collector: nothing that it owns leads back to it. */
+static PyType_Spec spec = {
+    .name = "aioprod._native.RecordBuffer",
+    .basicsize = sizeof(RecordBuffer),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = slots,
+};
+
+int
+add_record_buffer(PyObject *module)
+{
+    if (array_type == NULL) {
+        PyObject *arrays = PyImport_ImportModule("array");
+        if (arrays == NULL)
+            return -1;
+        array_type = PyObject_GetAttrString(arrays, "array");
+        Py_DECREF(arrays);
+        if (array_type == NULL)
+            return -1;
+    }
+    return add_type(module, &spec, &record_buffer_type);
+}
