@@ -110,9 +110,7 @@ class BulkIntake:
                 upto += 1
             at = upto
 
-    def _append(
-        self, hold: TopicHold, values: list[bytes], at: int, deliveries: Deliveries
-    ) -> int:
+    def _append(self, hold: TopicHold, values: list[bytes], at: int, deliveries: Deliveries) -> int:
         """Put as many values as fit, from ``at`` on, into the open batch; return the index after
         them.
         """

@@ -18,7 +18,6 @@ from itertools import chain, repeat
 from operator import add
 from typing import Final
 
-from aioprod.native import accelerated
 from aioprod.protocol.record_batch import HEADER_SIZE
 
 _TABLE_SIZE: Final = 16384
@@ -200,7 +199,6 @@ def _headed_lead_codes(width: int) -> _Codes:
     return _Codes(lambda fields: encode_varint(width + fields))
 
 
-@accelerated
 def encode_records(
     first: int,
     keys: list[bytes],
