@@ -80,14 +80,14 @@ static PyType_Spec result_spec = {
 
 /* The timestamp of a record: a new reference. */
 static PyObject *
-timestamp_of(BatchFields *batch, Py_ssize_t index)
+timestamp_of(PyObject *starts, PyObject *timestamps, Py_ssize_t index)
 {
-    Py_ssize_t low = 0, high = PySequence_Size(batch->timestamps);
+    Py_ssize_t low = 0, high = PySequence_Size(timestamps);
     if (high < 0)
         return NULL;
     while (high - low > 1) {
         Py_ssize_t middle = low + (high - low) / 2;
-        PyObject *start = PySequence_GetItem(batch->starts, middle);
+        PyObject *start = PySequence_GetItem(starts, middle);
         if (start == NULL)
             return NULL;
         Py_ssize_t number = PyNumber_AsSsize_t(start, PyExc_OverflowError);
@@ -99,7 +99,7 @@ timestamp_of(BatchFields *batch, Py_ssize_t index)
         else
             high = middle;
     }
-    return PySequence_GetItem(batch->timestamps, low);
+    return PySequence_GetItem(timestamps, low);
 }
 
 static PyObject *
@@ -107,6 +107,14 @@ size_of_field(PyObject *sizes, Py_ssize_t index)
 {
     Py_ssize_t count = PySequence_Size(sizes);
     return count > 0 ? PySequence_GetItem(sizes, index) : count == 0 ? PyLong_FromLong(-1) : NULL;
+}
+
+/* The sum may need 64 bits without a sign. */
+static PyObject *
+offset_of(long long base, Py_ssize_t index)
+{
+    return index < 0 ? PyLong_FromLongLong(base + index)
+                     : PyLong_FromUnsignedLongLong((unsigned long long)base + (size_t)index);
 }
 
 static PyObject *
@@ -117,14 +125,21 @@ metadata_of(BatchFields *batch, Py_ssize_t index)
         PyErr_SetString(PyExc_AttributeError, "the batch has no outcome");
         return NULL;
     }
+    /* Sequences of other types may run code, which may replace them and the batch. */
+    PyObject *starts = Py_NewRef(batch->starts), *timestamps = Py_NewRef(batch->timestamps),
+             *key_sizes = Py_NewRef(batch->key_sizes), *value_sizes = Py_NewRef(batch->value_sizes);
     PyObject *fields[] = {
         Py_NewRef(batch->topic),
         Py_NewRef(batch->partition),
-        PyLong_FromLongLong(batch->base_offset + index),
-        timestamp_of(batch, index),
-        size_of_field(batch->key_sizes, index),
-        size_of_field(batch->value_sizes, index),
+        offset_of(batch->base_offset, index),
+        timestamp_of(starts, timestamps, index),
+        size_of_field(key_sizes, index),
+        size_of_field(value_sizes, index),
     };
+    Py_DECREF(starts);
+    Py_DECREF(timestamps);
+    Py_DECREF(key_sizes);
+    Py_DECREF(value_sizes);
     const Py_ssize_t count = sizeof(fields) / sizeof(*fields);
     int failed = 0;
     for (Py_ssize_t at = 0; at < count; at++)

@@ -13,6 +13,7 @@ static PyObject *no_headers, *may_append_name;
 
 /* Where a record goes. The objects are owned. */
 typedef struct {
+    PyObject *topics;
     PartitionFields *partition;
     BatchFields *batch; /* NULL if none is open */
     RecordBuffer *writer;
@@ -21,18 +22,23 @@ typedef struct {
 static void
 leave(Place *place)
 {
+    Py_XDECREF(place->topics);
     Py_XDECREF((PyObject *)place->partition);
     Py_XDECREF((PyObject *)place->batch);
     Py_XDECREF((PyObject *)place->writer);
 }
 
 /* Find the partition of a record and its open batch: 1; 0 if the slow path has to look for them; -1
- * with an exception. No other code runs here but comparisons of the dictionary's keys. */
+ * with an exception. No other code runs here but comparisons of the dictionary's keys, which may
+ * close the path, as may the clock and the headers. */
 static int
 find_place(FastPath *self, PyObject *name, PyObject *key, Place *place)
 {
     memset(place, 0, sizeof *place);
-    PyObject *found = PyDict_GetItemWithError(self->topics, name);
+    if (self->topics == NULL || !PyUnicode_CheckExact(name))
+        return 0;
+    place->topics = Py_NewRef(self->topics);
+    PyObject *found = PyDict_GetItemWithError(place->topics, name);
     TopicFields *topic = of_type(found, topic_fields_type);
     StickyFields *sticky = topic == NULL ? NULL : of_type(topic->sticky, sticky_fields_type);
     if (sticky == NULL || topic->count < 1 || topic->queues == NULL || !PyList_Check(topic->queues))
@@ -117,7 +123,7 @@ append_to(FastPath *self, Place *place, PyObject *key, PyObject *value, PyObject
 {
     RecordBuffer *writer = place->writer;
     int kind = (key == NULL ? KEYLESS : KEYED) | (block == NULL ? 0 : WITH_HEADERS);
-    if (bound > place->batch->open_until - writer->size || writer->kind != kind)
+    if (writer->size + bound > place->batch->open_until || writer->kind != kind)
         Py_RETURN_NONE;
     int admitted = may_append(self);
     if (admitted < 1)
@@ -138,8 +144,10 @@ append_at(FastPath *self, PyObject *name, PyObject *key, PyObject *value, PyObje
     if (time_of(self, &now_s) < 0)
         return NULL;
     int found = find_place(self, name, key, &place);
-    if (found < 1)
+    if (found < 1) {
+        leave(&place);
         return found < 0 ? NULL : Py_NewRef(Py_None);
+    }
     Py_ssize_t bound = PyBytes_Size(value) + (block == NULL ? 0 : PyBytes_Size(block))
                        + (key == NULL ? KEYLESS_OVERHEAD : PyBytes_Size(key) + KEYED_OVERHEAD);
     PyObject *delivery
@@ -161,8 +169,7 @@ append(PyObject *object, PyObject *const *args, Py_ssize_t given)
         return NULL;
     }
     PyObject *topic = args[0], *value = args[1], *key = args[2];
-    if (!PyUnicode_CheckExact(topic) || !PyBytes_CheckExact(value)
-        || !(key == Py_None || PyBytes_CheckExact(key)) || self->topics == NULL)
+    if (!PyBytes_CheckExact(value) || !(key == Py_None || PyBytes_CheckExact(key)))
         Py_RETURN_NONE;
     PyObject *block = encode_headers(self, args[3]);
     if (block == NULL && PyErr_Occurred()) {

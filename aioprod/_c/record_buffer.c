@@ -115,7 +115,7 @@ int
 set_time(RecordBuffer *self, double now_s)
 {
     double milliseconds = now_s * 1000;
-    if (!(milliseconds > -9e18 && milliseconds < 9e18)) {
+    if (!(milliseconds >= -0x1p63 && milliseconds < 0x1p63)) {
         PyErr_SetString(milliseconds == milliseconds ? PyExc_OverflowError : PyExc_ValueError,
                         "the time is no number of milliseconds");
         return -1;
@@ -152,6 +152,10 @@ encode(RecordBuffer *self, PyObject *key, PyObject *value, PyObject *headers)
         return -1;
     if (key_size > INT32_MAX || value_size > INT32_MAX || headers_size > INT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "a field of 2 GiB or more");
+        return -1;
+    }
+    if (self->count < 0 || self->count >= INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "the batch takes no more records");
         return -1;
     }
     int64_t body = 1 + size_of(zigzag(self->delta)) + size_of(zigzag(self->count))
@@ -240,31 +244,43 @@ add(PyObject *object, PyObject *const *args, Py_ssize_t given)
     Py_RETURN_NONE;
 }
 
+/* Add a value: 1; 0 if it does not fit; -1 with an exception. */
+static int
+add_value(RecordBuffer *self, PyObject *value, Py_ssize_t room, double now_s)
+{
+    if (value == NULL)
+        return -1;
+    if (!PyBytes_Check(value)) {
+        PyErr_SetString(PyExc_TypeError, "values must be bytes");
+        return -1;
+    }
+    Py_ssize_t bound = PyBytes_Size(value) + KEYLESS_OVERHEAD;
+    if (self->size + bound > room)
+        return 0;
+    if ((now_s >= self->until_s && set_time(self, now_s) < 0)
+        || encode_record(self, NULL, value, NULL, bound) < 0)
+        return -1;
+    return 1;
+}
+
 static PyObject *
 add_values(PyObject *object, PyObject *args)
 {
-    RecordBuffer *self = (RecordBuffer *)object;
     PyObject *values;
     Py_ssize_t at, room;
     double now_s;
     if (!PyArg_ParseTuple(args, "O!nnd:add_values", &PyList_Type, &values, &at, &room, &now_s))
         return NULL;
     /* Nothing here runs other code, so the list keeps its items. */
-    for (Py_ssize_t count = PyList_Size(values), first = at; at < count; at++) {
-        PyObject *value = PyList_GetItem(values, at);
-        if (value == NULL)
-            return NULL;
-        if (!PyBytes_Check(value)) {
-            PyErr_SetString(PyExc_TypeError, "values must be bytes");
-            return NULL;
-        }
-        Py_ssize_t bound = PyBytes_Size(value) + KEYLESS_OVERHEAD;
-        if (bound > room - self->size)
-            break;
-        if ((at == first && now_s >= self->until_s && set_time(self, now_s) < 0)
-            || encode_record(self, NULL, value, NULL, bound) < 0)
-            return NULL;
-    }
+    Py_ssize_t first = at, count = PyList_Size(values);
+    int added = 1;
+    while (at < count
+           && (added = add_value((RecordBuffer *)object, PyList_GetItem(values, at), room, now_s))
+                  > 0)
+        at++;
+    if (added < 0 && at == first)
+        return NULL;
+    PyErr_Clear(); /* those before it are added; the call for the rest raises it */
     return PyLong_FromSsize_t(at);
 }
 
@@ -354,6 +370,8 @@ release(PyObject *object, PyObject *unused)
     Py_CLEAR(self->compressed);
     self->tail_used = self->tail_room = 0;
     free_sizes(&self->sizes);
+    self->encoded = self->size;
+    self->kind = NOTHING;
     Py_RETURN_NONE;
 }
 

@@ -175,9 +175,12 @@ class RecordBuffer:
         return start + upto
 
     def _start_run(self, timestamp: int) -> None:
-        if not -_INT64 <= timestamp - self.base_timestamp < _INT64:
+        if not (
+            -_INT64 <= timestamp < _INT64 and -_INT64 <= timestamp - self.base_timestamp < _INT64
+        ):
             raise OverflowError(
-                f"timestamp {timestamp} is more than 64 bits away from {self.base_timestamp}"
+                f"timestamp {timestamp} has more than 64 bits, or is that far from "
+                f"{self.base_timestamp}"
             )
         self._timestamp = timestamp
         if timestamp > self.max_timestamp:
@@ -247,6 +250,9 @@ class RecordBuffer:
         return self._pieces
 
     def release(self) -> None:
-        """Free the records after their delivery or failure; count and timestamps remain."""
+        """Free the records after their delivery or failure; count, size and timestamps remain. No
+        others can be added.
+        """
         self.keys, self.values, self.headers, self._pieces, self.compressed = [], [], [], [], None
+        self.kind = NOTHING
         self.key_sizes = self.value_sizes = ()

@@ -105,7 +105,7 @@ def encode_record(
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Encode a record's headers and their number.
+    """Encode a record's headers and their number; return NO_HEADERS itself if there are none.
 
     Raises:
         TypeError, ValueError: if they are not pairs of text and bytes.
@@ -122,7 +122,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
             )
         else:
             raise TypeError(f"value of header {name!r} of type {type(value).__name__}")
-    return _join(parts)
+    return _join(parts) if len(parts) > 1 else NO_HEADERS
 
 
 class _HeaderNames(dict[str, bytes]):

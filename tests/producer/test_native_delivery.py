@@ -28,8 +28,8 @@ from tests.protocol.test_native import accelerator, needs_native
 def variants() -> list[tuple[Any, Any]]:
     """Return outcome and delivery in Python, and both in C."""
     return [
-        (native.python_sources["BatchOutcome"], native.python_sources["Delivery"]),
-        (accelerator().BatchOutcome, accelerator().Delivery),
+        (native.python_sources["BatchFields"], native.python_sources["Delivery"]),
+        (accelerator().BatchFields, accelerator().Delivery),
     ]
 
 
@@ -77,13 +77,13 @@ def test_without_a_batch_both_raise() -> None:
     for _, delivery_type in variants():
         with pytest.raises(AttributeError, match="_batch"):
             awaited(delivery_type())
-    with pytest.raises(TypeError, match="_batch must be a BatchOutcome"):
+    with pytest.raises(TypeError, match="_batch must be a BatchFields"):
         accelerator().Delivery()._batch = object()
 
 
 @needs_native
 def test_outcomes_that_are_not_complete_raise() -> None:
-    outcome, delivery = accelerator().BatchOutcome(), accelerator().Delivery()
+    outcome, delivery = accelerator().BatchFields(), accelerator().Delivery()
     delivery._batch, delivery._index = outcome, 0  # base_offset is 0 from the start
     with pytest.raises(AttributeError):
         awaited(delivery)

@@ -188,7 +188,7 @@ def test_records_that_were_encoded_elsewhere_are_as_ours(records: list[Entry]) -
         codec=Codec.LZ4, base_sequence=5
     )
     taken.release()
-    assert [taken.timestamp(index) for index in range(taken.count)] == times
+    assert timestamps_of(taken) == times
 
 
 @given(records=entries, folds=st.sets(st.integers(0, 20)))
