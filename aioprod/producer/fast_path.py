@@ -65,12 +65,15 @@ class FastPath:
         """
         if type(value) is not bytes or not (key is None or type(key) is bytes):
             return None
+        block = NO_HEADERS
         try:
-            block = self._encode_headers(headers) if headers else NO_HEADERS
+            if headers:
+                block = self._encode_headers(headers)
         except (TypeError, ValueError):
             return None
         # Users' code may run up to here; few calls from here on, which take half of the time.
-        now = self._clock()
+        clock = self._clock  # called as a method it takes longer
+        now = clock()
         try:
             known = self._topics[topic]
         except (KeyError, TypeError):
@@ -99,7 +102,7 @@ class FastPath:
             writer.at(now)
         if key is not None:
             writer.keys.append(key)
-        if kind & WITH_HEADERS:
+        if block is not NO_HEADERS:
             writer.headers.append(block)
         writer.values.append(value)
         writer.size = size

@@ -181,7 +181,8 @@ class Producer(TransactionInterface):
             KafkaError: if the record is not accepted; docs/producer.md lists the errors.
         """
         if partition is timestamp_ms is None and partition_key is None:
-            delivery = self._append(topic, value, key, headers)
+            append = self._append  # called as a method it takes longer
+            delivery = append(topic, value, key, headers)
             if delivery is not None:
                 return delivery
         record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
