@@ -249,6 +249,30 @@ def test_awaiting_leaks_no_blocks() -> None:
     assert abs(blocks_after_awaiting() - before) < 100
 
 
+@needs_native
+def test_awaiting_leaks_no_references() -> None:
+    """Of objects that all deliveries of a batch share: the counts of blocks do not show these."""
+    fields_type, delivery_type = variants()[1]
+    fields, delivery = fields_type(), delivery_type()
+    fields.topic, fields.partition, fields.base_offset = "orders", 1 << 40, 1 << 40
+    fields.starts, fields.timestamps = [0, 10], [1 << 40, 1 << 41]
+    fields.key_sizes, fields.value_sizes = [3] * 5, [1 << 20] * 5
+    names = ("topic", "partition", "starts", "timestamps", "key_sizes", "value_sizes")
+    objects = [fields, delivery, *(getattr(fields, name) for name in names)]
+    before = [sys.getrefcount(item) for item in objects]
+    for index in range(100):
+        delivery._batch, delivery._index = fields, index % 7
+        if index % 7 < 5:
+            assert awaited(delivery).offset == (1 << 40) + index % 7
+        else:
+            with pytest.raises(IndexError):
+                delivery.__await__()
+    gc.collect()
+    assert all(
+        sys.getrefcount(item) - count < 10 for item, count in zip(objects, before, strict=True)
+    )
+
+
 def test_a_copy_of_an_error_is_equal() -> None:
     error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "orders-0")
     error.__cause__ = cause = ValueError("why")
