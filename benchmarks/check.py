@@ -42,10 +42,6 @@ READING = [
     Target(READ_POINTS[0].name, READ_WITH[1], consumer.CPU, consumer.BASELINE, "at most", 0.7),
     Target(READ_POINTS[1].name, READ_WITH[1], consumer.CPU, consumer.BASELINE, "at most", 1.0),
 ]
-LATENCY = [
-    Target(latency.ONE_AT_A_TIME, "aioprod", metric, latency.RAW, "at most", 1.3)
-    for metric in (latency.P50, latency.P99)
-]
 PARTITIONED = [
     Target(SLOW_KEYS, MANY, scaling.CPU, ONE, "at most", scaling.TARGET_RATIO),
 ]
@@ -75,7 +71,7 @@ async def one_at_a_time(servers: str, repetitions: int) -> Checked:
         uvloop=False,
         repetitions=repetitions,
     )
-    return await latency.measure(arguments, servers), LATENCY
+    return await latency.measure(arguments, servers), latency.ONE_AT_A_TIME_TARGETS
 
 
 async def reading(servers: str, repetitions: int) -> Checked:

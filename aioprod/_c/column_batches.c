@@ -42,17 +42,6 @@ headers_size(const ColumnBatches *self, Py_ssize_t row)
     return size;
 }
 
-static inline unsigned char *
-put_field(unsigned char *at, const Field *field)
-{
-    at = put(at, zigzag(field->size));
-    if (field->size > 0) {
-        memcpy(at, field->data, (size_t)field->size);
-        at += field->size;
-    }
-    return at;
-}
-
 /* Write a row's headers into exactly `size` bytes; -1 with an exception. */
 static int
 put_headers(const ColumnBatches *self, Py_ssize_t row, unsigned char *at, int64_t size)

@@ -6,7 +6,7 @@
 #ifndef AIOPROD_COLUMNS_H
 #define AIOPROD_COLUMNS_H
 
-#include "varint.h"
+#include "field.h"
 
 /* A binary column. Without nulls validity is empty (its buf is NULL). */
 typedef struct {
@@ -19,11 +19,6 @@ typedef struct {
     Py_buffer data;
     Py_ssize_t first, count;
 } Numbers;
-
-typedef struct {
-    const char *data;
-    int64_t size; /* -1: null */
-} Field;
 
 /* Set a ValueError; return -1. */
 int invalid(const char *what);
@@ -58,12 +53,6 @@ field_of(const Binary *column, Py_ssize_t index, Field *field)
     field->data = (const char *)column->data.buf + ends[0];
     field->size = ends[1] - ends[0];
     return 0;
-}
-
-static inline int64_t
-size_with_length(const Field *field)
-{
-    return size_of(zigzag(field->size)) + (field->size > 0 ? field->size : 0);
 }
 
 #endif

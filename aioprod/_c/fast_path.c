@@ -1,4 +1,5 @@
 /* The fast path of `send`, as aioprod/producer/fast_path.py has it. */
+#include "field.h"
 #include "fields.h"
 #include "owned.h"
 #include "record_buffer.h"
@@ -67,12 +68,62 @@ find_place(FastPath *self, PyObject *name, PyObject *key, Place *place)
     return 1;
 }
 
+/* A header: its name as UTF-8, and its value, NULL for null. 0 if it is not a tuple of the usual
+ * types, perhaps with an exception. */
+static int
+read_header(PyObject *headers, Py_ssize_t index, Field *name, Field *value)
+{
+    PyObject *pair = PyTuple_Check(headers) ? PyTuple_GetItem(headers, index)
+                                            : PyList_GetItem(headers, index);
+    if (pair == NULL || !PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2)
+        return 0;
+    PyObject *text = PyTuple_GetItem(pair, 0), *data = PyTuple_GetItem(pair, 1);
+    if (!PyUnicode_CheckExact(text) || !(data == Py_None || PyBytes_CheckExact(data)))
+        return 0;
+    Py_ssize_t size;
+    name->data = PyUnicode_AsUTF8AndSize(text, &size);
+    name->size = size;
+    value->data = data == Py_None ? NULL : PyBytes_AsString(data);
+    value->size = data == Py_None ? -1 : PyBytes_Size(data);
+    return name->data != NULL;
+}
+
+/* Encode headers of the usual types, which runs no other code: a new reference; NULL if the source
+ * in Python has to. */
+static PyObject *
+encode_usual_headers(PyObject *headers)
+{
+    if (!PyTuple_CheckExact(headers) && !PyList_CheckExact(headers))
+        return NULL;
+    Py_ssize_t count = PyObject_Size(headers);
+    int64_t size = size_of(zigzag(count));
+    Field name, value;
+    if (count == 0)
+        return NULL;
+    for (Py_ssize_t at = 0; at < count; at++) {
+        if (!read_header(headers, at, &name, &value) || size > INT32_MAX)
+            return NULL;
+        size += size_with_length(&name) + size_with_length(&value);
+    }
+    PyObject *block = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (block == NULL)
+        return NULL;
+    unsigned char *end = put((unsigned char *)PyBytes_AsString(block), zigzag(count));
+    for (Py_ssize_t at = 0; at < count && read_header(headers, at, &name, &value); at++)
+        end = put_field(put_field(end, &name), &value);
+    return block;
+}
+
 /* The encoded headers, or NULL if there are none or with an exception: a new reference. */
 static PyObject *
 encode_headers(FastPath *self, PyObject *headers)
 {
     if (PyTuple_CheckExact(headers) && PyTuple_Size(headers) == 0)
         return NULL;
+    PyObject *usual = encode_usual_headers(headers);
+    if (usual != NULL)
+        return usual;
+    PyErr_Clear();
     if (PyObject_IsTrue(headers) < 1)
         return NULL;
     PyObject *block = PyObject_CallFunctionObjArgs(self->encode_headers, headers, NULL);

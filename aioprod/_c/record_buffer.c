@@ -4,7 +4,7 @@
  * those that the source has at the same time, so that batches end at the same records.
  */
 #include "record_buffer.h"
-#include "varint.h"
+#include "field.h"
 
 #include <structmember.h>
 
@@ -129,39 +129,37 @@ set_time(RecordBuffer *self, double now_s)
 
 /* -- records ------------------------------------------------------------------------------------ */
 
-static unsigned char *
-put_field(unsigned char *at, const char *data, Py_ssize_t size)
+/* The bytes of a field that is not NULL; NULL is a null. */
+static int
+read_field(PyObject *bytes, Field *field)
 {
-    at = put(at, zigzag(size));
-    if (size > 0) {
-        memcpy(at, data, (size_t)size);
-        at += size;
+    char *data = NULL;
+    Py_ssize_t size = -1;
+    if (bytes != NULL && PyBytes_AsStringAndSize(bytes, &data, &size) < 0)
+        return -1;
+    if (size > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "a field of 2 GiB or more");
+        return -1;
     }
-    return at;
+    field->data = data;
+    field->size = size;
+    return 0;
 }
 
 /* Encode a record whose kind is set. A key or value that is NULL is a null. */
 static int
 encode(RecordBuffer *self, PyObject *key, PyObject *value, PyObject *headers)
 {
-    char *key_data = NULL, *value_data = NULL, *headers_data = "";
-    Py_ssize_t key_size = -1, value_size = -1, headers_size = 1;
-    if ((key != NULL && PyBytes_AsStringAndSize(key, &key_data, &key_size) < 0)
-        || (value != NULL && PyBytes_AsStringAndSize(value, &value_data, &value_size) < 0)
-        || (headers != NULL && PyBytes_AsStringAndSize(headers, &headers_data, &headers_size) < 0))
+    Field key_field, value_field, block = {"", 1};
+    if (read_field(key, &key_field) < 0 || read_field(value, &value_field) < 0
+        || (headers != NULL && read_field(headers, &block) < 0))
         return -1;
-    if (key_size > INT32_MAX || value_size > INT32_MAX || headers_size > INT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a field of 2 GiB or more");
-        return -1;
-    }
     if (self->count < 0 || self->count >= INT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "the batch takes no more records");
         return -1;
     }
     int64_t body = 1 + size_of(zigzag(self->delta)) + size_of(zigzag(self->count))
-                   + size_of(zigzag(key_size)) + (key_size > 0 ? key_size : 0)
-                   + size_of(zigzag(value_size)) + (value_size > 0 ? value_size : 0)
-                   + headers_size;
+                   + size_with_length(&key_field) + size_with_length(&value_field) + block.size;
     int64_t whole = size_of(zigzag(body)) + body;
     if (make_room_in_tail(self, (Py_ssize_t)whole) < 0
         || make_room_for_sizes(&self->sizes, key != NULL) < 0)
@@ -171,14 +169,13 @@ encode(RecordBuffer *self, PyObject *key, PyObject *value, PyObject *headers)
     *at++ = 0;
     at = put(at, zigzag(self->delta));
     at = put(at, zigzag(self->count));
-    at = put_field(at, key_data, key_size);
-    at = put_field(at, value_data, value_size);
-    memcpy(at, headers_data, (size_t)headers_size);
+    at = put_field(put_field(at, &key_field), &value_field);
+    memcpy(at, block.data, (size_t)block.size);
     self->tail_used += (Py_ssize_t)whole;
     self->encoded += (Py_ssize_t)whole;
-    self->sizes.values[self->sizes.count] = (int32_t)value_size;
+    self->sizes.values[self->sizes.count] = (int32_t)value_field.size;
     if (self->sizes.keys != NULL)
-        self->sizes.keys[self->sizes.count] = (int32_t)key_size;
+        self->sizes.keys[self->sizes.count] = (int32_t)key_field.size;
     self->sizes.count++;
     self->count++;
     return 0;

@@ -76,7 +76,7 @@ class Producer(TransactionInterface):
         self._transactions = core.transactions
         self._status = core.transactions.status
         self._sender = core.sender
-        self._fast_path = core.fast_path
+        self._append = core.fast_path.append
         self._intake = core.intake
         self._bulk = core.bulk
 
@@ -139,7 +139,7 @@ class Producer(TransactionInterface):
         check_limit_ms(timeout_ms)
         runtime = self._core.runtime
         runtime.check_may_close()
-        self._fast_path.close()
+        self._core.fast_path.close()
         limit_ms = self.config.delivery_timeout_ms if timeout_ms is None else timeout_ms
         await runtime.close(self._core, limit_ms)
 
@@ -181,7 +181,7 @@ class Producer(TransactionInterface):
             KafkaError: if the record is not accepted; docs/producer.md lists the errors.
         """
         if partition is timestamp_ms is None and partition_key is None:
-            delivery = self._fast_path.append(topic, value, key, headers)
+            delivery = self._append(topic, value, key, headers)
             if delivery is not None:
                 return delivery
         record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)

@@ -160,19 +160,24 @@ class RecordBuffer:
         Args:
             now_s: their time, in seconds since 1970.
         """
-        room -= self.size
-        part = values[start : start + max(0, room // KEYLESS_OVERHEAD)]
-        sizes = list(accumulate(map(len, part)))
-        upto = bisect_right(
-            range(len(part)), room, key=lambda at: sizes[at] + (at + 1) * KEYLESS_OVERHEAD
-        )
-        if upto:
+        upto = start
+        while upto < len(values):
+            fitting = (room - self.size) // (len(values[upto]) + KEYLESS_OVERHEAD)
+            part = values[upto : upto + max(0, fitting)]
+            size = sum(map(len, part)) + len(part) * KEYLESS_OVERHEAD
+            if self.size + size > room:  # those after the first are larger
+                ends = accumulate(len(value) + KEYLESS_OVERHEAD for value in part)
+                part = part[: bisect_right(list(ends), room - self.size)]
+                size = sum(map(len, part)) + len(part) * KEYLESS_OVERHEAD
+            if not part:
+                break
             if now_s >= self.until_s:
                 self.at(now_s)
-            self.values += part[:upto]
-            self.size += sizes[upto - 1] + upto * KEYLESS_OVERHEAD
-            self.count += upto
-        return start + upto
+            self.values += part
+            self.size += size
+            self.count += len(part)
+            upto += len(part)
+        return upto
 
     def _start_run(self, timestamp: int) -> None:
         if not (

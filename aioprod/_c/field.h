@@ -1,0 +1,28 @@
+/* A key, a value, or the name of a header, as records have it: its length and its bytes. */
+#ifndef AIOPROD_FIELD_H
+#define AIOPROD_FIELD_H
+
+#include "varint.h"
+
+typedef struct {
+    const char *data;
+    int64_t size; /* -1: null */
+} Field;
+
+static inline int64_t
+size_with_length(const Field *field)
+{
+    return size_of(zigzag(field->size)) + (field->size > 0 ? field->size : 0);
+}
+
+static inline unsigned char *
+put_field(unsigned char *at, const Field *field)
+{
+    at = put(at, zigzag(field->size));
+    if (field->size <= 0)
+        return at;
+    memcpy(at, field->data, (size_t)field->size);
+    return at + field->size;
+}
+
+#endif
