@@ -151,6 +151,34 @@ def test_records_of_two_partitions_are_taken_without_help() -> None:
     world.assert_whole()
 
 
+class Text(str):
+    """Not a plain name."""
+
+
+names = st.text(max_size=70) | st.sampled_from(
+    ["", "n" * 63, "ä" * 32, "\ud800", Text("n"), b"n", 5]
+)
+header_values = st.none() | data | st.sampled_from([b"v" * 64, b"v" * 8_192, Bytes(b"v"), "v", 5])
+pairs = st.tuples(names, header_values).flatmap(
+    lambda pair: st.sampled_from([pair, pair, pair, pair, list(pair), (*pair, None), pair[:1]])
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(pairs, max_size=4), st.sampled_from([1, 1, 20, 70]), st.booleans())
+def test_headers_are_encoded_alike(given: list[Any], times: int, as_tuple: bool) -> None:
+    worlds = World(pure=True), World()
+    headers: Any = tuple(given * times) if as_tuple else given * times
+    for world in worlds:
+        results = [world.append("t", b"v", None, headers) for _ in range(2)]
+        for batch in world.batches:
+            batch.open_until = 1 << 20
+        results.append(world.append("t", b"v", None, headers))
+        world.note("results", *results)
+    assert worlds[0].log == worlds[1].log
+    assert worlds[0].contents() == worlds[1].contents()
+
+
 def test_a_batch_is_full_at_the_same_byte() -> None:
     for world in (World(pure=True), World()):
         assert world.append("t", b"12345") == (0, 0)
