@@ -95,6 +95,60 @@ def test_outcomes_that_are_not_complete_raise() -> None:
 
 
 @needs_native
+@pytest.mark.parametrize("index", [0, 1, (1 << 31) - 1, -1])
+def test_offsets_past_64_bits_are_the_same(index: int) -> None:
+    """A broker may answer with any offset."""
+    for fields_type, delivery_type in variants():
+        fields, delivery = fields_type(), delivery_type()
+        fields.topic, fields.partition, fields.base_offset = "orders", 3, (1 << 63) - 1
+        fields.starts, fields.timestamps = (0,), (5,)
+        fields.key_sizes = fields.value_sizes = ()
+        delivery._batch, delivery._index = fields, index
+        assert awaited(delivery).offset == (1 << 63) - 1 + index
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["starts", "timestamps", "key_sizes", "value_sizes"])
+def test_sequences_may_change_their_batch_while_they_are_read(name: str) -> None:
+    fields_type, delivery_type = variants()[1]
+    fields, delivery = fields_type(), delivery_type()
+
+    class Sequence(list[int]):
+        def __len__(self) -> int:
+            if held:
+                fields = held.pop()
+                for each in ("starts", "timestamps", "key_sizes", "value_sizes", "topic"):
+                    delattr(fields, each)
+                delivery._batch = fields_type()
+                del fields
+                gc.collect()
+            return 3
+
+        def __getitem__(self, at: Any) -> Any:
+            len(self)
+            return at
+
+    fields.topic, fields.partition, fields.base_offset = "orders", 3, 7
+    fields.starts = fields.timestamps = fields.key_sizes = fields.value_sizes = [0, 1, 2]
+    setattr(fields, name, Sequence([0, 1, 2]))
+    delivery._batch, delivery._index, held = fields, 1, [fields]
+    del fields
+    assert awaited(delivery) == ("orders", 3, 8, 1, 1, 1) and not held
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["base_offset", "open_until", "_index"])
+@pytest.mark.parametrize("given", ["1", None, 1.5, 1 << 64, -(1 << 64)])
+def test_what_is_no_number_is_refused(name: str, given: Any) -> None:
+    fields_type, delivery_type = variants()[1]
+    owner = delivery_type() if name == "_index" else fields_type()
+    with pytest.raises((TypeError, OverflowError)):
+        setattr(owner, name, given)
+    with pytest.raises(TypeError):
+        delattr(owner, name)
+
+
+@needs_native
 def test_the_garbage_collector_does_not_know_it() -> None:
     delivery = accelerator().Delivery()
     assert not gc.is_tracked(delivery) and sys.getsizeof(delivery) == 32
@@ -193,6 +247,30 @@ def test_awaiting_leaks_no_blocks() -> None:
     blocks_after_awaiting()
     before = blocks_after_awaiting()
     assert abs(blocks_after_awaiting() - before) < 100
+
+
+@needs_native
+def test_awaiting_leaks_no_references() -> None:
+    """Of objects that all deliveries of a batch share: the counts of blocks do not show these."""
+    fields_type, delivery_type = variants()[1]
+    fields, delivery = fields_type(), delivery_type()
+    fields.topic, fields.partition, fields.base_offset = "orders", 1 << 40, 1 << 40
+    fields.starts, fields.timestamps = [0, 10], [1 << 40, 1 << 41]
+    fields.key_sizes, fields.value_sizes = [3] * 5, [1 << 20] * 5
+    names = ("topic", "partition", "starts", "timestamps", "key_sizes", "value_sizes")
+    objects = [fields, delivery, *(getattr(fields, name) for name in names)]
+    before = [sys.getrefcount(item) for item in objects]
+    for index in range(100):
+        delivery._batch, delivery._index = fields, index % 7
+        if index % 7 < 5:
+            assert awaited(delivery).offset == (1 << 40) + index % 7
+        else:
+            with pytest.raises(IndexError):
+                delivery.__await__()
+    gc.collect()
+    assert all(
+        sys.getrefcount(item) - count < 10 for item, count in zip(objects, before, strict=True)
+    )
 
 
 def test_a_copy_of_an_error_is_equal() -> None:

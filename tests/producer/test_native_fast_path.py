@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioprod.producer import fast_path as module
+from aioprod.protocol.record_buffer import KEYLESS_OVERHEAD
 from tests.producer.fast_path_worlds import BASE, HEADERS, LIMIT, NOW, Bytes, Raising, World
 from tests.protocol.test_native import needs_native, python
 
@@ -25,58 +27,45 @@ def the_source_makes_deliveries_of_the_source() -> Iterator[None]:
 
 
 data = st.binary(max_size=40)
-others: st.SearchStrategy[Any] = st.sampled_from(
-    [None, "text", 5, bytearray(b"x"), memoryview(b"x"), Bytes(b"x"), (), Raising(ValueError)]
-)
-topics: st.SearchStrategy[Any] = st.sampled_from(
-    ["t", "t", "t", "one", "new", "", None, 5, b"t", [], Raising(ValueError)]
-)
-errors = st.sampled_from([ValueError, TypeError, KeyError, ZeroDivisionError, KeyboardInterrupt])
-clocks = st.sampled_from(
-    [
-        NOW,
-        NOW + 0.0004,
-        NOW + 0.0015,
-        NOW - 7,
-        NOW + 3600,
-        1_700_000_001,
-        True,
-        0.0,
-        -1.0,
-        -0.0004,
-        math.nan,
-        math.inf,
-        -math.inf,
-        9.3e15,
-        -9.3e15,
-        1e300,
-    ]
-)
-changes = st.one_of(
-    st.tuples(st.just("now"), clocks),
-    st.tuples(st.just("now"), clocks),
-    st.tuples(st.just("admits"), st.sampled_from([True, False, 1, 0, "yes", Raising(ValueError)])),
-    st.tuples(st.just("admits"), st.just(True)),
-    st.tuples(st.just("error"), st.sampled_from(["clock", "check", "status", "first"]), errors),
-    st.tuples(st.just("first"), st.sampled_from(["opens", "opens", "waits", "other"])),
-    st.tuples(st.just("open"), st.integers(0, 5), st.sampled_from([LIMIT, 1_000, 60, 0, -1])),
-    st.tuples(st.just("limit"), st.integers(0, 5), st.integers(-5, 1_000)),
-    st.tuples(st.just("shut"), st.integers(0, 5)),
-    st.tuples(st.just("encode"), st.integers(0, 5)),
-    st.tuples(st.just("sticky"), st.integers(0, 4)),
-    st.tuples(st.just("count"), st.integers(1, 5)),
-    st.tuples(st.just("forget"), st.sampled_from(["t", "one"])),
-    st.tuples(st.just("close")),
-)
-records = st.tuples(
-    st.just("record"),
-    topics,
-    data | data | data | others,
-    st.none() | st.none() | data | others,
-    st.integers(0, 5) | st.integers(0, len(HEADERS) - 1),
-    st.integers(1, 6),
-)
-acts = st.lists(records | records | records | changes, min_size=1, max_size=40)
+OTHERS: list[Any] = [None, "text", 5, bytearray(b"x"), memoryview(b"x"), Bytes(b"x"), ()]
+TOPICS: list[Any] = ["one", "new", "", None, 5, b"t", [], Raising(ValueError)]
+ERRORS = [ValueError, TypeError, KeyError, ZeroDivisionError, KeyboardInterrupt]
+ODD_TIMES = [1_700_000_001, True, 0.0, -1.0, -0.0004, math.nan, math.inf, -math.inf, 9.3e15, 1e300]
+
+
+def some_change(rng: random.Random) -> tuple[Any, ...]:
+    at = rng.randrange(5)
+    return rng.choice(
+        [
+            ("now", NOW + rng.randrange(9) * 0.0004),
+            ("now", rng.choice(ODD_TIMES)),
+            ("now", NOW + rng.choice([-7, 0.001, 5])),
+            ("admits", rng.choice([False, 0, Raising(ValueError)])),
+            ("admits", rng.choice([True, True, 1, "yes"])),
+            ("error", rng.choice(["clock", "check", "status", "first"]), rng.choice(ERRORS)),
+            ("first", rng.choice(["opens", "opens", "waits", "other"])),
+            ("open", at, rng.choice([LIMIT, LIMIT, 60, 0, -1])),
+            ("limit", at, rng.choice([14, 15, 16, 17, 18, 30, 100, 1_000, 10_000])),
+            ("shut", at),
+            ("encode", at),
+            ("sticky", at),
+            ("count", rng.randint(1, 5)),
+            ("forget", "one"),
+            *([("forget", "t"), ("close",)] if rng.random() < 0.03 else []),
+        ]
+    )
+
+
+def some_record(rng: random.Random) -> tuple[Any, ...]:
+    topic = "t" if rng.random() < 0.9 else rng.choice(TOPICS)
+    value = rng.randbytes(rng.choice([0, 1, 1, 2, 30]))
+    key = rng.choice([None, None, None, b"", b"k", b"key"])
+    headers = rng.choice([0, 0, 0, rng.randrange(len(HEADERS))])
+    if rng.random() < 0.05:
+        value = rng.choice(OTHERS)
+    if rng.random() < 0.05:
+        key = rng.choice(OTHERS)
+    return topic, value, key, headers
 
 
 def change(world: World, name: str, *given: Any) -> None:
@@ -109,23 +98,24 @@ def change_topic(world: World, topic: Any, name: str, *given: Any) -> None:
         topic.count = given[0]
 
 
-@settings(max_examples=400)
-@given(acts, st.booleans())
-def test_both_do_the_same(acts: list[tuple[Any, ...]], with_status: bool) -> None:
-    worlds = World(pure=True), World()
-    for world in worlds:
-        if not with_status:
+@settings(max_examples=300)
+@given(st.integers(0, 1 << 32))
+def test_both_do_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    ours, theirs = worlds = World(pure=True), World()
+    if rng.random() < 0.2:
+        for world in worlds:
             world.path = world.path_of(status=None)
-    ours, theirs = worlds
-    for name, *arguments in acts:
-        if name != "record":
+    for _ in range(rng.randint(1, 60)):
+        if rng.random() < 0.3:
+            act = some_change(rng)
             for world in worlds:
-                change(world, name, *arguments)
+                change(world, *act)
             continue
-        topic, value, key, headers, times = arguments
-        for _ in range(times):
+        topic, value, key, headers = record = some_record(rng)
+        for _ in range(rng.choice([1, 1, 2, 5])):
             results = [world.append(topic, value, key, HEADERS[headers]()) for world in worlds]
-            assert results[0] == results[1], arguments
+            assert results[0] == results[1], record
             assert ours.log == theirs.log
             assert ours.state() == theirs.state()
         for world in worlds:
@@ -159,3 +149,55 @@ def test_records_of_two_partitions_are_taken_without_help() -> None:
     assert [calls.count(name) for name in ("first", "check", "status")] == [2, 2 * 10, 198]
     assert [batch.writer.count for batch in world.batches] == [100, 100]
     world.assert_whole()
+
+
+class Text(str):
+    """Not a plain name."""
+
+
+names = st.text(max_size=70) | st.sampled_from(
+    ["", "n" * 63, "ä" * 32, "\ud800", Text("n"), b"n", 5]
+)
+header_values = st.none() | data | st.sampled_from([b"v" * 64, b"v" * 8_192, Bytes(b"v"), "v", 5])
+pairs = st.tuples(names, header_values).flatmap(
+    lambda pair: st.sampled_from([pair, pair, pair, pair, list(pair), (*pair, None), pair[:1]])
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(pairs, max_size=4), st.sampled_from([1, 1, 20, 70]), st.booleans())
+def test_headers_are_encoded_alike(given: list[Any], times: int, as_tuple: bool) -> None:
+    worlds = World(pure=True), World()
+    headers: Any = tuple(given * times) if as_tuple else given * times
+    for world in worlds:
+        results = [world.append("t", b"v", None, headers) for _ in range(2)]
+        for batch in world.batches:
+            batch.open_until = 1 << 20
+        results.append(world.append("t", b"v", None, headers))
+        world.note("results", *results)
+    assert worlds[0].log == worlds[1].log
+    assert worlds[0].contents() == worlds[1].contents()
+
+
+def test_a_batch_is_full_at_the_same_byte() -> None:
+    for world in (World(pure=True), World()):
+        assert world.append("t", b"12345") == (0, 0)
+        bound = world.batches[0].writer.size + 5 + KEYLESS_OVERHEAD
+        world.batches[0].open_until = bound - 1
+        assert world.append("t", b"12345") is None
+        world.batches[0].open_until = bound
+        assert world.append("t", b"12345") == (0, 1)
+        assert world.append("t", b"") is None
+
+
+def test_a_check_that_raises_leaves_the_time_of_the_batch() -> None:
+    for world in (World(pure=True), World()):
+        assert world.append("t", b"v") == (0, 0)
+        world.now, before = NOW + 1, world.state()
+        for name, error in (("check", ValueError), ("status", KeyError), ("clock", TypeError)):
+            world.error = name, error()
+            assert world.append("t", b"v") is error and world.state() == before
+        world.error, world.admits = None, False
+        assert world.append("t", b"v") is None and world.state() == before
+        world.admits = True
+        assert world.append("t", b"v") == (0, 1)

@@ -276,6 +276,15 @@ def test_a_member_that_is_set_to_no_number_harms_nothing(name: str, given: Any) 
     assert b"".join(buffer.pieces()) == encode_record(0, 0, None, b"first")
 
 
+def test_a_room_is_full_at_the_same_byte() -> None:
+    for buffer in (python("RecordBuffer")(BASE), native_buffer()):
+        buffer.add(BASE, None, b"first")
+        room = buffer.size + 2 * (3 + KEYLESS_OVERHEAD)
+        assert buffer.add_values([b"123"] * 9, 1, room - 1, BASE / 1000) == 2
+        assert buffer.add_values([b"123"] * 9, 2, room, BASE / 1000) == 3
+        assert buffer.add_values([b""] * 9, 3, room, BASE / 1000) == 3
+
+
 @pytest.mark.parametrize("room", [-sys.maxsize - 1, sys.maxsize])
 def test_a_room_at_the_limit_of_a_number(room: int) -> None:
     buffer = native_buffer()
