@@ -108,6 +108,7 @@ async def test_a_prepared_transaction_of_another_id_is_left_alone(broker: Embedd
         assert (await admin.describe_transactions("task")).state.lower() == "ongoing"
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     "code",
     [
@@ -136,6 +137,7 @@ async def test_a_coordinator_that_is_not_ready_is_waited_for_within_the_limit(
     assert [record.value for record in broker.records("t", committed_only=True)] == [b"x"]
 
 
+@pytest.mark.virtual_time
 async def test_a_coordinator_that_is_silent(broker: EmbeddedCluster) -> None:
     producer = made(broker, max_block_ms=100)
     rule = broker.on_every(ApiKey.INIT_PRODUCER_ID, hold())
