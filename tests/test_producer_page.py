@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -305,7 +306,8 @@ async def _(broker: EmbeddedCluster) -> None:
 @occasion("WrongEventLoopError", "send")
 async def _(broker: EmbeddedCluster) -> object:
     async with _running(broker) as producer:
-        return await asyncio.to_thread(lambda: asyncio.run(producer.send_and_wait("t", b"")))
+        with ThreadPoolExecutor(1) as other:
+            return other.submit(lambda: asyncio.run(producer.send_and_wait("t", b""))).result()
 
 
 @occasion("TransactionStateError", "send")
@@ -433,6 +435,7 @@ async def _(broker: EmbeddedCluster) -> None:
         await producer.send_offsets_to_transaction(offsets, "g")
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(("error", "way"), OCCASIONS, ids=lambda part: part)
 async def test_an_error_appears_where_the_table_says(
     broker: EmbeddedCluster, error: str, way: str

@@ -371,6 +371,7 @@ class TestBootstrapAgain:
             await producer.send_and_wait("t", b"after")
         assert stored(two) == [b"before", b"meanwhile", b"after"]
 
+    @pytest.mark.virtual_time
     async def test_with_the_strategy_none_it_does_not(self, two: EmbeddedCluster) -> None:
         settings = {
             **FAST,

@@ -333,6 +333,7 @@ CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [
 ]
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 async def test_an_answer_with_any_code_is_survived_or_told(api: ApiKey) -> None:
     """One answer with each code: who asks on gets every record, unless another consumer has its

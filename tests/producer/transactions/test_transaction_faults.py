@@ -241,6 +241,7 @@ async def test_every_produce_fails(cluster: EmbeddedCluster, code: ErrorCode) ->
     assert set(seen(cluster)) == whole(b"a")
 
 
+@pytest.mark.virtual_time
 async def test_a_record_that_is_not_delivered_in_time(cluster: EmbeddedCluster) -> None:
     gate = asyncio.Event()
     async with (
