@@ -90,6 +90,7 @@ def test_limits_of_waiting_are_accepted() -> None:
     assert run(LIMITS, "localhost:9092")["producer"].config.max_block_ms == 1_000
 
 
+@pytest.mark.virtual_time
 async def test_what_store_tells(broker: EmbeddedCluster) -> None:
     store = run(STORE)["store"]
     async with _quick(broker, request_timeout_ms=200, delivery_timeout_ms=400) as producer:

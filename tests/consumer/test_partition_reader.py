@@ -130,6 +130,7 @@ async def test_goes_on_where_it_stood_when_the_broker_comes_back(broker: Embedde
         assert values(found) == list(range(50))
 
 
+@pytest.mark.virtual_time
 async def test_gives_up_with_the_last_error_after_the_limit(broker: EmbeddedCluster) -> None:
     await fill(broker, 10)
     async with ClusterClient(

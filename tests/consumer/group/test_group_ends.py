@@ -294,6 +294,7 @@ async def test_its_tasks_cancelled_from_outside_are_told(cluster: EmbeddedCluste
                     await consumer.getmany(timeout_ms=100)
 
 
+@pytest.mark.virtual_time
 async def test_calls_of_a_member_without_a_broker_say_why_in_their_time(
     cluster: EmbeddedCluster,
 ) -> None:
