@@ -71,6 +71,7 @@ async def test_members_come_and_go_on_real_kafka(kafka: str, settings: dict[str,
     await come_and_go_once(kafka, settings)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("settings", [EAGER, COOPERATIVE], ids=["range", "cooperative"])
 async def test_members_come_and_go_while_their_coordinator_moves(settings: dict[str, Any]) -> None:
     # A member that leaves while the coordinator moves still counts as one until its session is
