@@ -25,14 +25,15 @@ from aioprod.testing.jars import (
 )
 from aioprod.testing.kafka_process import kafka_class_archive
 from aioprod.testing.real_kafka import RealKafka
+from aioprod.testing.simulation import SimulatedLoop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# For builds that are slower than usual, such as those of .ci/sanitize.
-settings.register_profile(
-    "no-deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+# How long an example takes says nothing about the code: the machine may be loaded, or the build
+# slow, as that of .ci/sanitize.
+settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-speed")
 
 _MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
 _ON_DEMAND = ("benchmarks", "faults", "interop")
@@ -71,6 +72,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run tests marked ``virtual_time``, and their fixtures, in a simulated loop: a limit of
+    milliseconds is over when all that the test waits for took that long, however slow the machine.
+    """
+    if item.get_closest_marker("virtual_time"):
+        return {"virtual": SimulatedLoop}
+    return {"real": asyncio.new_event_loop}
 
 
 def pytest_configure() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,7 @@ def test_limits_of_waiting_are_accepted() -> None:
     assert run(LIMITS, "localhost:9092")["producer"].config.max_block_ms == 1_000
 
 
+@pytest.mark.virtual_time
 async def test_what_store_tells(broker: EmbeddedCluster) -> None:
     store = run(STORE)["store"]
     async with _quick(broker, request_timeout_ms=200, delivery_timeout_ms=400) as producer:
@@ -305,7 +307,8 @@ async def _(broker: EmbeddedCluster) -> None:
 @occasion("WrongEventLoopError", "send")
 async def _(broker: EmbeddedCluster) -> object:
     async with _running(broker) as producer:
-        return await asyncio.to_thread(lambda: asyncio.run(producer.send_and_wait("t", b"")))
+        with ThreadPoolExecutor(1) as other:
+            return other.submit(lambda: asyncio.run(producer.send_and_wait("t", b""))).result()
 
 
 @occasion("TransactionStateError", "send")
@@ -433,6 +436,7 @@ async def _(broker: EmbeddedCluster) -> None:
         await producer.send_offsets_to_transaction(offsets, "g")
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(("error", "way"), OCCASIONS, ids=lambda part: part)
 async def test_an_error_appears_where_the_table_says(
     broker: EmbeddedCluster, error: str, way: str

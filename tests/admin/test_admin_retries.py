@@ -155,6 +155,7 @@ async def test_a_broker_that_is_gone_is_not_waited_for(
     assert (await admin.create_topics(NewTopic("after", 1))).name == "after"
 
 
+@pytest.mark.virtual_time
 async def test_the_limit_of_a_call_names_itself_and_the_last_error(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
@@ -175,6 +176,7 @@ async def test_the_limit_of_a_call_names_itself_and_the_last_error(
         await admin.list_groups(timeout_ms=100)
 
 
+@pytest.mark.virtual_time
 async def test_the_default_limit_is_a_setting(cluster: EmbeddedCluster) -> None:
     held = cluster.on_every(ApiKey.CREATE_TOPICS, hold())
     async with Admin(cluster.bootstrap_servers, default_api_timeout_ms=100) as admin:

@@ -148,6 +148,7 @@ async def test_close_ends_a_start_in_progress(client: Client) -> None:
     assert "begin" not in client.steps and "finish" not in client.steps
 
 
+@pytest.mark.virtual_time
 async def test_the_limit_of_close(client: Client) -> None:
     await client.runtime.start(client)
     client.may_finish.clear()
@@ -160,6 +161,7 @@ async def test_the_limit_of_close(client: Client) -> None:
     )
 
 
+@pytest.mark.virtual_time
 async def test_a_second_close_may_only_shorten_the_first(client: Client) -> None:
     await client.runtime.start(client)
     client.may_finish.clear()

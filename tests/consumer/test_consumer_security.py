@@ -21,6 +21,7 @@ LOGIN: dict[str, Any] = {
 SESSION_MS = 200
 
 
+@pytest.mark.virtual_time
 async def test_sessions_that_end_lose_no_record_and_no_member() -> None:
     """KIP-368: requests that wait for records last longer than a session."""
     security = BrokerSecurity(

@@ -130,6 +130,7 @@ async def test_goes_on_where_it_stood_when_the_broker_comes_back(broker: Embedde
         assert values(found) == list(range(50))
 
 
+@pytest.mark.virtual_time
 async def test_gives_up_with_the_last_error_after_the_limit(broker: EmbeddedCluster) -> None:
     await fill(broker, 10)
     async with ClusterClient(
@@ -162,6 +163,7 @@ async def test_an_offset_out_of_range_names_the_range(broker: EmbeddedCluster) -
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.virtual_time
 async def test_an_end_that_is_never_reached_fails_and_says_where_the_log_ends(
     broker: EmbeddedCluster,
 ) -> None:
@@ -187,6 +189,7 @@ async def test_without_an_end_it_waits_for_more(broker: EmbeddedCluster) -> None
     assert found == list(range(15))
 
 
+@pytest.mark.virtual_time
 async def test_a_topic_that_does_not_exist_is_said_to_be_unknown(broker: EmbeddedCluster) -> None:
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
         with pytest.raises(BrokerError, match="topic nothing: UNKNOWN_TOPIC_OR_PARTITION"):
@@ -194,6 +197,7 @@ async def test_a_topic_that_does_not_exist_is_said_to_be_unknown(broker: Embedde
     assert "nothing" not in broker.topics
 
 
+@pytest.mark.virtual_time
 async def test_a_partition_that_does_not_exist_is_said_to_be_unknown(
     broker: EmbeddedCluster,
 ) -> None:

@@ -437,6 +437,7 @@ async def test_every_record_of_a_producer_has_its_span_and_the_broker_its_contex
         )
 
 
+@pytest.mark.virtual_time
 async def test_no_span_outlives_its_record_whatever_becomes_of_that(
     spans: Spans, broker: EmbeddedCluster
 ) -> None:

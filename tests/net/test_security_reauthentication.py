@@ -290,6 +290,7 @@ def tokens(*moments: Awaitable[None] | Exception | None) -> Callable[[], Awaitab
     return provide
 
 
+@pytest.mark.virtual_time
 class TestTokenProvider:
     async def test_requests_go_out_while_it_is_asked(self, broker: EmbeddedCluster) -> None:
         asked, go_on = asyncio.Event(), asyncio.Event()

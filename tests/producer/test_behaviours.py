@@ -99,6 +99,7 @@ def spy_on(broker: EmbeddedCluster, api_key: int) -> list[Any]:
 # -- the caller's side -----------------------------------------------------------------------------
 
 
+@pytest.mark.virtual_time
 async def test_memory_gets_what_metadata_left_of_max_block(three: EmbeddedCluster) -> None:
     async with producer_of(
         three, max_block_ms=400, buffer_memory=2_000, batch_size=1_500
@@ -344,6 +345,7 @@ async def test_one_request_carries_all_topics_and_partitions_of_a_node(
     } == {0, 1, 2}
 
 
+@pytest.mark.virtual_time
 async def test_a_request_without_an_answer_costs_its_own_connection_only(
     three: EmbeddedCluster,
 ) -> None:
@@ -409,6 +411,7 @@ async def test_topics_that_are_not_used_are_not_asked_for_any_more(broker: Embed
         )
 
 
+@pytest.mark.virtual_time
 async def test_many_refused_topics_make_no_storm_of_refreshes(broker: EmbeddedCluster) -> None:
     broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE), times=None)
     async with producer_of(
@@ -484,6 +487,7 @@ async def test_a_topic_that_was_made_again_with_fewer_partitions(broker: Embedde
     assert len(stored(broker)) == 20
 
 
+@pytest.mark.virtual_time
 async def test_records_that_find_no_leader_in_time_are_counted() -> None:
     async with EmbeddedCluster(nodes=2, replication_factor=1) as broker:
         broker.create_topic("t", 2)

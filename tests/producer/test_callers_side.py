@@ -76,6 +76,7 @@ class Upper(ProducerInterceptor):
 # -- routes of errors ------------------------------------------------------------------------------
 
 
+@pytest.mark.virtual_time
 async def test_errors_of_the_record_come_back_in_its_delivery(broker: EmbeddedCluster) -> None:
     watching = Watching()
     broker.create_topic("t")
@@ -108,6 +109,7 @@ async def test_errors_of_the_record_come_back_in_its_delivery(broker: EmbeddedCl
     assert watching.closed == 1
 
 
+@pytest.mark.virtual_time
 async def test_metadata_that_does_not_come_is_an_error_of_the_delivery(
     broker: EmbeddedCluster,
 ) -> None:
@@ -118,6 +120,7 @@ async def test_metadata_that_does_not_come_is_an_error_of_the_delivery(
             await delivery
 
 
+@pytest.mark.virtual_time
 async def test_errors_of_the_call_are_raised(broker: EmbeddedCluster) -> None:
     watching = Watching()
     producer = Producer(
@@ -344,6 +347,7 @@ async def test_send_many_waits_for_room_and_keeps_the_order(broker: EmbeddedClus
     assert [record.value for record in broker.records("t")] == values
 
 
+@pytest.mark.virtual_time
 async def test_the_first_record_of_many_that_finds_no_memory_fails_the_rest(
     broker: EmbeddedCluster,
 ) -> None:

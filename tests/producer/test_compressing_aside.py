@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -16,6 +15,7 @@ from aioprod.protocol.compression import Codec, compress
 from aioprod.testing import EmbeddedCluster
 
 BIG = b"compresses very well " * 50
+LIMIT_S = 10.0
 COUNT = 600  # 630 kB: far above what is compressed on the loop
 
 
@@ -82,53 +82,66 @@ async def test_a_batch_that_cannot_be_compressed_is_sent_as_it_is(
     assert "sending it uncompressed" in caplog.text
 
 
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """Compression does not end before the function in the list is called."""
-    go_on = threading.Event()
+class Held:
+    """Compression that has begun, and does not end before it is released."""
 
-    def waits(codec: Codec, data: bytes, level: int | None = None) -> bytes:
-        assert go_on.wait(30)
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self._go_on = threading.Event()
+        self.release = self._go_on.set
+
+    def compress(self, codec: Codec, data: bytes, level: int | None = None) -> bytes:
+        self.begun.set()
+        assert self._go_on.wait(30)
         return compress(codec, data, level)
 
-    monkeypatch.setattr(compressor, "compress", waits)
-    return [go_on.set]
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    held = Held()
+    monkeypatch.setattr(compressor, "compress", held.compress)
+    return held
 
 
 async def test_a_batch_may_expire_while_it_is_compressed(
-    broker: EmbeddedCluster, held: list[Callable[[], None]]
+    broker: EmbeddedCluster, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with producer_of(
-        broker, delivery_timeout_ms=200, request_timeout_ms=100, linger_ms=0
-    ) as producer:
+    loop, ahead_s = asyncio.get_running_loop(), 0.0
+    real_time = loop.time
+    monkeypatch.setattr(loop, "time", lambda: real_time() + ahead_s)
+    async with producer_of(broker, delivery_timeout_ms=60_000, linger_ms=0) as producer:
         deliveries = await producer.send_many("t", [BIG] * 100)
+        async with asyncio.timeout(LIMIT_S):
+            while not held.begun.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        ahead_s = 60.0  # its time is over; the next batch has as much
         with pytest.raises(DeliveryTimeoutError):
             await deliveries.wait()
-        held[0]()
+        held.release()
         await producer.send_and_wait("t", b"small")
     assert [record.value for record in broker.records("t")] == [b"small"]
 
 
 async def test_closing_does_not_wait_for_the_threads_for_ever(
-    broker: EmbeddedCluster, held: list[Callable[[], None]]
+    broker: EmbeddedCluster, held: Held
 ) -> None:
     producer = producer_of(broker)
     await producer.start()
     deliveries = await producer.send_many("t", [BIG] * 300)
     async with asyncio.timeout(10):
         await producer.close(timeout_ms=50)
-    held[0]()
+    held.release()
     assert all(isinstance(error, ProducerClosedError) for error in deliveries.exceptions().values())
     assert len(deliveries.exceptions()) == 300
 
 
 async def test_flush_waits_for_what_is_being_compressed(
-    broker: EmbeddedCluster, held: list[Callable[[], None]]
+    broker: EmbeddedCluster, held: Held
 ) -> None:
     async with producer_of(broker) as producer:
         await producer.send_many("t", [BIG] * 300)
         with pytest.raises(TimeoutError):
             await producer.flush(timeout_ms=50)
-        held[0]()
+        held.release()
         await producer.flush()
         assert len(broker.records("t")) == 300

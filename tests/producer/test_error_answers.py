@@ -120,6 +120,7 @@ async def test_metadata_as_a_whole(broker: EmbeddedCluster) -> None:
                 )
 
 
+@pytest.mark.virtual_time
 async def test_metadata_that_stays_refused_ends_at_max_block(broker: EmbeddedCluster) -> None:
     broker.create_topic("t")
     for code in (
@@ -320,6 +321,7 @@ async def two() -> AsyncIterator[EmbeddedCluster]:
         yield broker
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("seed", range(12))
 async def test_garbage_ends_that_connection_and_nothing_else(
     two: EmbeddedCluster, seed: int

@@ -148,6 +148,7 @@ async def test_one_hole_bumps_the_epoch_once(broker: EmbeddedCluster) -> None:
     assert [len(broker.records("t", partition)) for partition in range(3)] == [6, 6, 6]
 
 
+@pytest.mark.virtual_time
 async def test_a_batch_that_expires_in_flight_is_reported_and_the_rest_goes_on(
     broker: EmbeddedCluster,
 ) -> None:
@@ -170,6 +171,7 @@ async def test_a_batch_that_expires_in_flight_is_reported_and_the_rest_goes_on(
     assert stored(broker).count(b"stuck") <= 1
 
 
+@pytest.mark.virtual_time
 async def test_a_leaderless_batch_expires_without_using_a_sequence(broker: EmbeddedCluster) -> None:
     async with quick(broker, delivery_timeout_ms=300, request_timeout_ms=200) as producer:
         await producer.partitions_for("t")
@@ -210,6 +212,7 @@ async def test_a_broker_that_dies_and_comes_back(broker: EmbeddedCluster) -> Non
     assert stored(broker)[-50:] == [b"%d" % number for number in range(50)]
 
 
+@pytest.mark.virtual_time
 async def test_a_dead_broker_holds_nobody_longer_than_promised(broker: EmbeddedCluster) -> None:
     producer = quick(broker, delivery_timeout_ms=500, request_timeout_ms=300, max_block_ms=300)
     await producer.start()
@@ -384,6 +387,7 @@ async def test_a_topic_that_is_no_string_is_named(broker: EmbeddedCluster) -> No
             await producer.send_and_wait(["t"], b"x")  # type: ignore[arg-type]
 
 
+@pytest.mark.virtual_time
 async def test_metadata_without_brokers_is_no_success(broker: EmbeddedCluster) -> None:
     async with quick(broker, max_block_ms=200) as producer:
         await producer.send_and_wait("t", b"x")

@@ -371,6 +371,7 @@ class TestBootstrapAgain:
             await producer.send_and_wait("t", b"after")
         assert stored(two) == [b"before", b"meanwhile", b"after"]
 
+    @pytest.mark.virtual_time
     async def test_with_the_strategy_none_it_does_not(self, two: EmbeddedCluster) -> None:
         settings = {
             **FAST,
@@ -446,6 +447,7 @@ class TestBootstrapAgain:
         assert sorted(produced_at(three)[-3:]) == [1, 2, 3]
 
 
+@pytest.mark.virtual_time
 class TestIdleConnections:
     async def test_they_are_closed_and_opened_again(self, three: EmbeddedCluster) -> None:
         async with producer_of(
@@ -471,11 +473,10 @@ class TestIdleConnections:
             assert (await waiting).offset == 1
         assert produced_at(three) == [1, 1]
 
+    @pytest.mark.parametrize("seed", range(4))
     async def test_closing_in_the_moment_of_a_send_loses_and_doubles_nothing(
-        self, three: EmbeddedCluster
+        self, three: EmbeddedCluster, seed: int
     ) -> None:
-        seed = random.randrange(1 << 32)
-        print("seed", seed)
         rng = random.Random(seed)
         async with producer_of(
             three.bootstrap_servers, connections_max_idle_ms=10, **FAST
@@ -486,6 +487,7 @@ class TestIdleConnections:
         assert stored(three) == [b"%d" % number for number in range(150)]
 
 
+@pytest.mark.virtual_time
 class TestThrottle:
     """KIP-219: the broker answers at once and asks for a pause; the client keeps it."""
 
@@ -517,6 +519,9 @@ class TestThrottle:
                     await producer.send_and_wait("t", b"throttled", partition=0)
                 ).offset == 1  # the answer itself is not late
             await until(lambda: bool(rule.used))
+            connection = producer._brokers.live(1)
+            assert connection is not None
+            await until(lambda: connection.throttled_until > loop.time())  # the answer is there
             three.on(ApiKey.PRODUCE, Action(), times=None, where=arrived, node=1)
             paused = await producer.send("t", b"waits", partition=0)
             await producer.send_and_wait("t", b"other node", partition=1)

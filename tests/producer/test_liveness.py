@@ -231,6 +231,7 @@ class TestTotalOutage:
                 await delivery
         assert stored(three) == [b"0", b"1", b"2", b"3"]
 
+    @pytest.mark.virtual_time
     @pytest.mark.parametrize("dark", [True, False], ids=["silent", "refusing"])
     async def test_records_are_given_up_in_time(self, three: EmbeddedCluster, dark: bool) -> None:
         async with producer_of(
@@ -248,6 +249,7 @@ class TestTotalOutage:
                     await delivery
             assert 0.29 <= loop.time() - started < 1.3
 
+    @pytest.mark.virtual_time
     @pytest.mark.parametrize("dark", [True, False], ids=["silent", "refusing"])
     @pytest.mark.parametrize(
         "settings",

@@ -172,6 +172,7 @@ async def outcome(work: Awaitable[object]) -> BaseException | None:
     return None
 
 
+@pytest.mark.virtual_time
 async def test_every_delivery_fails_at_its_time_out(broker: EmbeddedCluster, gone: Gone) -> None:
     loop = asyncio.get_running_loop()
     async with (
@@ -199,6 +200,7 @@ async def test_every_delivery_fails_at_its_time_out(broker: EmbeddedCluster, gon
     assert {record.value for record in broker.records("t")} >= {b"first"}
 
 
+@pytest.mark.virtual_time
 async def test_ten_thousand_tasks_all_hear_of_it(broker: EmbeddedCluster, gone: Gone) -> None:
     """Those in front time out with their batches, those that wait for memory get it then and time
     out as well, or run into max.block.ms.
@@ -220,6 +222,7 @@ async def test_ten_thousand_tasks_all_hear_of_it(broker: EmbeddedCluster, gone: 
             await nothing_pending(producer)
 
 
+@pytest.mark.virtual_time
 async def test_waiting_for_memory_ends_with_max_block(broker: EmbeddedCluster, gone: Gone) -> None:
     """The buffer is full and stays so: delivery has far more time than a task may wait for
     memory.
@@ -242,6 +245,7 @@ async def test_waiting_for_memory_ends_with_max_block(broker: EmbeddedCluster, g
             await nothing_pending(producer)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("timeout_ms", [0, 200])
 async def test_close_returns_in_its_time_and_fails_what_is_left(
     broker: EmbeddedCluster, gone: Gone, timeout_ms: int
@@ -274,6 +278,7 @@ async def test_close_returns_in_its_time_and_fails_what_is_left(
     } == set()
 
 
+@pytest.mark.virtual_time
 async def test_close_without_a_time_waits_for_the_delivery_time_out(
     broker: EmbeddedCluster, gone: Gone
 ) -> None:
@@ -292,6 +297,7 @@ async def test_close_without_a_time_waits_for_the_delivery_time_out(
             await nothing_pending(producer)
 
 
+@pytest.mark.virtual_time
 async def test_a_topic_that_nobody_knew_before_fails_at_max_block(broker: EmbeddedCluster) -> None:
     async with (
         asyncio.timeout(LIMIT_SECONDS),

@@ -231,6 +231,7 @@ async def test_a_small_record_does_not_pass_a_large_one_that_waits(broker: Embed
 # -- waiting for memory ----------------------------------------------------------------------------
 
 
+@pytest.mark.virtual_time
 async def test_one_that_gives_up_is_refused_alone(broker: EmbeddedCluster) -> None:
     """Each has its own deadline; those behind go on in their order."""
     settings: dict[str, Any] = {"buffer_memory": 16_500, "linger_ms": 0, "max_block_ms": 200}
@@ -253,6 +254,7 @@ async def test_one_that_gives_up_is_refused_alone(broker: EmbeddedCluster) -> No
     assert is_gapless(numbers(broker, "t"), 12)
 
 
+@pytest.mark.virtual_time
 async def test_a_place_counts_that_comes_in_the_turn_in_which_time_is_over(
     broker: EmbeddedCluster,
 ) -> None:
@@ -268,7 +270,7 @@ async def test_a_place_counts_that_comes_in_the_turn_in_which_time_is_over(
             waiting = asyncio.create_task(producer.send_and_wait("t", value(1), KEY))
             await asyncio.sleep(0)
             (call,) = known.line
-            loop.call_at(call.deadline + 1e-9, gate.release, owner)
+            loop.call_at(call.deadline, gate.release, owner)
             await waiting
     assert is_gapless(numbers(broker, "t"), 2)
 

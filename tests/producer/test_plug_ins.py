@@ -208,6 +208,7 @@ async def test_interceptors_hear_of_each_record_once(broker: EmbeddedCluster) ->
     ]
 
 
+@pytest.mark.virtual_time
 async def test_interceptors_hear_of_records_that_find_no_memory(broker: EmbeddedCluster) -> None:
     witness = Witness()
     settings: dict[str, Any] = {
@@ -232,6 +233,7 @@ async def test_interceptors_hear_of_records_that_find_no_memory(broker: Embedded
     assert {place for _, place, _ in witness.refused} == {TopicPartition("t", 0), None}
 
 
+@pytest.mark.virtual_time
 async def test_interceptors_hear_of_rows_that_are_refused(broker: EmbeddedCluster) -> None:
     """Of a table, whatever refuses them, as of the records of the other calls."""
     witness = Witness()

@@ -264,9 +264,7 @@ async def test_what_is_wrong_is_named_and_changes_nothing(
     transactional_id = (
         "x" if (name, call, error, text) in WRONG["send_offsets_to_transaction"] else None
     )
-    async with Producer(
-        broker.bootstrap_servers, transactional_id=transactional_id, max_block_ms=500
-    ) as producer:
+    async with Producer(broker.bootstrap_servers, transactional_id=transactional_id) as producer:
         if transactional_id is not None:
             with pytest.raises(TransactionStateError):
                 await call(producer)

@@ -217,6 +217,7 @@ async def test_records_that_are_given_up_are_said_once_per_topic_until_they_are_
     assert lines(caplog, logging.ERROR) == []
 
 
+@pytest.mark.virtual_time
 async def test_a_broker_that_is_down_for_longer_than_the_delivery_timeout(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

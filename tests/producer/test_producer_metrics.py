@@ -171,6 +171,7 @@ async def test_waiting_for_memory(broker: EmbeddedCluster) -> None:
     assert seen["waiting-threads"] == seen["buffer-exhausted-total"] == 0
 
 
+@pytest.mark.virtual_time
 async def test_no_memory_in_time(broker: EmbeddedCluster) -> None:
     async with quick(broker, buffer_memory=1_100, batch_size=1_000, max_block_ms=50) as producer:
         await producer.send_and_wait("t", b"first")

@@ -84,7 +84,11 @@ async def test_without_memory_in_time_all_rows_that_are_left_fail(
     async with Producer(
         broker.bootstrap_servers, buffer_memory=40_000, batch_size=4_000, max_block_ms=100
     ) as producer:
-        await producer.partitions_for("t")
+        # However long that takes, which max_block_ms would limit.
+        producer._metadata.touch("t")
+        async with asyncio.timeout(LIMIT_S):
+            while "t" not in producer._accumulator.topics:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
         released = asyncio.Event()
         broker.on(ApiKey.PRODUCE, hold(released), times=None)
         async with asyncio.timeout(5):
@@ -334,6 +338,7 @@ async def test_in_a_transaction(broker: EmbeddedCluster, where: str) -> None:
     ) == sorted([*range(2_000)] * 2)
 
 
+@pytest.mark.virtual_time
 async def test_memory_that_is_not_there_fails_the_transaction(broker: EmbeddedCluster) -> None:
     settings: dict[str, Any] = {"buffer_memory": 40_000, "batch_size": 4_000, "max_block_ms": 100}
     async with Producer(broker.bootstrap_servers, transactional_id="arrow", **settings) as producer:
@@ -341,7 +346,8 @@ async def test_memory_that_is_not_there_fails_the_transaction(broker: EmbeddedCl
         await producer.send_and_wait("t", b"x")
         released = asyncio.Event()
         broker.on(ApiKey.PRODUCE, hold(released), times=None)
-        deliveries = await producer.send_arrow("t", pa.table({"value": numbered(5_000)}))
+        # Few rows, for which no thread is used.
+        deliveries = await producer.send_arrow("t", pa.table({"value": [bytes(200)] * 500}))
         broker.clear_rules()
         released.set()
         with pytest.raises((AbortableTransactionError, BufferExhaustedError)):

@@ -25,6 +25,7 @@ async def metadata_with(producer: Producer, topic: str, partitions: int) -> None
             await asyncio.sleep(0.002)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("partitions", [1, 2, 5])
 async def test_a_topic_that_was_made_anew_takes_records(
     broker: EmbeddedCluster, partitions: int
@@ -43,6 +44,7 @@ async def test_a_topic_that_was_made_anew_takes_records(
     assert len(broker.records("t")) == 40
 
 
+@pytest.mark.virtual_time
 async def test_what_waits_for_a_partition_that_is_gone_expires(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=3)
     async with Producer(broker.bootstrap_servers, **{**FAST, "linger_ms": 200}) as producer:  # type: ignore[arg-type]
@@ -57,6 +59,7 @@ async def test_what_waits_for_a_partition_that_is_gone_expires(broker: EmbeddedC
         assert producer._pool.available == producer.config.buffer_memory
 
 
+@pytest.mark.virtual_time
 async def test_new_partitions_are_used(broker: EmbeddedCluster) -> None:
     broker.create_topic("t", num_partitions=1)
     async with Producer(broker.bootstrap_servers, **FAST, metadata_max_age_ms=20) as producer:  # type: ignore[arg-type]

@@ -124,17 +124,21 @@ class ConfluentReader:
                     and (message.offset() or 0) >= self._committed[message.partition()]
                 ):
                     self.processed.append(message.value() or b"")
-            self._done = True
         finally:
+            # During close() librdkafka still calls the callbacks, also with no partitions, but may
+            # answer nothing; and what they raise ends the thread without an outcome.
+            self._done = True
             consumer.close()
 
     def _look(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         """librdkafka may hand out a record that it fetched for an earlier assignment of a partition
         that others have read since.
         """
-        self._committed |= {
-            place.partition: place.offset for place in consumer.committed(assigned, timeout=LIMIT_S)
-        }
+        if not self._done:
+            self._committed |= {
+                place.partition: place.offset
+                for place in consumer.committed(assigned, timeout=LIMIT_S)
+            }
 
     def _commit_all(self, consumer: Consumer) -> bool:
         """While a cooperative group rebalances its commits are refused, also those that it makes as

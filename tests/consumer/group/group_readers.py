@@ -58,6 +58,7 @@ class Reader(RebalanceListener):
     ) -> None:
         self.processed = processed
         self.calls: list[tuple[str, list[TopicPartition]]] = []
+        self.owned: set[TopicPartition] = set()
         self.leaving = False
         self.consumer = Consumer(
             bootstrap_servers=bootstrap,
@@ -81,18 +82,38 @@ class Reader(RebalanceListener):
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         self.calls.append(("assigned", partitions))
+        self.owned.update(partitions)
 
     async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
         self.calls.append(("revoked", partitions))
+        self.owned.difference_update(partitions)
         await self.consumer.commit()
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
         self.calls.append(("lost", partitions))
+        self.owned.difference_update(partitions)
 
     async def leave(self) -> None:
         self.leaving = True
         async with asyncio.timeout(LIMIT_S):
             await self.task
+
+
+async def shared_out(members: list[Reader], partitions: int) -> None:
+    """Wait until each of our members has partitions, and together they have all."""
+    async with asyncio.timeout(LIMIT_S):
+        while not all(each.owned for each in members) or partitions != sum(
+            len(each.owned) for each in members
+        ):
+            await asyncio.sleep(0.01)
+            raise_failures(members)
+
+
+def raise_failures(members: list[Any]) -> None:
+    """Raise the error of a member that has ended."""
+    for each in members:
+        if each.task.done():
+            each.task.result()
 
 
 class Writer:
@@ -153,20 +174,28 @@ async def come_and_go(
     rng: random.Random,
     makers: list[Any],
     pause_s: float = 0.3,
+    join_first: bool = False,
 ) -> tuple[list[bytes], list[bytes], list[Any]]:
     """Members of all makes join and leave at random while records are written; returns what was
     written, what was processed, and all members.
+
+    Args:
+        join_first: before that, the second of our members joins the first, which has all partitions
+            by then, and gets its share.
     """
     processed: list[bytes] = []
     writer = Writer(bootstrap, topic, partitions)
     present = [makers[0](bootstrap, topic, processed)]
     ever = list(present)
     try:
+        if join_first:
+            await shared_out(present, partitions)
+            present.append(makers[0](bootstrap, topic, processed))
+            ever.append(present[-1])
+            await shared_out(present, partitions)
         for change in range(changes):
             await asyncio.sleep(rng.uniform(0, pause_s))
-            for each in present:
-                if each.task.done():
-                    each.task.result()
+            raise_failures(present)
             if len(present) < 2 or (len(present) < 4 and rng.random() < 0.5):
                 present.append(makers[(change + 1) % len(makers)](bootstrap, topic, processed))
                 ever.append(present[-1])

@@ -200,6 +200,7 @@ async def test_of_two_with_the_same_instance_the_older_one_is_fenced_for_good(
         await shared_out([second], 4)
 
 
+@pytest.mark.virtual_time
 async def test_who_does_not_poll_leaves_and_loses_its_partitions(cluster: EmbeddedCluster) -> None:
     listener = Listener()
     async with (
@@ -238,6 +239,7 @@ RETRIED = [
 ]
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("api", "codes"),
     [

@@ -294,6 +294,7 @@ async def test_its_tasks_cancelled_from_outside_are_told(cluster: EmbeddedCluste
                     await consumer.getmany(timeout_ms=100)
 
 
+@pytest.mark.virtual_time
 async def test_calls_of_a_member_without_a_broker_say_why_in_their_time(
     cluster: EmbeddedCluster,
 ) -> None:
@@ -333,6 +334,7 @@ CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [
 ]
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 async def test_an_answer_with_any_code_is_survived_or_told(api: ApiKey) -> None:
     """One answer with each code: who asks on gets every record, unless another consumer has its

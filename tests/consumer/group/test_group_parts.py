@@ -97,6 +97,7 @@ def test_the_leader_notices_other_partitions() -> None:
     assert leadership.is_outdated(snapshot())
 
 
+@pytest.mark.virtual_time
 async def test_only_who_does_not_ask_is_called_overdue() -> None:
     overdue = asyncio.Event()
     watch = PollWatch(0.05, overdue.set)

@@ -169,6 +169,7 @@ async def one_transaction(producer: Producer, end: str, tag: bytes = b"a") -> No
     await (producer.commit_transaction() if end == "commit" else producer.abort_transaction())
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("protocol", "api"),
     [(0, api) for api in STEPS] + [(2, api) for api in STEPS if api not in OF_THE_FIRST],
@@ -241,6 +242,7 @@ async def test_every_produce_fails(cluster: EmbeddedCluster, code: ErrorCode) ->
     assert set(seen(cluster)) == whole(b"a")
 
 
+@pytest.mark.virtual_time
 async def test_a_record_that_is_not_delivered_in_time(cluster: EmbeddedCluster) -> None:
     gate = asyncio.Event()
     async with (
@@ -558,6 +560,7 @@ async def test_an_abort_has_batches_of_unknown_fate_settled_first(
     assert not {b"known", b"unknown"} & set(seen(cluster))
 
 
+@pytest.mark.virtual_time
 async def test_an_abort_while_the_last_markers_are_still_written() -> None:
     """Found by the simulation: of a transaction that it has not heard of, a coordinator says
     PRODUCER_FENCED while it still ends the one before.
@@ -585,6 +588,7 @@ async def test_an_abort_while_the_last_markers_are_still_written() -> None:
         assert set(seen(cluster)) == whole(b"a", b"b")
 
 
+@pytest.mark.virtual_time
 async def test_an_abort_of_a_transaction_of_which_nothing_arrived_finds_out_who_took_over() -> None:
     async with (
         EmbeddedCluster(transaction_version=2, num_partitions=3) as cluster,

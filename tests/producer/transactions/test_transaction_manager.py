@@ -322,6 +322,7 @@ async def test_an_abort_overtakes_a_commit_that_waits_for_records(
 # -- time and versions -----------------------------------------------------------------------------
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("call", ["init", "begin", "send_offsets", "commit", "abort"])
 async def test_a_call_out_of_time_goes_on_and_can_be_joined(
     coordinators: CoordinatorScript, made: Made, call: str
@@ -355,6 +356,7 @@ async def test_a_call_out_of_time_goes_on_and_can_be_joined(
     assert manager.state is (S.IN_TRANSACTION if call in ("begin", "send_offsets") else S.READY)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("call", ["commit", "abort"])
 async def test_who_comes_back_after_the_end_hears_of_it(
     coordinators: CoordinatorScript, made: Made, call: str
@@ -378,6 +380,7 @@ async def test_who_comes_back_after_the_end_hears_of_it(
         await getattr(manager, call)()
 
 
+@pytest.mark.virtual_time
 async def test_the_time_out_names_the_trouble(coordinators: CoordinatorScript, made: Made) -> None:
     _, manager = made(coordinators, max_block_ms=30)
     coordinators.on(INIT, *[broken() for _ in range(100)])

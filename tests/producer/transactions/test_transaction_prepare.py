@@ -149,6 +149,7 @@ async def test_a_preparation_whose_caller_left_goes_on(
     assert prepared is not None and prepared.producer_id == 1000
 
 
+@pytest.mark.virtual_time
 async def test_a_slow_preparation_tells_its_limit(
     coordinators: CoordinatorScript, made: Made
 ) -> None:

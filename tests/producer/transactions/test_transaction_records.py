@@ -240,6 +240,7 @@ async def test_stop_comes_before_records_fail(coordinators: CoordinatorScript, m
     assert END not in coordinators.requests
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("state", ["nothing", "open", "committing", "aborting", "failed"])
 async def test_settle_leaves_no_transaction_open(
     coordinators: CoordinatorScript, made: Made, state: str

@@ -108,6 +108,7 @@ async def test_a_prepared_transaction_of_another_id_is_left_alone(broker: Embedd
         assert (await admin.describe_transactions("task")).state.lower() == "ongoing"
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     "code",
     [
@@ -124,11 +125,14 @@ async def test_a_coordinator_that_is_not_ready_is_waited_for_within_the_limit(
 ) -> None:
     producer = made(broker, max_block_ms=150, retry_backoff_ms=5, retry_backoff_max_ms=10)
     rule = broker.on(api, fail(code), times=None)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
     with pytest.raises(
         KafkaTimeoutError,
         match=rf"start\(\) not done within max_block_ms=150.*call start\(\) again.*{code.name}",
     ):
         await producer.start()
+    assert 0.15 <= loop.time() - begun < 0.18
     await nothing_is_left(broker)
     rule.cancel()
     async with producer, producer.transaction():
@@ -136,6 +140,7 @@ async def test_a_coordinator_that_is_not_ready_is_waited_for_within_the_limit(
     assert [record.value for record in broker.records("t", committed_only=True)] == [b"x"]
 
 
+@pytest.mark.virtual_time
 async def test_a_coordinator_that_is_silent(broker: EmbeddedCluster) -> None:
     producer = made(broker, max_block_ms=100)
     rule = broker.on_every(ApiKey.INIT_PRODUCER_ID, hold())
