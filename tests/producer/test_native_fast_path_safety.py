@@ -406,6 +406,9 @@ def test_a_path_in_a_cycle_is_freed() -> None:
     assert seen() is None and len(died) == 1
 
 
+_IMMORTAL = 1 << 30
+
+
 def calls_of_all_kinds() -> None:
     world = World()
     for number in range(20):
@@ -459,6 +462,10 @@ def test_an_append_leaks_no_references() -> None:
     ]
     objects += [world.topics, topic_of(world), queue_of(world), "t", None, b"\0"]
     objects += [world.batches[0], world.batches[0].writer]
+    # From 3.12 on the interpreter does not count the references to some; libraries built for the
+    # stable ABI of 3.11 do (PEP 683 allows for that).
+    objects = [item for item in objects if sys.getrefcount(item) < _IMMORTAL]
+    assert len(objects) > 8
     gc.collect()  # what other tests have left counts, too
     before = [sys.getrefcount(item) for item in objects]
     for _ in range(2_000):
