@@ -44,6 +44,9 @@ class Delivery:
         offset = batch.place(self._index).offset
         return f"<Delivery to {where}, stored" + (f" at offset {offset}>" if offset >= 0 else ">")
 
+    def __copy__(self) -> Delivery:
+        return delivery_of(self._batch, self._index)
+
     @property
     def position(self) -> tuple[ProducerBatch, int]:
         """The batch in which the record was put, and its index there."""

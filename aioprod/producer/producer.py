@@ -227,6 +227,7 @@ class Producer(TransactionInterface):
             ProducerClosedError, TransactionStateError: as :meth:`send`; earlier records are sent.
             AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier records are
                 sent.
+            Exception: of ``records``; earlier ones are sent, in whole portions of 4,096.
         """
         return await self._bulk.take(topic, records)
 

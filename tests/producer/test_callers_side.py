@@ -5,6 +5,7 @@ keys, many records at once.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -345,6 +346,20 @@ async def test_send_many_waits_for_room_and_keeps_the_order(broker: EmbeddedClus
         deliveries = await producer.send_many("t", values)
         assert [(await delivery).offset for delivery in deliveries] == list(range(5_000))
     assert [record.value for record in broker.records("t")] == values
+
+
+async def test_an_iterable_that_raises_sends_whole_portions(broker: EmbeddedCluster) -> None:
+    def values() -> Iterator[bytes]:
+        yield from (b"%d" % number for number in range(5_000))
+        raise ValueError("no more")
+
+    async with Producer(broker.bootstrap_servers) as producer:
+        with pytest.raises(ValueError, match="no more"):
+            await producer.send_many("t", values())
+        await producer.flush()
+        assert len(broker.records("t")) == 4_096
+        await producer.send_and_wait("t", b"later")
+    assert [record.value for record in broker.records("t")][4_095:] == [b"4095", b"later"]
 
 
 @pytest.mark.virtual_time

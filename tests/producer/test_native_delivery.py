@@ -5,6 +5,7 @@ not know those in C.
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import sys
 import weakref
@@ -288,3 +289,11 @@ def test_a_copy_of_an_error_is_equal() -> None:
 
 def test_a_delivery_shows_where_it_is_imported_from() -> None:
     assert Delivery.__module__ == "aioprod.producer" and Delivery.__doc__
+
+
+async def test_a_copy_has_the_same_outcome(broker: EmbeddedCluster) -> None:
+    async with Producer(broker.bootstrap_servers) as producer:
+        delivery = await producer.send("t", b"x")
+        copied = copy.copy(delivery)
+        assert copied is not delivery
+        assert await copied == await delivery
