@@ -1,8 +1,8 @@
 """Decodes a column of JSON values into structs, as Spark's ``from_json`` does.
 
 Arrow's JSON reader decodes many values at once and in C++. It differs from Spark in what is
-malformed or unusual: it fails for a whole block, or accepts what Spark refuses. So values of unusual
-text never go there, blocks that it refuses are halved until the malformed value is alone, and both
+malformed or unusual: it fails for a whole block, or accepts what Spark refuses. So values of
+unusual text never go there, and blocks that it refuses are halved until few values remain. Both
 kinds go to `RecordDecoder`.
 """
 
@@ -18,7 +18,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.json as pj  # type: ignore[import-untyped]
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import StructType
 
 from aioprod.spark.typed.json_tokens import MAX_DEPTH, MAX_NAME_LENGTH, MAX_NUMBER_LENGTH
 from aioprod.spark.typed.options import TypedOptions
@@ -247,6 +246,9 @@ class _Converter:
         if pa.types.is_date(kind):
             fits = pc.match_substring_regex(column, _DATE)
             return _only(column, fits).cast(kind), _not(fits)
+        if pa.types.is_decimal(kind):
+            column.validate(full=True)  # Arrow's reader does not check the precision
+            return column, None
         if pa.types.is_floating(kind):
             numbers = column.to_numpy(zero_copy_only=False)
             # Jackson has no negative zero among whole numbers.
@@ -285,7 +287,10 @@ class _Converter:
     def _list(self, column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, _Flags | None]:
         elements, uncertain = self.converted(column.values, kind.value_type)
         found = pa.ListArray.from_arrays(
-            column.offsets, elements, type=kind, mask=column.is_null() if column.null_count else None
+            column.offsets,
+            elements,
+            type=kind,
+            mask=column.is_null() if column.null_count else None,
         )
         if uncertain is None:
             return found, None

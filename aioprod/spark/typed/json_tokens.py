@@ -320,4 +320,6 @@ class TokenReader:
 
 def _in_word(char: str) -> bool:
     """Tell whether Java takes it for a part of an identifier."""
-    return char.isalnum() or char in "_$" or char < "\t" or "\x0e" <= char <= "\x1b" or char == "\x7f"
+    return (
+        char.isalnum() or char in "_$" or char < "\t" or "\x0e" <= char <= "\x1b" or char == "\x7f"
+    )

@@ -39,7 +39,7 @@ _Converter = Callable[[TokenReader], Any]
 
 _NUMBERS: Final = (Token.INTEGER, Token.FRACTION)
 # Spark reads a byte as Jackson does: up to 255, and wraps.
-_RANGES: Final = {
+_RANGES: Final[dict[type[DataType], tuple[int, int]]] = {
     ByteType: (-128, 255),
     ShortType: (-(2**15), 2**15 - 1),
     IntegerType: (-(2**31), 2**31 - 1),
@@ -128,14 +128,15 @@ class RecordDecoder:
             return lambda tokens: _decimal(tokens, kind)
         if type(kind) in _RANGES:
             return lambda tokens: _integer(tokens, kind)
-        return {
+        simple: dict[type[DataType], _Converter] = {
             BooleanType: _boolean,
             DoubleType: self._double,
             FloatType: self._float,
             StringType: _string,
             DateType: _date,
             TimestampType: self._timestamp,
-        }[type(kind)]
+        }
+        return simple[type(kind)]
 
     def _object(self, tokens: TokenReader, fields: dict[str, _Converter]) -> Row:
         row: Row = {}
@@ -260,7 +261,7 @@ def _decimal(tokens: TokenReader, kind: DecimalType) -> decimal.Decimal:
     rounded = number.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT)
     if rounded and rounded.adjusted() >= kind.precision - kind.scale:
         raise ConversionError
-    return abs(rounded) if not rounded else rounded
+    return rounded if rounded else abs(rounded)
 
 
 def _string(tokens: TokenReader) -> str:
@@ -279,6 +280,8 @@ def _utf8(text: str) -> str:
 
 def _copied(tokens: TokenReader) -> list[str]:
     """Write what the token opens as JSON, as Jackson's generator does."""
+    if tokens.token in (Token.END_OBJECT, Token.END_ARRAY):
+        raise ConversionError  # what is left of a malformed array or object
     parts: list[str] = []
     depth, separator = 0, ""
     while True:

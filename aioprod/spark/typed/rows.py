@@ -30,7 +30,10 @@ class TypedRows:
         try:
             structs, malformed = self._decoder.decode(raw)
         except MalformedValueError as error:
-            place = {name: rows.column(name)[error.row].as_py() for name in ("topic", "partition", "offset")}
+            place = {
+                name: rows.column(name)[error.row].as_py()
+                for name in ("topic", "partition", "offset")
+            }
             raise CorruptRecordError(
                 f"{place['topic']}-{place['partition']}, offset {place['offset']}: the value does "
                 f"not fit value.schema, and mode=failfast: {raw[error.row].as_py()[:200]!r}"

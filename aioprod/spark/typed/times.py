@@ -15,9 +15,7 @@ _DAY_S = 86_400
 _MAX_OFFSET_S = 18 * 3600
 _INT = re.compile("[+-]?[0-9]{1,10}")
 _MAX_INT, _MAX_LONG = 2**31 - 1, 2**63 - 1
-_OFFSET = re.compile(
-    r"([+-])(?:(\d{1,2})|(\d\d):(\d\d)(?::(\d\d))?|(\d\d)(\d\d)(\d\d)?)", re.ASCII
-)
+_OFFSET = re.compile(r"([+-])(?:(\d{1,2})|(\d\d):(\d\d)(?::(\d\d))?|(\d\d)(\d\d)(\d\d)?)", re.ASCII)
 # Java's ZoneId.SHORT_IDS
 _SHORT_ZONES: Final = {
     "ACT": "Australia/Darwin",
@@ -194,7 +192,8 @@ def _offset_s(year: int, local_s: int, zone: datetime.tzinfo) -> int:
         moment = (
             datetime.datetime(2, 1, 1)
             if year <= 1
-            else datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=local_s - shift * cycle_s)
+            else datetime.datetime(1970, 1, 1)
+            + datetime.timedelta(seconds=local_s - shift * cycle_s)
         )
     offset = moment.replace(tzinfo=zone).utcoffset()
     assert offset is not None
