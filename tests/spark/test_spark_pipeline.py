@@ -38,9 +38,12 @@ from aioprod.spark.pipeline import (
     run_pipeline,
     worst_routes,
 )
+from aioprod.spark.pipeline.events import _PARSE_SCHEMA
 from aioprod.spark.pipeline.figures import RouteDelay
 from aioprod.spark.pipeline.outputs import Outputs
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
+
+from .test_spark_typed_equality import compare
 
 Flight = dict[str, Any]
 TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
@@ -366,6 +369,15 @@ def test_every_record_that_is_no_event_is_told_why(session: SparkSession) -> Non
     assert {row["time_hour"].timestamp() for row in events} == {
         datetime(2013, 1, 1, 10, tzinfo=UTC).timestamp()
     }
+
+
+def test_the_source_decodes_events_as_spark_does(session: SparkSession) -> None:
+    compare(
+        session,
+        [value for value, _ in JUDGED],
+        _PARSE_SCHEMA.simpleString(),
+        allowNonNumericNumbers="false",
+    )
 
 
 def test_each_record_is_parsed_once(session: SparkSession) -> None:
