@@ -44,7 +44,7 @@ SINKS: dict[str, tuple[str, dict[str, str]]] = {
     EXACTLY_ONCE: ("aioprod", {"delivery": "exactly-once"}),
 }
 SOURCES = {JAR: "kafka", SOURCE: "aioprod"}
-WRITE, READ = "write", "read"
+WRITE, READ, JSON = "write", "read", "read JSON into columns"
 ROWS = 1_000_000
 MICRO_BATCHES = 10
 LARGE_MICRO_BATCH, SMALL_MICRO_BATCH = 100_000, 10
@@ -55,6 +55,8 @@ TASKS = 2
 STREAM_TIMEOUT_S = 600
 _WORKERS = Path(__file__).with_name("spark_workers")
 _PRODUCER = {"kafka.acks": "all", "kafka.linger.ms": "5", "kafka.batch.size": str(64 * 1024)}
+
+JSON_SCHEMA = "id BIGINT, name STRING, amount DOUBLE, at TIMESTAMP"
 
 RATE = Metric("rows/s", lambda figures: float(figures["rows"] / figures["wall_s"]), 0)
 CPU = Metric(
@@ -91,6 +93,7 @@ TARGETS = [
         )
     ),
     Target(READ, SOURCE, RATE, JAR, "at least", 1.5),
+    Target(JSON, SOURCE, RATE, JAR, "at least", 1.5),
 ]
 STREAM_TARGETS = [
     Target(stream_case(LARGE_MICRO_BATCH), EXACTLY_ONCE, BATCH, AT_LEAST_ONCE, "at most", 1.15)
@@ -130,6 +133,37 @@ class SparkBenchmark:
         key = F.format_string("%06d", F.col("id") % KEYS)
         return self.session.range(0, count, 1, TASKS).select(key.alias("key"), value.alias("value"))
 
+    def json_rows(self, count: int) -> DataFrame:
+        """Return rows whose values are JSON objects of 100 to 110 bytes, with a field that no
+        reader wants.
+        """
+        number = F.col("id")
+        moment = F.timestamp_seconds(F.lit(1_700_000_000) + number)
+        fields = F.struct(
+            number,
+            F.format_string("name %06d", number % KEYS).alias("name"),
+            (number / 8).alias("amount"),
+            F.date_format(moment, "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("at"),
+            F.lit("x" * 12).alias("more"),
+        )
+        rows = self.session.range(0, count, 1, TASKS)
+        return rows.select(number.cast("string").alias("key"), F.to_json(fields).alias("value"))
+
+    async def read_json(self, client: str, name: str, count: int) -> Figures:
+        """Read a topic of JSON objects into typed columns: the source's, or ``from_json``'s.
+
+        Raises:
+            ValueError: if records are missing.
+        """
+        given = {"kafka.bootstrap.servers": self.servers, "subscribe": name}
+        if client == SOURCE:
+            given |= {"value.format": "json", "value.schema": JSON_SCHEMA}
+        frame = self.session.read.format(SOURCES[client]).options(**given).load()
+        if client != SOURCE:
+            value = F.from_json(F.col("value").cast("string"), JSON_SCHEMA)
+            frame = frame.select(value.alias("value"))
+        return self._read_all(client, frame.select("value.*"), count)
+
     async def write(self, client: str, frame: DataFrame, count: int) -> Figures:
         """Write a frame to a new topic."""
         with topic(self.servers, PARTITIONS) as name:
@@ -144,7 +178,11 @@ class SparkBenchmark:
             ValueError: if records are missing.
         """
         given = {"kafka.bootstrap.servers": self.servers, "subscribe": name}
-        frame = self.session.read.format(SOURCES[client]).options(**given).load()
+        return self._read_all(
+            client, self.session.read.format(SOURCES[client]).options(**given).load(), count
+        )
+
+    def _read_all(self, client: str, frame: DataFrame, count: int) -> Figures:
         seen: list[int] = []
         columns = [F.max(column) for column in frame.columns]
         figures = self.measured(
@@ -253,14 +291,22 @@ async def measure(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> tupl
     streams = Results("Micro-batches from Spark to Kafka", (BATCH, BATCH_CPU), baseline=JAR)
     frame = benchmark.rows(chosen.rows).cache()
     frame.count()  # loads the rows into memory
-    with benchmark.filled_topic(frame, chosen.rows) as name:
+    documents = benchmark.json_rows(chosen.rows)
+    with (
+        benchmark.filled_topic(frame, chosen.rows) as name,
+        benchmark.filled_topic(documents, chosen.rows) as json_name,
+    ):
         writes = [
             Measurement(WRITE, client, partial(benchmark.write, client, frame, chosen.rows))
             for client in SINKS
             if client in chosen.clients
         ]
         reads = [
-            Measurement(READ, client, partial(benchmark.read, client, name, chosen.rows))
+            Measurement(case, client, partial(read, client, topic_name, chosen.rows))
+            for case, read, topic_name in (
+                (READ, benchmark.read, name),
+                (JSON, benchmark.read_json, json_name),
+            )
             for client in SOURCES
             if client in chosen.clients
         ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -18,6 +18,16 @@ from aioprod.spark.token_provider import ImportedTokenProvider
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 CLIENT_PREFIX = "kafka."
 
+#: The options of typed values.
+TYPED_NAMES = (
+    "value.format",
+    "value.schema",
+    "mode",
+    "columnNameOfCorruptRecord",
+    "timeZone",
+    "allowNonNumericNumbers",
+    "includeRawValue",
+)
 SOURCE_NAMES = (
     "subscribe",
     "subscribePattern",
@@ -39,6 +49,7 @@ SOURCE_NAMES = (
     "fetchOffset.retryIntervalMs",
     "failOnDataLoss",
     "includeHeaders",
+    *TYPED_NAMES,
 )
 SINK_NAMES = (
     "topic",
@@ -193,6 +204,14 @@ def boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text.lower() not in ("true", "false"):
         raise ConfigError(f"option {name} must be true or false, got {text!r}")
     return text.lower() == "true"
+
+
+def choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    """Return the option's value in lower case; by default the first of the choices."""
+    text = given.get(name.lower(), choices[0]).strip().lower()
+    if text not in choices:
+        raise ConfigError(f"option {name} must be {' or '.join(choices)}, got {shown(text)}")
+    return text
 
 
 def positive(given: Mapping[str, str], name: str) -> int | None:

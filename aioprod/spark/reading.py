@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -26,6 +27,9 @@ from aioprod.spark.planning import report_losses
 from aioprod.spark.source_options import SourceOptions, fetch_settings
 from aioprod.spark.starting import start_patiently
 from aioprod.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aioprod.spark.typed.rows import TypedRows
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +66,11 @@ async def _batches(
     options: SourceOptions, item: OffsetRange
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     settings = fetch_settings(options)
+    decoder = None
+    if options.typed is not None:
+        from aioprod.spark.typed.rows import TypedRows
+
+        decoder = TypedRows(options.typed)
     client = open_client(options)
     # The driver has just reached the brokers, so the address is right.
     await start_patiently(
@@ -75,7 +84,9 @@ async def _batches(
             )
             try:
                 async for fetched in reader:
-                    for rows in _to_arrow(fetched, item, include_headers=options.include_headers):
+                    for rows in _to_arrow(
+                        fetched, item, decoder, include_headers=options.include_headers
+                    ):
                         yield rows
                 return
             except BrokerError as error:
@@ -99,12 +110,12 @@ async def _after_loss(
 
 
 def _to_arrow(
-    fetched: FetchedRecords, item: OffsetRange, *, include_headers: bool
+    fetched: FetchedRecords, item: OffsetRange, decoder: TypedRows | None, *, include_headers: bool
 ) -> Iterator[pa.RecordBatch]:
     for records in read_arrays(fetched.data, fetched.batches, include_headers=include_headers):
         rows = source_rows(records, item.topic, item.partition)
         # A compressed batch at the edge may hold records outside of the range.
         wanted = (records.offsets >= fetched.start) & (records.offsets < fetched.end)
-        yield (
-            rows if wanted.all() else rows.take(numbers_column(pa.int64(), np.flatnonzero(wanted)))
-        )
+        if not wanted.all():
+            rows = rows.take(numbers_column(pa.int64(), np.flatnonzero(wanted)))
+        yield rows if decoder is None else decoder.decode(rows)

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from aioprod.errors import ConfigError
+from aioprod.spark.typed.options import RAW_VALUE, TypedOptions
 
 _COLUMNS = [
     StructField("key", BinaryType()),
@@ -37,15 +38,23 @@ _COLUMNS = [
     StructField("timestamp", TimestampType()),
     StructField("timestampType", IntegerType()),
 ]
+_VALUE_PLACE = 1
 _HEADERS = StructField(
     "headers",
     ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 )
 
 
-def source_columns(*, include_headers: bool) -> StructType:
-    """The columns of Spark's own Kafka source, name by name and type by type."""
-    return StructType([*_COLUMNS, _HEADERS] if include_headers else _COLUMNS)
+def source_columns(*, include_headers: bool, typed: TypedOptions | None = None) -> StructType:
+    """The columns of Spark's own Kafka source, name by name and type by type; ``value`` is a struct
+    if values are decoded.
+    """
+    columns = [*_COLUMNS, _HEADERS] if include_headers else [*_COLUMNS]
+    if typed is not None:
+        columns[_VALUE_PLACE] = StructField("value", typed.schema)
+        if typed.include_raw:
+            columns.append(StructField(RAW_VALUE, BinaryType()))
+    return StructType(columns)
 
 
 class KafkaDataSource(DataSource):
@@ -71,12 +80,19 @@ class KafkaDataSource(DataSource):
         return "aioprod"
 
     def schema(self) -> StructType:
-        from aioprod.spark.source_options import check_read_options, wants_headers
+        from aioprod.spark.source_options import check_read_options
 
         if "topic" not in self.options:  # with a topic it is a view to write to
             # load() reports an invalid option; otherwise the stream would start and fail later.
             check_read_options(self.options)
-        return source_columns(include_headers=wants_headers(self.options))
+        return self._columns()
+
+    def _columns(self) -> StructType:
+        from aioprod.spark.source_options import typed_values, wants_headers
+
+        return source_columns(
+            include_headers=wants_headers(self.options), typed=typed_values(self.options)
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from aioprod.spark.readers import KafkaReader
@@ -93,9 +109,7 @@ class KafkaDataSource(DataSource):
         return KafkaStreamReader(parse_source_options(self.options, streaming=True))
 
     def _check_schema(self, schema: StructType) -> None:
-        from aioprod.spark.source_options import wants_headers
-
-        fixed = source_columns(include_headers=wants_headers(self.options)).simpleString()
+        fixed = self._columns().simpleString()
         if schema.simpleString() != fixed:
             raise ConfigError(
                 f"the columns of a read are fixed: leave .schema(...) away, and select from {fixed}"

@@ -38,6 +38,7 @@ from aioprod.spark.options import (
     typed_settings,
     whole,
 )
+from aioprod.spark.typed.options import TypedOptions, parse_typed_options
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class SourceOptions:
             request ends again that went backwards.
         poll_timeout_ms: maximum time without progress in a task (``kafkaConsumer.pollTimeoutMs``);
             None: ``kafka.default.api.timeout.ms``.
+        typed: how values are decoded (``value.format``); None: they stay binary.
         group: the consumer group to commit positions to (``kafka.group.id``), to monitor its lag;
             None: positions are not committed.
         client: the other ``kafka.*`` settings without the prefix.
@@ -118,6 +120,7 @@ class SourceOptions:
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 1000
     poll_timeout_ms: int | None = None
+    typed: TypedOptions | None = None
     group: str | None = None
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
 
@@ -152,6 +155,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         if (interval := whole(given, "fetchOffset.retryIntervalMs")) is None
         else interval,
         poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs"),
+        typed=parse_typed_options(given),
         group=client.pop("group.id", "").strip() or None,
         client=client,
     )
@@ -260,6 +264,11 @@ def _limits(given: Mapping[str, str]) -> TriggerLimits:
 def wants_headers(options: Mapping[str, str]) -> bool:
     """Tell whether a read has the column ``headers``."""
     return boolean(lower_keys(options), "includeHeaders", default=False)
+
+
+def typed_values(options: Mapping[str, str]) -> TypedOptions | None:
+    """Return how a read decodes values; None if they stay binary."""
+    return parse_typed_options(lower_keys(options))
 
 
 def _selection(given: Mapping[str, str]) -> TopicSelection:

@@ -75,6 +75,7 @@ def test_the_benchmark_measures_all_cases() -> None:
     for case, clients in (
         (spark.WRITE, spark.SINKS),
         (spark.READ, spark.SOURCES),
+        (spark.JSON, spark.SOURCES),
         (spark.stream_case(20), spark.SINKS),
     ):
         for client in clients:

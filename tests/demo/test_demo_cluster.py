@@ -71,8 +71,7 @@ def test_two_executors_without_aioprod_run_the_submitted_pipeline(
     )
     assert check_result(result, expect(flights)) == []
     assert {progress.query for progress in seen if progress.rows} == {
-        "flights: delays",
-        "flights: routes",
+        "flights: figures",
         "flights: dead letters",
     }
     letters = threaded_broker.records("flights.dead-letters", committed_only=True)

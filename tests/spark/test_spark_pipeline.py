@@ -29,16 +29,21 @@ from aioprod.spark import QueryProgress
 from aioprod.spark.pipeline import (
     PipelineOptions,
     PipelineResult,
-    delays_by_carrier_hour,
+    carrier_hours,
+    delay_figures,
     judge_records,
     parse_events,
     read_records,
+    routes,
     run_pipeline,
     worst_routes,
 )
+from aioprod.spark.pipeline.events import _PARSE_SCHEMA
 from aioprod.spark.pipeline.figures import RouteDelay
 from aioprod.spark.pipeline.outputs import Outputs
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
+
+from .test_spark_typed_equality import compare
 
 Flight = dict[str, Any]
 TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
@@ -184,14 +189,10 @@ def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
     assert (
         first.rows_read
         == half + 3
-        == sum(progress.rows for progress in seen if progress.query == "flights: delays")
+        == sum(progress.rows for progress in seen if progress.query == "flights: figures")
     )
-    assert (
-        len(
-            [progress for progress in seen if progress.query == "flights: routes" and progress.rows]
-        )
-        == 2
-    )
+    batches = [item for item in seen if item.query == "flights: figures" and item.rows]
+    assert len(batches) == 2
     assert (first.dead_letters, first.late) == (3, 0)
     check(first, flights[:half])
     # The rest falls into the same hours again in part: figures that were there before must be those
@@ -301,8 +302,10 @@ def test_the_same_functions_work_on_a_batch(
         read_records(session, options(broker.bootstrap_servers, tmp_path), streaming=False)
     )
     expected = grouped(flights[:1_000], "carrier", "time_hour")
-    assert delays_by_carrier_hour(events).count() == len(expected)
-    ranked = [row["mean_delay"] for row in worst_routes(events, limit=3, min_flights=5).collect()]
+    figures = delay_figures(events)
+    assert carrier_hours(figures).count() == len(expected)
+    worst = worst_routes(routes(figures), limit=3, min_flights=5)
+    ranked = [row["mean_delay"] for row in worst.collect()]
     assert ranked == sorted(ranked, reverse=True) and len(ranked) == 3
 
 
@@ -368,6 +371,15 @@ def test_every_record_that_is_no_event_is_told_why(session: SparkSession) -> Non
     }
 
 
+def test_the_source_decodes_events_as_spark_does(session: SparkSession) -> None:
+    compare(
+        session,
+        [value for value, _ in JUDGED],
+        _PARSE_SCHEMA.simpleString(),
+        allowNonNumericNumbers="false",
+    )
+
+
 def test_each_record_is_parsed_once(session: SparkSession) -> None:
     records = session.createDataFrame(
         [(b"{}", datetime.now(UTC))], "value binary, timestamp timestamp"
@@ -392,7 +404,7 @@ def test_following_reads_on_until_it_is_stopped(
 
     def on_progress(progress: QueryProgress) -> None:
         nonlocal rows
-        rows += progress.rows if progress.query == "flights: delays" else 0
+        rows += progress.rows if progress.query == "flights: figures" else 0
         if rows >= 300 and not sent_more.is_set():
             sent_more.set()
             # Late: older than the newest event by more than the watermark.
@@ -409,13 +421,16 @@ def test_following_reads_on_until_it_is_stopped(
 
 def test_a_write_that_was_stopped_takes_nothing_away(session: SparkSession, tmp_path: Path) -> None:
     outputs = Outputs(session, options("127.0.0.1:9", tmp_path))
-    updates = tmp_path / "out" / "route-updates" / "query=q"
+    updates = tmp_path / "out" / "updates" / "query=q"
     (updates / "batch=1" / "_temporary").mkdir(parents=True)
-    outputs.compact("p", "q")
+    outputs.compact("q")
     assert (outputs.delays(), outputs.routes()) == ([], [])
     route = RouteDelay("JFK", "LAX", 100, 5.0, 9.5, 0.25)
-    session.createDataFrame([asdict(route)]).write.parquet(str(updates / "batch=0"))
-    outputs.compact("p", "q")
+    kinds = "origin STRING, dest STRING, flights LONG, mean_delay DOUBLE, p90_delay DOUBLE, "
+    kinds += "late_share DOUBLE, carrier STRING, time_hour TIMESTAMP"
+    rows = [{**asdict(route), "carrier": None, "time_hour": None}]
+    session.createDataFrame(rows, kinds).write.parquet(str(updates / "batch=0"))
+    outputs.compact("q")
     assert outputs.routes() == [route]
 
 

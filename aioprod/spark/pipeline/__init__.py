@@ -2,9 +2,9 @@
 ``python -m aioprod.spark.pipeline`` run it.
 
 - events.py: parses JSON by a schema; the rest goes to a dead-letter topic, with the reason
-- figures.py: event-time windows with a watermark: delays by carrier and hour, the worst routes
+- figures.py: event-time windows with a watermark: delays by carrier and hour, and by route
 - outputs.py: writes each micro-batch's figures to a topic (exactly once) and to Parquet
-- run.py: starts and stops the three streaming queries
+- run.py: starts and stops the two streaming queries
 - options.py: the pipeline's options
 
 The functions of events.py and figures.py work on any DataFrame of records or events, batch or
@@ -24,8 +24,10 @@ from aioprod.spark.pipeline.figures import (
     WATERMARK,
     CarrierHourDelay,
     RouteDelay,
+    carrier_hours,
+    delay_figures,
     delay_records,
-    delays_by_carrier_hour,
+    routes,
     worst_routes,
 )
 from aioprod.spark.pipeline.options import PipelineOptions, SourceFormat
@@ -41,13 +43,15 @@ __all__ = [
     "PipelineResult",
     "RouteDelay",
     "SourceFormat",
+    "carrier_hours",
     "dead_letters",
+    "delay_figures",
     "delay_records",
-    "delays_by_carrier_hour",
     "judge_records",
     "parse_events",
     "query_names",
     "read_records",
+    "routes",
     "run_pipeline",
     "worst_routes",
 ]

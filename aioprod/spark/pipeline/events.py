@@ -47,7 +47,7 @@ def read_records(
     spark: SparkSession, options: PipelineOptions, *, streaming: bool = True, headers: bool = False
 ) -> DataFrame:
     """Read the topic's committed records from the beginning, with the columns of Spark's Kafka
-    source.
+    source. This library's source also decodes them: column ``event``.
     """
     reader = spark.readStream if streaming else spark.read
     settings = {
@@ -60,19 +60,30 @@ def read_records(
     settings["kafka.isolation.level"] = "read_committed"
     if options.max_offsets_per_trigger is not None and streaming:
         settings["maxOffsetsPerTrigger"] = str(options.max_offsets_per_trigger)
-    return reader.format(options.source_format).options(**settings).load()
+    decodes = options.source_format == "aioprod"
+    if decodes:
+        settings |= {
+            **_PARSE_OPTIONS,
+            "value.format": "json",
+            "value.schema": _PARSE_SCHEMA.simpleString(),
+            "includeRawValue": "true",
+        }
+    records = reader.format(options.source_format).options(**settings).load()
+    return (
+        records.withColumnsRenamed({"value": "event", "rawValue": "value"}) if decodes else records
+    )
 
 
 def judge_records(records: DataFrame) -> DataFrame:
     """Add two columns: ``event``, the parsed JSON, and ``reason``, why the record is not an event;
     null if it is one.
     """
-    event = F.from_json(F.col("value").cast("string"), _PARSE_SCHEMA, _PARSE_OPTIONS)
-    # Spark does not push filters through a generator. Without it filters on the event would move
-    # below the parser, and every record would be parsed twice.
-    return records.select("*", F.explode(F.array(event)).alias("event")).withColumn(
-        "reason", _reason()
-    )
+    if "event" not in records.columns:
+        event = F.from_json(F.col("value").cast("string"), _PARSE_SCHEMA, _PARSE_OPTIONS)
+        # Spark does not push filters through a generator. Without it filters on the event would
+        # move below the parser, and every record would be parsed twice.
+        records = records.select("*", F.explode(F.array(event)).alias("event"))
+    return records.withColumn("reason", _reason())
 
 
 def parse_events(records: DataFrame) -> DataFrame:

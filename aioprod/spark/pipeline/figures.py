@@ -71,31 +71,43 @@ class RouteDelay:
         return -self.mean_delay, self.origin, self.dest
 
 
-def delays_by_carrier_hour(events: DataFrame, *, watermark: str = WATERMARK) -> DataFrame:
-    """Compute figures by carrier and hour of scheduled departure: columns as in
-    `CarrierHourDelay`, the hour as a timestamp.
+def delay_figures(events: DataFrame, *, watermark: str = WATERMARK) -> DataFrame:
+    """Compute the figures of all groups in one pass: by carrier and hour of scheduled departure,
+    the hour as a timestamp (`carrier_hours`), and by route (`routes`).
+
+    Columns that do not belong to a row's group are null. The watermark closes hours; routes stay.
     """
-    window = F.window("time_hour", "1 hour")
-    figures = (
-        events.withWatermark("time_hour", watermark).groupBy("carrier", window).agg(*_figures())
+    windows = events.withWatermark("time_hour", watermark).withColumn(
+        "window", F.window("time_hour", "1 hour")
     )
-    return figures.select("carrier", F.col("window.start").alias("time_hour"), *FIGURE_NAMES)
+    groups = ("carrier", "window"), ("origin", "dest")
+    figures = windows.groupingSets(groups, "carrier", "window", "origin", "dest").agg(*_figures())
+    hour = F.col("window.start").alias("time_hour")
+    return figures.select("carrier", hour, "origin", "dest", *FIGURE_NAMES)
+
+
+def carrier_hours(figures: DataFrame) -> DataFrame:
+    """Choose the rows by carrier and hour from `delay_figures`: columns as in `CarrierHourDelay`,
+    the hour as a timestamp.
+    """
+    return figures.where(F.col("carrier").isNotNull()).select("carrier", "time_hour", *FIGURE_NAMES)
+
+
+def routes(figures: DataFrame) -> DataFrame:
+    """Choose the rows by route from `delay_figures`: columns as in `RouteDelay`."""
+    return figures.where(F.col("carrier").isNull()).select("origin", "dest", *FIGURE_NAMES)
 
 
 def worst_routes(
-    events: DataFrame, *, limit: int = 10, min_flights: int = MIN_ROUTE_FLIGHTS
+    routes: DataFrame, *, limit: int = 10, min_flights: int = MIN_ROUTE_FLIGHTS
 ) -> DataFrame:
-    """Compute the routes with the longest mean delay: columns as in `RouteDelay`. A stream needs
-    the output mode complete.
-    """
-    figures = (
-        events.groupBy("origin", "dest").agg(*_figures()).where(F.col("flights") >= min_flights)
-    )
-    return figures.orderBy(F.desc("mean_delay"), "origin", "dest").limit(limit)
+    """Choose the routes with the longest mean delay among those of at least ``min_flights``."""
+    frequent = routes.where(F.col("flights") >= min_flights)
+    return frequent.orderBy(F.desc("mean_delay"), "origin", "dest").limit(limit)
 
 
 def delay_records(delays: DataFrame) -> DataFrame:
-    """Convert rows of `delays_by_carrier_hour` to Kafka records: JSON, keyed by carrier and hour,
+    """Convert rows of `carrier_hours` to Kafka records: JSON, keyed by carrier and hour,
     so that the last record of each counts.
     """
     return delays.select(

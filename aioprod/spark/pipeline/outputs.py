@@ -13,10 +13,17 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from aioprod.spark.pipeline.figures import FIGURE_NAMES, CarrierHourDelay, RouteDelay, delay_records
+from aioprod.spark.pipeline.figures import (
+    FIGURE_NAMES,
+    CarrierHourDelay,
+    RouteDelay,
+    carrier_hours,
+    delay_records,
+    routes,
+    worst_routes,
+)
 from aioprod.spark.pipeline.options import PipelineOptions
 
-_DELAYS, _ROUTES = "updates", "route-updates"
 # Names the second directory, used if the first write was not completed.
 _NOTHING_WRITTEN = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 
@@ -38,53 +45,46 @@ class Outputs:
         """Parquet of the worst routes."""
         return f"{self.options.out_dir}/routes"
 
-    def write_delays(self, delays: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch's figures to the topic and to Parquet."""
-        query_id = _query_of(delays)
-        # The figures are used twice; without this the aggregation would run twice.
-        delays.persist()
+    def write(self, figures: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch's figures: those by carrier and hour to the topic, all to
+        Parquet.
+        """
+        query_id = _query_of(figures)
+        # They are used twice; without this the aggregation would run twice.
+        figures.persist()
         try:
             settings = {
                 **self.options.client,
                 "topic": self.options.sink_topic,
                 **self._once(query_id, batch_id),
             }
-            delay_records(delays).write.format(self.options.source_format).options(**settings).mode(
+            records = delay_records(carrier_hours(figures))
+            records.write.format(self.options.source_format).options(**settings).mode(
                 "append"
             ).save()
             # A batch repeated after a failure overwrites its own files.
-            delays.write.mode("overwrite").parquet(
-                f"{self._updates_path(_DELAYS, query_id)}/batch={batch_id}"
+            figures.write.mode("overwrite").parquet(
+                f"{self._updates_path(query_id)}/batch={batch_id}"
             )
         finally:
-            delays.unpersist()
+            figures.unpersist()
 
-    def write_routes(self, routes: DataFrame, batch_id: int) -> None:
-        """Write all routes again: the query's output mode is complete."""
-        # Not over those of the last batch: a run stopped while writing would have none.
-        routes.coalesce(1).write.mode("overwrite").parquet(
-            f"{self._updates_path(_ROUTES, _query_of(routes))}/batch={batch_id}"
-        )
-
-    def compact(self, delays_query: str, routes_query: str) -> None:
-        """Keep only the last update of each carrier and hour, and the last one of the routes."""
-        self._compact_delays(delays_query)
-        updates = self._read(self._updates_path(_ROUTES, routes_query))
-        if updates is not None:
-            newest = updates.agg(F.max("batch").alias("batch")).collect()[0]["batch"]
-            updates.where(F.col("batch") == F.lit(newest)).drop("batch").coalesce(1).write.mode(
-                "overwrite"
-            ).parquet(self.routes_path)
-
-    def _compact_delays(self, query_id: str) -> None:
-        updates = self._read(self._updates_path(_DELAYS, query_id))
+    def compact(self, query_id: str) -> None:
+        """Keep only the last update of each carrier and hour, and of each route."""
+        updates = self._read(self._updates_path(query_id))
         if updates is None:
             return
-        last = updates.groupBy("carrier", "time_hour").agg(
-            F.max_by(F.struct(*FIGURE_NAMES), "batch").alias("last")
-        )
-        flat = last.select("carrier", "time_hour", "last.*").orderBy("time_hour", "carrier")
-        flat.coalesce(1).write.mode("overwrite").parquet(self.delays_path)
+        group = ("carrier", "time_hour", "origin", "dest")
+        newest = F.max_by(F.struct(*FIGURE_NAMES), "batch").alias("last")
+        last = updates.groupBy(*group).agg(newest).select(*group, "last.*").persist()
+        try:
+            self._replace(carrier_hours(last).orderBy("time_hour", "carrier"), self.delays_path)
+            self._replace(worst_routes(routes(last)), self.routes_path)
+        finally:
+            last.unpersist()
+
+    def _replace(self, frame: DataFrame, path: str) -> None:
+        frame.coalesce(1).write.mode("overwrite").parquet(path)
 
     def delays(self) -> list[CarrierHourDelay]:
         """Return the compacted figures, by hour and carrier."""
@@ -114,9 +114,9 @@ class Outputs:
             return {}
         return {"txnAppId": query_id, "txnVersion": str(batch_id)}
 
-    def _updates_path(self, kind: str, query_id: str) -> str:
+    def _updates_path(self, query_id: str) -> str:
         # Batch numbers restart with a new checkpoint, whose updates must win over old ones.
-        return f"{self.options.out_dir}/{kind}/query={query_id}"
+        return f"{self.options.out_dir}/updates/query={query_id}"
 
     def _read(self, path: str) -> DataFrame | None:
         try:

@@ -1,4 +1,4 @@
-"""Starts and stops the three queries of the pipeline."""
+"""Starts and stops the queries of the pipeline."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from aioprod.spark.pipeline.events import dead_letters, parse_events, read_recor
 from aioprod.spark.pipeline.figures import (
     CarrierHourDelay,
     RouteDelay,
-    delays_by_carrier_hour,
-    worst_routes,
+    delay_figures,
 )
 from aioprod.spark.pipeline.options import PipelineOptions
 from aioprod.spark.pipeline.outputs import Outputs
@@ -28,7 +27,7 @@ from aioprod.spark.session import register
 _POLL_S = 0.1
 _PROGRESS_LIMIT_S = 10.0
 _SOURCE_LIMIT_S = 20.0
-_CHECKPOINTS = ("delays", "routes", "dead-letters")
+_CHECKPOINTS = ("figures", "dead-letters")
 _REJECTED = "dead letters"
 
 log = logging.getLogger(__name__)
@@ -70,10 +69,9 @@ def run_pipeline(
     """Read all flight events of a topic; write delay figures to Parquet and to another topic, and
     records that are not events to a third.
 
-    Three streaming queries, named by :func:`query_names`, read the topic. The first computes
-    figures by carrier and hour (output mode update, so that figures appear before their hour is
-    closed); the last update of a carrier and hour counts. The others compute the worst routes
-    (output mode complete) and find the dead letters.
+    Two streaming queries, named by :func:`query_names`, read the topic. The first computes figures
+    by carrier and hour and by route (output mode update, so that figures appear before their hour
+    is closed); the last update of each counts. The second finds the dead letters.
 
     Args:
         spark: a session; with the format ``kafka`` it needs Spark's connector jars.
@@ -106,7 +104,7 @@ def run_pipeline(
             log.warning("the counts may lack the last micro-batches: Spark did not report all")
     finally:
         spark.streams.removeListener(listener)
-    outputs.compact(str(queries[0].id), str(queries[1].id))
+    outputs.compact(str(queries[0].id))
     return PipelineResult(
         rows_read=tally.rows,
         dead_letters=tally.dead_letters,
@@ -118,9 +116,9 @@ def run_pipeline(
     )
 
 
-def query_names(topic: str) -> tuple[str, str, str]:
-    """Return the names of the queries on a topic: delays, routes, dead letters."""
-    return f"{topic}: delays", f"{topic}: routes", f"{topic}: dead letters"
+def query_names(topic: str) -> tuple[str, str]:
+    """Return the names of the queries on a topic: figures, dead letters."""
+    return f"{topic}: figures", f"{topic}: dead letters"
 
 
 def _writers(
@@ -133,10 +131,9 @@ def _writers(
     # Spark offers Python sinks no output mode update, hence foreachBatch, which also lets one
     # aggregation feed Kafka and Parquet.
     writers = [
-        delays_by_carrier_hour(events, watermark=options.watermark)
+        delay_figures(events, watermark=options.watermark)
         .writeStream.outputMode("update")
-        .foreachBatch(outputs.write_delays),
-        worst_routes(events).writeStream.outputMode("complete").foreachBatch(outputs.write_routes),
+        .foreachBatch(outputs.write),
         rejected.writeStream.outputMode("append")
         .format(options.source_format)
         .options(**options.client, topic=options.dead_letters),
@@ -212,12 +209,12 @@ class _Tally:
     """Counts rows over all micro-batches of a run."""
 
     def __init__(self, topic: str, on_progress: Callable[[QueryProgress], None] | None) -> None:
-        self._delays, _, self._rejected = query_names(topic)
+        self._figures, self._rejected = query_names(topic)
         self._on_progress = on_progress
         self.rows = self.late = self.dead_letters = 0
 
     def add(self, progress: QueryProgress) -> None:
-        if progress.query == self._delays:
+        if progress.query == self._figures:
             self.rows += progress.rows
             self.late += progress.late_rows
         elif progress.query == self._rejected:

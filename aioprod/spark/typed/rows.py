@@ -1,0 +1,46 @@
+"""Decodes the values of the source's rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from aioprod.errors import CorruptRecordError
+from aioprod.spark.typed.decoder import MalformedValueError, ValueDecoder
+from aioprod.spark.typed.options import RAW_VALUE, TypedOptions
+
+_VALUE = "value"
+
+
+class TypedRows:
+    """Turns rows with binary values into rows with structs."""
+
+    def __init__(self, options: TypedOptions) -> None:
+        self._options = options
+        self._decoder = ValueDecoder(options)
+
+    def decode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with decoded values; without malformed ones with ``mode=dropmalformed``.
+
+        Raises:
+            CorruptRecordError: if a value is malformed with ``mode=failfast``; the text names the
+                record.
+        """
+        raw = rows.column(_VALUE)
+        try:
+            structs, malformed = self._decoder.decode(raw)
+        except MalformedValueError as error:
+            place = {
+                name: rows.column(name)[error.row].as_py()
+                for name in ("topic", "partition", "offset")
+            }
+            raise CorruptRecordError(
+                f"{place['topic']}-{place['partition']}, offset {place['offset']}: the value does "
+                f"not fit value.schema, and mode=failfast: {raw[error.row].as_py()[:200]!r}"
+            ) from None
+        found = rows.set_column(rows.schema.get_field_index(_VALUE), _VALUE, structs)
+        if self._options.include_raw:
+            found = found.append_column(RAW_VALUE, raw)
+        if self._options.mode == "dropmalformed" and malformed.any():
+            found = found.take(pa.array(np.flatnonzero(~malformed)))
+        return found
