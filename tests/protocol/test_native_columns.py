@@ -283,7 +283,7 @@ def nothing_is_left_behind(work: Callable[[], object]) -> None:
     tracemalloc.start()
     try:
         grown = []
-        for _ in range(5):
+        for _ in range(10):
             before = tracemalloc.get_traced_memory()[0], *map(sys.getrefcount, watched)
             for _ in range(300):
                 work()
