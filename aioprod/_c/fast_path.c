@@ -173,8 +173,7 @@ append_to(FastPath *self, Place *place, PyObject *key, PyObject *value, PyObject
           Py_ssize_t bound, double now_s)
 {
     RecordBuffer *writer = place->writer;
-    int kind = (key == NULL ? KEYLESS : KEYED) | (block == NULL ? 0 : WITH_HEADERS);
-    if (writer->size + bound > place->batch->open_until || writer->kind != kind)
+    if (writer->size + bound > place->batch->open_until || writer->kind != kind_of(key, block))
         Py_RETURN_NONE;
     int admitted = may_append(self);
     if (admitted < 1)
@@ -199,8 +198,7 @@ append_at(FastPath *self, PyObject *name, PyObject *key, PyObject *value, PyObje
         leave(&place);
         return found < 0 ? NULL : Py_NewRef(Py_None);
     }
-    Py_ssize_t bound = PyBytes_Size(value) + (block == NULL ? 0 : PyBytes_Size(block))
-                       + (key == NULL ? KEYLESS_OVERHEAD : PyBytes_Size(key) + KEYED_OVERHEAD);
+    Py_ssize_t bound = bound_of(key, value, block);
     PyObject *delivery
         = place.batch != NULL
               ? append_to(self, &place, key, value, block, bound, now_s)

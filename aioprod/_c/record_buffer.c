@@ -219,8 +219,7 @@ add(PyObject *object, PyObject *const *args, Py_ssize_t given)
     }
     if (headers != NULL && PyBytes_Size(headers) == 1)
         headers = NULL; /* their number, 0 */
-    int kind = value == NULL ? NOTHING
-                             : (key == NULL ? KEYLESS : KEYED) | (headers == NULL ? 0 : WITH_HEADERS);
+    int kind = value == NULL ? NOTHING : kind_of(key, headers);
     if (kind != self->kind)
         count_exactly(self);
     if (timestamp != self->timestamp) {
@@ -234,9 +233,7 @@ add(PyObject *object, PyObject *const *args, Py_ssize_t given)
         count_exactly(self);
     else {
         self->kind = kind;
-        self->size += PyBytes_Size(value) + (key == NULL ? KEYLESS_OVERHEAD : KEYED_OVERHEAD)
-                      + (key == NULL ? 0 : PyBytes_Size(key))
-                      + (headers == NULL ? 0 : PyBytes_Size(headers));
+        self->size += bound_of(key, value, headers);
     }
     Py_RETURN_NONE;
 }
@@ -251,7 +248,7 @@ add_value(RecordBuffer *self, PyObject *value, Py_ssize_t room, double now_s)
         PyErr_SetString(PyExc_TypeError, "values must be bytes");
         return -1;
     }
-    Py_ssize_t bound = PyBytes_Size(value) + KEYLESS_OVERHEAD;
+    Py_ssize_t bound = bound_of(NULL, value, NULL);
     if (self->size + bound > room)
         return 0;
     if ((now_s >= self->until_s && set_time(self, now_s) < 0)
@@ -374,34 +371,18 @@ release(PyObject *object, PyObject *unused)
 
 /* -- what Python reads -------------------------------------------------------------------------- */
 
+/* The numbers, of 32 or 64 bits: a sequence. */
 static PyObject *
-array_of(const char *code, const void *data, Py_ssize_t bytes)
-{
-    return PyObject_CallFunction(array_type, "sy#", code, data, bytes);
-}
-
-static PyObject *
-numbers32(const int32_t *numbers, Py_ssize_t count)
+sequence_of(const void *numbers, Py_ssize_t count, size_t width)
 {
     if (count > LONGEST_TUPLE)
-        return array_of("i", numbers, count * (Py_ssize_t)sizeof *numbers);
+        return PyObject_CallFunction(array_type, "sy#", width == sizeof(int32_t) ? "i" : "q",
+                                     numbers, count * (Py_ssize_t)width);
     PyObject *tuple = PyTuple_New(count);
     for (Py_ssize_t at = 0; tuple != NULL && at < count; at++) {
-        PyObject *number = PyLong_FromLong(numbers[at]);
-        if (number == NULL || PyTuple_SetItem(tuple, at, number) < 0)
-            Py_CLEAR(tuple);
-    }
-    return tuple;
-}
-
-static PyObject *
-numbers64(const int64_t *numbers, Py_ssize_t count)
-{
-    if (count > LONGEST_TUPLE)
-        return array_of("q", numbers, count * (Py_ssize_t)sizeof *numbers);
-    PyObject *tuple = PyTuple_New(count);
-    for (Py_ssize_t at = 0; tuple != NULL && at < count; at++) {
-        PyObject *number = PyLong_FromLongLong(numbers[at]);
+        PyObject *number = PyLong_FromLongLong(width == sizeof(int32_t)
+                                                   ? ((const int32_t *)numbers)[at]
+                                                   : ((const int64_t *)numbers)[at]);
         if (number == NULL || PyTuple_SetItem(tuple, at, number) < 0)
             Py_CLEAR(tuple);
     }
@@ -413,7 +394,7 @@ get_key_sizes(PyObject *object, void *closure)
 {
     const Sizes *sizes = &((RecordBuffer *)object)->sizes;
     (void)closure;
-    return numbers32(sizes->keys, sizes->keys == NULL ? 0 : sizes->count);
+    return sequence_of(sizes->keys, sizes->keys == NULL ? 0 : sizes->count, sizeof *sizes->keys);
 }
 
 static PyObject *
@@ -421,7 +402,7 @@ get_value_sizes(PyObject *object, void *closure)
 {
     const Sizes *sizes = &((RecordBuffer *)object)->sizes;
     (void)closure;
-    return numbers32(sizes->values, sizes->count);
+    return sequence_of(sizes->values, sizes->count, sizeof *sizes->values);
 }
 
 static PyObject *
@@ -434,8 +415,8 @@ get_timestamp_runs(PyObject *object, void *closure)
         starts = PyObject_CallFunction((PyObject *)&PyRange_Type, "n", self->count);
         stamps = Py_NewRef(self->timestamps);
     } else {
-        starts = numbers64(self->runs.starts, self->runs.count);
-        stamps = numbers64(self->runs.stamps, self->runs.count);
+        starts = sequence_of(self->runs.starts, self->runs.count, sizeof *self->runs.starts);
+        stamps = sequence_of(self->runs.stamps, self->runs.count, sizeof *self->runs.stamps);
     }
     PyObject *both = starts == NULL || stamps == NULL ? NULL : PyTuple_Pack(2, starts, stamps);
     Py_XDECREF(starts);

@@ -38,6 +38,21 @@ typedef struct {
 
 extern PyTypeObject *record_buffer_type;
 
+/* The kind of a record, and what it counts in size before it is counted exactly. A key or headers
+ * that are NULL are not there. */
+static inline int
+kind_of(PyObject *key, PyObject *headers)
+{
+    return (key == NULL ? KEYLESS : KEYED) | (headers == NULL ? 0 : WITH_HEADERS);
+}
+
+static inline Py_ssize_t
+bound_of(PyObject *key, PyObject *value, PyObject *headers)
+{
+    return PyBytes_Size(value) + (headers == NULL ? 0 : PyBytes_Size(headers))
+           + (key == NULL ? KEYLESS_OVERHEAD : PyBytes_Size(key) + KEYED_OVERHEAD);
+}
+
 /* Set the time of the next records; -1 with an exception. */
 int set_time(RecordBuffer *self, double now_s);
 

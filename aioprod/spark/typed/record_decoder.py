@@ -274,8 +274,11 @@ def _utf8(text: str) -> str:
     """Join the halves of characters in escapes; what remains is not a character."""
     if _SURROGATES.search(text) is None:
         return text
-    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return _SURROGATES.sub("?", joined)
+    return _SURROGATES.sub("?", _with_joined_halves(text))
+
+
+def _with_joined_halves(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _copied(tokens: TokenReader) -> list[str]:
@@ -321,8 +324,7 @@ def _quoted(text: str) -> str:
     """Quote as Jackson's generator for UTF-8 does."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return f'"{"".join(map(_escaped, joined))}"'
+    return f'"{"".join(map(_escaped, _with_joined_halves(text)))}"'
 
 
 _ESCAPED: Final = {
