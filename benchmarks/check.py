@@ -38,9 +38,9 @@ ONE, MANY = "1 partition", f"{PARTITIONS:,} partitions"
 SLOW_KEYS = "batches that fill slowly, keys"
 
 READING = [
-    Target(READ_POINTS[0].name, READ_WITH[0], consumer.CPU, consumer.BASELINE, "at most", 0.8),
-    Target(READ_POINTS[0].name, READ_WITH[1], consumer.CPU, consumer.BASELINE, "at most", 0.7),
-    Target(READ_POINTS[1].name, READ_WITH[1], consumer.CPU, consumer.BASELINE, "at most", 1.0),
+    target
+    for target in consumer.TARGETS
+    if target.baseline == consumer.BASELINE and target.case in {at.name for at in READ_POINTS}
 ]
 PARTITIONED = [
     Target(SLOW_KEYS, MANY, scaling.CPU, ONE, "at most", scaling.TARGET_RATIO),

@@ -93,7 +93,7 @@ SIZES = st.lists(st.integers(0, 40), max_size=4)
 
 
 @needs_native
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 1 << 32), st.integers(0, 4), st.integers(-5, 70), SIZES)
 def test_batches_are_read_alike(seed: int, changes: int, skipped: int, sizes: list[int]) -> None:
     """Also if bytes are changed: records, errors and their texts are the same."""
@@ -107,7 +107,7 @@ def test_batches_are_read_alike(seed: int, changes: int, skipped: int, sizes: li
 
 
 @needs_native
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 1 << 32), st.integers(23, 61), st.integers(0, 255))
 def test_headers_of_batches_are_judged_alike(seed: int, place: int, byte: int) -> None:
     """No header that the checksum would refuse may crash the accelerator, either."""

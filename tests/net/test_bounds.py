@@ -39,7 +39,7 @@ from tests.testing.bad_servers import coordinate
 ANY_INT = st.one_of(
     st.integers(-(2**31), 2**31 - 1), st.sampled_from([-(2**31), -1, 0, 1, 99, 2**31 - 1])
 )
-quick = settings(max_examples=25, deadline=None)
+quick = settings(max_examples=25)
 
 # Times and counts in responses that could make a client wait, hurry or allocate memory, and the
 # bound of each.

@@ -51,7 +51,7 @@ PORTS = st.one_of(
 # A message has only valid UTF-8.
 SENT_HOSTS = HOSTS.filter(lambda host: "\ud800" not in host and len(host) < 32_000)
 
-quick = settings(max_examples=25, deadline=None)
+quick = settings(max_examples=25)
 
 
 class CountingLoop(SimulatedLoop):

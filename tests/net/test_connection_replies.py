@@ -92,7 +92,7 @@ async def hear_in_pieces(sizes: Sequence[int], cuts: Sequence[int]) -> None:
     await talk.connection.close()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     sizes=st.lists(
         st.sampled_from([0, 0, 0, 10, 3_900, 4_050, 4_096, 20_000]), min_size=1, max_size=6

@@ -105,7 +105,7 @@ async def test_blocks_are_reused_and_dissolved() -> None:
     assert pool.available == 100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), total=st.integers(20, 200), block=st.integers(1, 40))
 def test_the_books_balance_under_random_use(seed: int, total: int, block: int) -> None:
     """Free + lent + collected by waiters = total at every step; at the end each waiter was served

@@ -290,7 +290,6 @@ TestPoolMachine = PoolMachine.TestCase
 TestPoolMachine.settings = settings(
     max_examples=150,
     stateful_step_count=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 

@@ -42,9 +42,7 @@ def stored(broker: EmbeddedCluster) -> list[Sent]:
     ]
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     runs=runs,
     batch_size=st.sampled_from([120, 1_000, 16_384, 100_000]),

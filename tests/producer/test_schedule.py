@@ -121,9 +121,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert self.woken_for <= min(waiting, default=NEVER)
 
 
-ScheduleMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None
-)
+ScheduleMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
 TestSchedule = ScheduleMachine.TestCase
 
 

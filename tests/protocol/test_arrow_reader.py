@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aioprod.errors import CorruptRecordError
@@ -67,7 +67,6 @@ def one_by_one(data: bytes) -> list[Record]:
     ]
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.lists(records, min_size=1, max_size=12), st.sampled_from(Codec)), max_size=5
@@ -103,7 +102,6 @@ runs_of_one_length = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(
     runs_of_one_length,
     st.lists(st.tuples(st.integers(0, 1_000_000), st.integers(0, 255)), max_size=2),
@@ -154,7 +152,6 @@ def test_offsets_have_gaps_after_compaction() -> None:
     assert [r.offset for r in as_columns(data)] == [50 + delta for delta in deltas]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-(1 << 62) + 1, (1 << 62) - 1), min_size=1))
 def test_timestamp_deltas_of_any_size(deltas: list[int]) -> None:
     data = packed(
@@ -236,13 +233,11 @@ def same_outcome(data: bytes) -> None:
         assert as_columns(data) == expected
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=120), st.integers(0, 12), st.sampled_from(Codec), st.integers(0, 100))
 def test_any_bytes_as_records(body: bytes, count: int, codec: Codec, last_delta: int) -> None:
     same_outcome(packed(body, count, attributes=codec, last_delta=last_delta))
 
 
-@settings(deadline=None)
 @given(
     st.lists(records, min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 255)), min_size=1, max_size=3),

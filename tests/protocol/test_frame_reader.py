@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aioprod.errors import ProtocolError
@@ -69,7 +69,6 @@ def frame_of(size: int, number: int) -> bytes:
     return bytes([number % 256]) * size
 
 
-@settings(deadline=None)
 @given(sizes=st.lists(SIZES, max_size=8), cuts=st.lists(st.integers(0, 1 << 20), max_size=12))
 def test_any_cut_of_the_stream_gives_the_same_frames(sizes: list[int], cuts: list[int]) -> None:
     check_frames(sizes, cuts)
@@ -90,7 +89,6 @@ def test_a_stream_that_comes_byte_by_byte() -> None:
     assert received == frames
 
 
-@settings(deadline=None)
 @given(
     names=st.lists(st.text(st.characters(codec="ascii"), max_size=300), min_size=1, max_size=6),
     cuts=st.lists(st.integers(0, 1 << 12), max_size=12),
@@ -153,7 +151,6 @@ def test_a_size_alone_costs_no_memory() -> None:
         tracemalloc.stop()
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(BUFFER_BYTES, 8 * BUFFER_BYTES), min_size=1, max_size=4),
     cuts=st.lists(st.integers(0, 1 << 21), max_size=12),

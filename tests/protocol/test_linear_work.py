@@ -185,7 +185,7 @@ def test_one_record_of_many_headers(reader: str) -> None:
 
 
 @pytest.mark.parametrize("reader", ["rows", "columns"])
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(

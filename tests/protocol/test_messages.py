@@ -56,7 +56,6 @@ EVERY_VERSION = [
 ]
 FEW = settings(
     max_examples=8,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

@@ -83,7 +83,7 @@ def arguments_of(rng: random.Random) -> Arguments:
     return key, value, headers, timestamps, order, ends, limit, delta_size
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 1 << 32))
 def test_columns_are_encoded_alike(seed: int) -> None:
     both(arguments_of(random.Random(seed)))
@@ -95,7 +95,7 @@ def test_offset_deltas_of_three_bytes_are_encoded_alike() -> None:
     assert cuts == [0, 20_000] and len(body) == 20_000 * 7 + (20_000 - 64) + (20_000 - 8192)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.none() | st.binary(max_size=20) | st.binary(max_size=200), max_size=40),
     st.sampled_from([1, 2, 6, 1000, 2**31 - 1]),

@@ -114,7 +114,7 @@ def rows_of_stretches(draw: st.DrawFn) -> list[Row]:
     return rows
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(rows_of_stretches())
 def test_stretches_of_records_of_one_layout(rows: list[Row]) -> None:
     data = batch(rows)
@@ -127,7 +127,7 @@ def test_stretches_of_records_of_one_layout(rows: list[Row]) -> None:
     same_result(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(1, 120), st.sampled_from([None, 0, 5, 100]), st.data())
 def test_broken_bytes_come_to_what_they_come_to_one_by_one(
     count: int, size: int | None, data: st.DataObject
@@ -222,7 +222,7 @@ def test_records_whose_numbers_take_as_many_bytes(
     assert [len(some) for some in headers] == [row[4] for row in rows[:index]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32), st.integers(1, 300), st.booleans())
 def test_records_of_any_kind_in_any_order_come_to_what_they_come_to_one_by_one(
     seed: int, count: int, broken: bool

@@ -62,7 +62,7 @@ class TestScram:
         assert server.user == "user"
 
     @given(mechanism=SCRAM, user=TEXTS, password=TEXTS)
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     def test_both_sides_agree_whatever_the_name_and_password(
         self, mechanism: str, user: str, password: str
     ) -> None:
@@ -71,7 +71,7 @@ class TestScram:
         assert server.user == user
 
     @given(mechanism=SCRAM, password=TEXTS, other=TEXTS)
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=20)
     def test_another_password_or_user_is_refused(
         self, mechanism: str, password: str, other: str
     ) -> None:

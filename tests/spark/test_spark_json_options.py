@@ -206,7 +206,7 @@ def test_a_malformed_value_is_refused_with_the_option_the_value_and_what_is_expe
 
 
 @pytest.mark.parametrize("option", JSON)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_what_is_right_is_read_as_it_is_written(option: str, data: st.DataObject) -> None:
     strategy, read = RIGHT[option]
@@ -221,7 +221,7 @@ def test_what_is_right_is_read_as_it_is_written(option: str, data: st.DataObject
 
 
 @pytest.mark.parametrize("option", JSON)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.one_of(
         anything.map(json.dumps),

@@ -241,7 +241,7 @@ def test_a_wrong_secret_is_refused_and_shown_nowhere(
     assert SHORT not in everything_logged.getvalue()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_a_malformed_login_module_shows_nothing(data: st.DataObject) -> None:
     start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(JAAS))] * 2)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aioprod.spark import sending
@@ -20,7 +20,6 @@ async def taken(batches: Iterator[pa.RecordBatch]) -> list[list[bytes]]:
     return [portion.column("value").to_pylist() async for portion in sending.portions(batches)]
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 99), max_size=3), max_size=12))
 async def test_all_rows_come_in_their_order_and_no_batch_is_empty(rows: list[list[int]]) -> None:
     found = await taken(iter([batch(*each) for each in rows]))

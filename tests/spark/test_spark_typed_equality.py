@@ -171,7 +171,6 @@ def is_unusual_fraction(scalar: str) -> bool:
 
 @settings(
     max_examples=15,
-    deadline=None,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

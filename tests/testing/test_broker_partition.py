@@ -111,7 +111,7 @@ class Model:
             )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(steps=st.lists(STEPS, max_size=40), min_insync_replicas=st.integers(1, 3))
 def test_replicas_behave_as_if_each_had_a_log_of_its_own(
     steps: list[tuple[str, int]], min_insync_replicas: int

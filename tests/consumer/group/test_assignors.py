@@ -27,7 +27,7 @@ from aioprod.consumer.group.assignors.sticky import decode_previous, encode_prev
 from aioprod.errors import ConfigError
 from aioprod.types import TopicPartition
 
-MANY = settings(max_examples=60, deadline=None)
+MANY = settings(max_examples=60)
 
 
 def tps(topic: str, *numbers: int) -> list[TopicPartition]:

@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aioprod.spark.exactly_once.decision import (
@@ -39,7 +39,6 @@ _decisions = st.builds(
 _words = st.text("ab1-", min_size=1, max_size=12)
 
 
-@settings(deadline=None)
 @given(_decisions)
 def test_a_decision_comes_back_from_its_text(decision: Decision) -> None:
     text = encode(decision)
@@ -47,7 +46,6 @@ def test_a_decision_comes_back_from_its_text(decision: Decision) -> None:
     assert decode(text) == decision
 
 
-@settings(deadline=None)
 @given(_decisions.filter(lambda decision: decision.transactions), st.data())
 def test_a_text_that_was_cut_is_refused(decision: Decision, data: st.DataObject) -> None:
     text = encode(decision)
@@ -55,7 +53,6 @@ def test_a_text_that_was_cut_is_refused(decision: Decision, data: st.DataObject)
         decode(text[: data.draw(st.integers(0, len(text) - 2))])
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_other_texts_are_no_decisions(text: str) -> None:
     with pytest.raises(DecisionError):
@@ -75,7 +72,6 @@ def test_a_decision_of_three_hundred_tasks_fits_into_an_offsets_metadata() -> No
     assert len(encode(Decision(10_000, "deadbeef", 2**63, transactions))) <= METADATA_LIMIT
 
 
-@settings(deadline=None)
 @given(_words, _words, st.integers(0, 1000), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_an_id_names_its_run_and_no_other_sinks(
     prefix: str, sink_id: str, run: int, version: int, number: int

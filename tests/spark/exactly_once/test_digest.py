@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from aioprod.protocol.arrow_buffers import padded_words
@@ -105,7 +105,6 @@ def same(row: Row) -> Row:
     return (*row[:4], row[4] or None)
 
 
-@settings(deadline=None)
 @given(st.lists(_wide_row, max_size=8), st.integers(1, 8), st.integers(0, 3))
 @example(
     [("t", b"k", bytes(size), 1, None) for size in (0, 7, 8, 9, 100, 5000)]
@@ -147,7 +146,6 @@ def test_one_long_value_does_not_pad_the_others(monkeypatch: pytest.MonkeyPatch)
     assert sum(padded) == 1000 + 100_000 + 1  # and the topic
 
 
-@settings(deadline=None)
 @given(st.lists(_row, max_size=8), st.randoms(use_true_random=False), st.integers(1, 8))
 def test_order_and_partitioning_do_not_matter(rows: list[Row], rng: Any, chunk: int) -> None:
     expected = digest_of(rows)
@@ -157,14 +155,12 @@ def test_order_and_partitioning_do_not_matter(rows: list[Row], rng: Any, chunk: 
     assert (sum(part[0] for part in parts), sum(part[1] for part in parts) % MODULUS) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(_row, min_size=1, max_size=6), st.lists(_row, min_size=1, max_size=6))
 def test_other_rows_have_another_digest(first: list[Row], second: list[Row]) -> None:
     assume(sorted(map(repr, map(same, first))) != sorted(map(repr, map(same, second))))
     assert digest_of(first) != digest_of(second)
 
 
-@settings(deadline=None)
 @given(_row, _row, st.integers(1, 4))
 @example(("u", None, b"", None, None), ("u", b"", None, 0, None), 3)
 def test_two_rows_that_swap_a_cell_have_another_digest(
@@ -179,7 +175,6 @@ def test_two_rows_that_swap_a_cell_have_another_digest(
     assert digest_of([first, second]) != digest_of([swapped_first, swapped_second])  # type: ignore[list-item]
 
 
-@settings(deadline=None)
 @given(*[st.lists(st.binary(min_size=3, max_size=3), min_size=2, max_size=2, unique=True)] * 2)
 def test_values_that_swap_their_ends_have_another_digest(
     heads: list[bytes], tails: list[bytes]
