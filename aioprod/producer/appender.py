@@ -22,6 +22,7 @@ from aioprod.producer.partition_choice import PartitionChoice
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.transactions.gate import Transactions
+from aioprod.producer.waiting_lines import WaitingLines
 from aioprod.producer.wakeup import SenderWakeup
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
@@ -67,14 +68,14 @@ class Appender:
         self._pool = pool
         self._batch_size = config.batch_size
         self._most_for_first = min(config.batch_size, config.max_request_size) - _MOST_OVERHEAD
-        self._lines: dict[PartitionQueue, None] = {}  # partitions at which calls wait
+        self._lines = WaitingLines()
         self._busy_task: asyncio.Task[object] | None = None
         self._busy_bytes = 0
 
     @property
     def waiting(self) -> int:
         """The number of calls that wait for a place at their partition."""
-        return sum(len(queue.line) for queue in self._lines)
+        return self._lines.waiting
 
     # -- at once -----------------------------------------------------------------------------------
 
@@ -151,8 +152,7 @@ class Appender:
             or (not self._turn_is_due() and self._open_at_once(pending, queue))
         ):
             return
-        queue.join(pending)
-        self._lines[queue] = None
+        self._lines.join(pending, queue)
 
     def open_with(
         self,
@@ -232,12 +232,13 @@ class Appender:
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
-            await pending.wait()
+            await self._lines.new_waiter(pending, loop)
         except TimeoutError:
             if pending.place is None:
                 size = pending.memory(self._batch_size)
                 raise self._pool.exhausted(size, pending.deadline - started) from None
         finally:
+            pending.forget_waiter()
             self._pool.note_wait(started, loop.time())
 
     async def _lead(self, pending: PendingAppend, queue: PartitionQueue) -> None:
@@ -307,21 +308,16 @@ class Appender:
 
     def withdraw(self, pending: PendingAppend) -> None:
         """Remove a call from its line, whether it has a place or not; the next one may lead."""
-        queue = pending.queue
-        if queue is None:
-            return
-        queue.leave(pending)
-        if queue.first is not None:
-            queue.first.wake()
-        else:
-            self._lines.pop(queue, None)
+        if pending.queue is not None:
+            self._lines.withdraw(pending, pending.queue)
 
     def _check_takes(self, pending: PendingCall) -> None:
         if pending.error is not None:
             raise pending.error
         if self._accumulator.closed is not None:
             raise self._accumulator.closed.with_traceback(None)
-        self._admission.check_may_send(pending.transaction)
+        if not self._admission.may_append(pending.transaction):
+            self._admission.check_may_send(pending.transaction)
 
     # -- turns of the event loop -------------------------------------------------------------------
 

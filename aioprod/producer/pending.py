@@ -36,21 +36,32 @@ class PendingCall:
             TimeoutError: if the deadline has passed, and no task has changed the call's state.
         """
         loop = asyncio.get_running_loop()
-        future = self._future = loop.create_future()
         # A timer costs a third of asyncio.timeout, and loses no place that another task assigns in
         # the same turn of the event loop.
-        timer = loop.call_at(self.deadline, self._time_out, future)
+        timer = loop.call_at(self.deadline, self.time_out)
         try:
-            await future
+            await self.new_waiter(loop)
         finally:
             timer.cancel()
-            self._future = None
+            self.forget_waiter()
+
+    def new_waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        """Return a future that :meth:`wake` and :meth:`time_out` complete, for this call alone to
+        await.
+        """
+        future = self._future = loop.create_future()
+        return future
+
+    def forget_waiter(self) -> None:
+        """Let go of the future after waiting: it may hold an error that refers to this call."""
+        self._future = None
 
     def wake(self) -> None:
         """Let the call check its state; do nothing if it does not wait."""
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
-    def _time_out(self, future: asyncio.Future[None]) -> None:
-        if not future.done():
-            future.set_exception(TimeoutError())
+    def time_out(self) -> None:
+        """Let the call fail if it waits and no task has woken it."""
+        if self._future is not None and not self._future.done():
+            self._future.set_exception(TimeoutError())

@@ -30,7 +30,8 @@ def values(broker: EmbeddedCluster, topic: str, partition: int | None = None) ->
 
 def assert_nothing_is_left(producer: Producer) -> None:
     gate, appender = producer._core.gate, producer._core.appender
-    assert not gate._arrivals and not appender._lines
+    assert not gate._arrivals
+    assert not appender._lines._queues and appender._lines._timer is None
     for topic in producer._accumulator.topics.values():
         assert topic.holder is None and not topic.line
         assert not any(queue.line or queue.resting for queue in topic.queues)
@@ -138,7 +139,7 @@ async def test_a_place_given_as_the_time_is_over_counts(broker: EmbeddedCluster)
             await asyncio.sleep(0)
             for call in producer._accumulator.topics["t"].line:
                 assert call._future is not None
-                call._time_out(call._future)
+                call.time_out()
         await (await send)
         assert not (await many).exceptions()
         await producer.flush()
