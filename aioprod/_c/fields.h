@@ -31,13 +31,6 @@ typedef struct {
 extern PyTypeObject *batch_fields_type, *partition_fields_type, *sticky_fields_type,
     *topic_fields_type;
 
-/* The object if it has a type, else NULL. */
-static inline void *
-of_type(PyObject *object, PyTypeObject *type)
-{
-    return object != NULL && PyObject_TypeCheck(object, type) ? object : NULL;
-}
-
 /* A delivery of the record at an index of a batch: a new reference. */
 PyObject *new_delivery(BatchFields *batch, Py_ssize_t index);
 
