@@ -100,10 +100,11 @@ class FastPath:
         if now >= writer.until_s:
             self._check()  # once a millisecond costs nothing
             writer.at(now)
-        if key is not None:
-            writer.keys.append(key)
-        if block is not NO_HEADERS:
-            writer.headers.append(block)
+        if kind:  # not the usual one, KEYLESS
+            if key is not None:
+                writer.keys.append(key)
+            if block is not NO_HEADERS:
+                writer.headers.append(block)
         writer.values.append(value)
         writer.size = size
         delivery = Delivery()
