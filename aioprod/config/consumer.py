@@ -166,6 +166,9 @@ class ConsumerConfig(ClientConfig):
         max_buffered_bytes: Largest size of all batches that are requested, or fetched and not yet
             returned to the application. Java limits single responses only.
             Not in Kafka. Default: ``67_108_864`` bytes; allowed: at least 1.
+        stall_timeout_ms: Time after which a partition with records ahead that is not read counts as
+            stalled, with the reason, in the log, in ````state```` and in the metrics. 0: never.
+            Not in Kafka. Default: ``60_000`` ms; allowed: at least 0.
         isolation_level: ``read_committed`` skips records of transactions that are open or aborted.
             Kafka: ``isolation.level`` (since 0.11, KIP-98). Default: ``"read_uncommitted"``;
             allowed: ``read_uncommitted``, ``read_committed``.
@@ -217,6 +220,7 @@ class ConsumerConfig(ClientConfig):
     fetch_max_wait_ms: int = 500
     max_partition_fetch_bytes: int = 1_048_576
     max_buffered_bytes: int = 67_108_864
+    stall_timeout_ms: int = 60_000
     isolation_level: str = "read_uncommitted"
     check_crcs: bool = True
     client_rack: str = ""

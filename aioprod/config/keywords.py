@@ -108,6 +108,7 @@ class ConsumerSettings(ClientSettings, total=False):
     fetch_max_wait_ms: int
     max_partition_fetch_bytes: int
     max_buffered_bytes: int
+    stall_timeout_ms: int
     isolation_level: str
     check_crcs: bool
     client_rack: str

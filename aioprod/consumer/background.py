@@ -13,6 +13,7 @@ from aioprod.consumer.metadata_updates import MetadataUpdates
 from aioprod.consumer.positions import PositionFinder
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.scheduler import Scheduler
+from aioprod.consumer.stall_watch import StallWatch
 
 # How long close() waits for brokers to confirm the end of their fetch sessions.
 _END_SESSIONS_S = 0.5
@@ -32,6 +33,7 @@ class Background:
         fetcher: Fetcher,
         updates: MetadataUpdates,
         scheduler: Scheduler,
+        watch: StallWatch,
     ) -> None:
         self._guard = guard
         self._ready = ready
@@ -42,6 +44,7 @@ class Background:
         self._fetcher = fetcher
         self._updates = updates
         self._scheduler = scheduler
+        self._watch = watch
         self._started = False
 
     async def connect(self) -> None:
@@ -56,7 +59,7 @@ class Background:
         self._membership.start()
         self._updates.apply(self._connections.metadata.snapshot)
         self._membership.subscription_changed()
-        self._scheduler.start((self._positions.step, self._fetcher.step))
+        self._scheduler.start((self._positions.step, self._fetcher.step, self._watch.step))
 
     async def finish(self, deadline: float, timeout: asyncio.Timeout) -> None:
         """Commit, and leave the group and the fetch sessions.

@@ -52,6 +52,10 @@ class FetchBuffer:
         waiting = self._partitions.get(tp)
         return sum(data.unread_bytes for data in waiting.data) if waiting is not None else 0
 
+    def has_data(self, tp: TopicPartition) -> bool:
+        """Return whether data of a partition are held."""
+        return tp in self._partitions
+
     def next_position(self, state: PartitionState) -> Position | None:
         """Return where the next fetch begins: after the queued data, or at the partition's
         position if no data are queued.

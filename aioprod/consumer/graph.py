@@ -37,6 +37,7 @@ from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
+from aioprod.consumer.stall_watch import StallWatch
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.errors import ConsumerClosedError, ConsumerStateError
 from aioprod.interceptors import ConsumerInterceptorChain
@@ -85,7 +86,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     membership = _membership(
         config, subscription, runtime, partitions, ready.interrupt, interceptors.on_commit
     )
-    positions = PositionFinder(
+    finder = PositionFinder(
         config, metadata, subscription, requests, problems, backoff, membership, clock, scheduler
     )
     results = FetchResults(
@@ -94,16 +95,17 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     fetcher = Fetcher(
         config, connections, subscription, buffer, problems, backoff, metrics, results, scheduler
     )
+    watch = StallWatch(config, subscription, buffer, problems, membership, metadata, ready.settle)
     updates = MetadataUpdates(metadata, subscription, problems, membership, scheduler)
     commits = CommitQueue(membership, config.default_api_timeout_ms)
     background = Background(
-        guard, ready, connections, membership, commits, positions, fetcher, updates, scheduler
+        guard, ready, connections, membership, commits, finder, fetcher, updates, scheduler, watch
     )
     return Graph(
         guard,
         ready,
         subscription,
-        Health(run_state, membership, problems),
+        Health(run_state, membership, problems, watch),
         Lifecycle(runtime, run_state, guard, background, converter, subscription, config.group_id),
         RecordCalls(
             config, guard, ready, notifier, scheduler, membership, subscription, problems, metrics
@@ -114,7 +116,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
         PositionCalls(guard, subscription, membership, problems, notifier),
         CommitCalls(guard, subscription, membership, commits),
         LookupCalls(config, guard, metadata, requests, backoff),
-        FigureCalls(config, run_state, ready, subscription, buffer, metrics),
+        FigureCalls(config, run_state, ready, subscription, buffer, metrics, watch),
     )
 
 

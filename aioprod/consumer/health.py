@@ -5,16 +5,21 @@ from __future__ import annotations
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.run_state import RunState
+from aioprod.consumer.stall_watch import StallWatch
 from aioprod.consumer.state import ConsumerState, ConsumerStatus
+from aioprod.errors import KafkaError
 
 
 class Health:
-    """Derives one state from the consumer's stage, its group and its unsolved problems."""
+    """Derives one state from the stage of the consumer, its group, problems and progress."""
 
-    def __init__(self, run_state: RunState, membership: Membership, problems: Problems) -> None:
+    def __init__(
+        self, run_state: RunState, membership: Membership, problems: Problems, watch: StallWatch
+    ) -> None:
         self._run_state = run_state
         self._membership = membership
         self._problems = problems
+        self._watch = watch
 
     @property
     def state(self) -> ConsumerState:
@@ -29,10 +34,18 @@ class Health:
         latest = self._problems.latest
         if latest is not None:
             error, failing_since = latest
-            began = run_state.clock() - (run_state.now() - failing_since)
-            return ConsumerState(ConsumerStatus.FAILING, began, error)
+            return ConsumerState(ConsumerStatus.FAILING, self._date(failing_since), error)
         if membership.problem is not None:
             return ConsumerState(ConsumerStatus.FAILING, since, membership.problem)
+        stall = self._watch.first
+        if stall is not None:
+            return ConsumerState(
+                ConsumerStatus.STALLED, self._date(stall.since), KafkaError(str(stall))
+            )
         if membership.rebalancing:
             return ConsumerState(ConsumerStatus.REBALANCING, since)
         return ConsumerState(ConsumerStatus.READING, since)
+
+    def _date(self, time: float) -> float:
+        """Convert loop time to seconds since 1970."""
+        return self._run_state.clock() - (self._run_state.now() - time)

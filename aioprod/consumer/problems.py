@@ -40,6 +40,11 @@ class Problems:
             since for _, since in self._present.values()
         )
 
+    def of(self, what: Hashable) -> KafkaError | None:
+        """Return the last unsolved error of a partition, topic or node."""
+        found = self._present.get(what)
+        return None if found is None else found[0]
+
     def note(self, what: Hashable, error: KafkaError, now: float) -> None:
         """Keep an error that is retried."""
         _, since = self._present.pop(what, (error, now))

@@ -21,6 +21,8 @@ class ConsumerStatus(StrEnum):
     """The group shares out its partitions."""
     READING = "reading"
     """Reading, or waiting for new records."""
+    STALLED = "stalled"
+    """Records are there, and their partition was not read for ``stall_timeout_ms``."""
     FAILING = "failing"
     """A request or the group fails; the consumer retries."""
 
@@ -33,7 +35,8 @@ class ConsumerState(NamedTuple):
         status: what it is doing.
         since: when that began, in seconds since 1970; for ``failing``, the time of the first
             failure.
-        error: the last error while ``failing``, or the error that ended the consumer; else None.
+        error: the last error while ``failing``, or the error that ended the consumer; while
+            ``stalled``, which partition is not read and why; else None.
     """
 
     status: ConsumerStatus

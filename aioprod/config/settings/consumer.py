@@ -170,6 +170,15 @@ FETCHING = section(
         unit="bytes",
         kafka_name=None,
     ),
+    number(
+        "stall_timeout_ms",
+        60_000,
+        0,
+        "Time after which a partition with records ahead that is not read counts as stalled, with "
+        "the reason, in the log, in ``state`` and in the metrics. 0: never.",
+        unit="ms",
+        kafka_name=None,
+    ),
     choice(
         "isolation_level",
         "read_uncommitted",

@@ -9,6 +9,7 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.run_state import RunState
+from aioprod.consumer.stall_watch import StallWatch
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.metrics import ConsumerMetrics
 from aioprod.types import TopicPartition
@@ -25,12 +26,14 @@ class FigureCalls:
         subscription: SubscriptionState,
         buffer: FetchBuffer,
         metrics: ConsumerMetrics,
+        watch: StallWatch,
     ) -> None:
         self._run_state = run_state
         self._ready = ready
         self._subscription = subscription
         self._buffer = buffer
         self._metrics = metrics
+        self._watch = watch
         self._read_committed = config.isolation_level == "read_committed"
 
     def lag(self, partition: TopicPartition) -> int | None:
@@ -59,6 +62,7 @@ class FigureCalls:
             "records-lag-max": float(max(lags, default=0)),
             "buffered-bytes": float(self._buffer.size),
             "assigned-partitions": float(len(partitions)),
+            "stalled-partitions": float(self._watch.stalled_partitions),
         }
         return self._metrics.snapshot(self._run_state.now(), gauges)
 

@@ -175,7 +175,7 @@ class ClassicMember(GroupMember):
         """Store the result of joining; raise its error."""
         self._join_task = None
         self._prepared = False
-        self.problem = None
+        self._problem = None
         if task.cancelled() or task.exception() is not None or task.result() is None:
             # Other members may have its partitions by now.
             self._rejoin_reason = self._rejoin_reason or "the last attempt has failed"
@@ -231,7 +231,7 @@ class ClassicMember(GroupMember):
 
     def note_problem(self, problem: KafkaError | None) -> None:
         """See :class:`aioprod.consumer.group.heartbeats.HeartbeatEvents`."""
-        self.problem = problem
+        self._problem = problem
 
     def _synced(self) -> None:
         self._heartbeats.start()

@@ -8,7 +8,9 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
+from functools import partial
 
+from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
@@ -51,13 +53,14 @@ class GroupMember(ABC):
     ) -> None:
         self.needs_attention = False
         self._on_attention = on_attention
-        self.problem: KafkaError | None = None
+        self._problem: KafkaError | None = None
         self.failure: KafkaError | None = None
         self._config = config
         self._subscription = subscription
         self._metadata = runtime.metadata
         self._connections = GroupConnections(config, runtime)
-        self._offsets = GroupOffsets(self._connections, self, self._is_gone, on_commit)
+        is_gone = partial(_is_gone, self._metadata)
+        self._offsets = GroupOffsets(self._connections, self, is_gone, on_commit)
         self._auto_commit = AutoCommit(config, subscription, self._offsets)
         self._partitions = partitions
         self._poll_watch = PollWatch(config.max_poll_interval_ms / 1000, self._poll_overdue)
@@ -67,6 +70,11 @@ class GroupMember(ABC):
             None  # raised once, by the next call of the application
         )
         self._pattern_version = -1  # metadata after this version have all topics
+
+    @property
+    def problem(self) -> KafkaError | None:
+        """Why the group can't be reached or joined now; also while the coordinator is looked up."""
+        return self._problem or self._connections.trouble
 
     # -- overridden by each kind of member ---------------------------------------------------------
 
@@ -181,15 +189,6 @@ class GroupMember(ABC):
     def _topics_known(self) -> bool:
         """Whether the topics that match the pattern are known."""
         return self._pattern_version < 0
-
-    def _is_gone(self, tp: TopicPartition) -> bool:
-        """Return whether a partition is missing from the metadata."""
-        info = self._metadata.snapshot.topics.get(tp.topic)
-        if info is None:
-            return self._metadata.want_all_topics
-        return info.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (
-            bool(info.partitions) and tp.partition > info.partitions[-1].partition
-        )
 
     def _attend(self) -> None:
         """Make the application's next or waiting call run :meth:`ensure_active`."""
@@ -319,3 +318,13 @@ class GroupMember(ABC):
         )
         if self._in_group:
             await self._partitions.revoke(owned)
+
+
+def _is_gone(metadata: Metadata, tp: TopicPartition) -> bool:
+    """Return whether a partition is missing from the metadata."""
+    info = metadata.snapshot.topics.get(tp.topic)
+    if info is None:
+        return metadata.want_all_topics
+    return info.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (
+        bool(info.partitions) and tp.partition > info.partitions[-1].partition
+    )

@@ -202,7 +202,7 @@ class ReconcilingMember(GroupMember):
                     and action_for(GroupApi.FIND_COORDINATOR, error.code) is ErrorAction.REFUSED
                 ):
                     raise
-                action, self.problem = ErrorAction.RETRY, error
+                action, self._problem = ErrorAction.RETRY, error
                 self._session.unanswered()
             else:
                 action = self._accept(reply)
@@ -242,7 +242,7 @@ class ReconcilingMember(GroupMember):
         code = ErrorCode.of(reply.error_code)
         action = action_for(GroupApi.CONSUMER_HEARTBEAT, code)
         if action is ErrorAction.DONE:
-            self.problem = None
+            self._problem = None
             self._interval_s = bounded(
                 reply.heartbeat_interval_ms, MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS
             )
@@ -254,7 +254,7 @@ class ReconcilingMember(GroupMember):
             f" ({reply.error_message})" if reply.error_message else ""
         )
         error = BrokerError(code, text)
-        self.problem = error
+        self._problem = error
         self._session.unanswered()
         if action is ErrorAction.FENCED:
             self._fail(error)
@@ -287,7 +287,7 @@ class ReconcilingMember(GroupMember):
             try:
                 names = await self._connections.topic_names(unknown)
             except KafkaError as error:
-                self.problem = error
+                self._problem = error
                 continue
             self._topic_ids.learn(names)
             for name in names:
