@@ -46,8 +46,6 @@ def main() -> None:
         "--bootstrap-servers", default=os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
     )
     parser.add_argument("--session-timeout-ms", type=int, default=45_000)
-    # Each process may have another name: it only makes its partitions free at once after a kill.
-    parser.add_argument("--instance", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     asyncio.run(
         make_processor(

@@ -59,6 +59,12 @@ class ProcessorBase:
         most = config.max_pending_records
         poll_records = min(_MOST_POLL_RECORDS, most // 2)
         self._consumer = make_consumer(config, shared, rng, poll_records)
+        if config.drain_timeout_ms >= self._consumer.config.max_poll_interval_ms:
+            raise ConfigError(
+                f"drain_timeout_ms={config.drain_timeout_ms}: must be below max_poll_interval_ms="
+                f"{self._consumer.config.max_poll_interval_ms}, after which the group gives the "
+                "partitions to others"
+            )
         self._producer = make_producer(config, shared, rng)
         self._scheduler = OrderedScheduler(Order(config.order), one_lane=config.is_exactly_once)
         self._figures = ProcessorFigures(config.observers)
