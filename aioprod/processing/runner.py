@@ -279,7 +279,7 @@ class Runner:
             )
             await self._cancel(given_up)
         # Commits have their own time: the handlers may have used up theirs.
-        await self._guarantee.commit_now(given_up, max(deadline, now() + _COMMIT_S))
+        await self._guarantee.commit_now(given_up, now() + _COMMIT_S)
         self._forget(given_up)
 
     async def lost(self, partitions: Collection[TopicPartition]) -> None:

@@ -128,7 +128,7 @@ async def test_fastapi(broker: EmbeddedCluster) -> None:
         assert (await client.get("/kafka/ready")).status_code == 503
         async with app.router.lifespan_context(app), asyncio.timeout(LIMIT_S):
             while (await client.get("/kafka/ready")).status_code != 200:
-                pass
+                await asyncio.sleep(0.01)
             assert (await client.get("/kafka/healthy")).json()["healthy"]
         assert (await client.get("/kafka/healthy")).status_code == 503
     assert broker.group("g").members == {}
