@@ -13,7 +13,7 @@ _TRANSACTION_TIMEOUT_MS = 10_000
 
 
 def make_consumer(
-    config: ProcessorConfig, shared: dict[str, Any], rng: random.Random, poll_records: int
+    config: ProcessorConfig, shared: dict[str, Any], rng: random.Random, most_poll_records: int
 ) -> Consumer:
     """Make a consumer of bytes that commits only what the processor asks for.
 
@@ -21,8 +21,8 @@ def make_consumer(
         ConfigError: if a setting is invalid, or contradicts another.
     """
     settings: dict[str, Any] = {"auto_offset_reset": "earliest", **shared, **config.consumer}
-    most = settings.get("max_poll_records", poll_records)
-    settings["max_poll_records"] = min(most, poll_records) if isinstance(most, int) else most
+    most = settings.get("max_poll_records", most_poll_records)
+    settings["max_poll_records"] = min(most, most_poll_records) if isinstance(most, int) else most
     settings["group_id"] = config.group_id
     settings["enable_auto_commit"] = False
     if config.is_exactly_once:

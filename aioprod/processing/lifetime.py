@@ -56,9 +56,9 @@ class ProcessorBase:
             raise ConfigError("no topics: name at least one after the handler")
         self.config = config
         rng = random.Random()
-        most = config.max_pending_records
-        poll_records = min(_MOST_POLL_RECORDS, most // 2)
-        self._consumer = make_consumer(config, shared, rng, poll_records)
+        self._consumer = make_consumer(
+            config, shared, rng, min(_MOST_POLL_RECORDS, config.max_pending_records // 2)
+        )
         if config.drain_timeout_ms >= self._consumer.config.max_poll_interval_ms:
             raise ConfigError(
                 f"drain_timeout_ms={config.drain_timeout_ms}: must be below max_poll_interval_ms="
@@ -74,7 +74,7 @@ class ProcessorBase:
             self._consumer,
             self._producer,
             self._scheduler,
-            poll_records,
+            (key_deserializer, value_deserializer),
         )
         guarantee = self._make_guarantee()
         self._workers = Workers(
@@ -91,6 +91,8 @@ class ProcessorBase:
         )
         runner.connect(self._workers, guarantee)
         self._signal: int | None = None
+        self._caller: asyncio.Task[Any] | None = None  # of run()
+        self._start_interrupted = False
 
     def _make_guarantee(self) -> Guarantee:
         config, consumer, producer = self.config, self._consumer, self._producer
@@ -129,8 +131,13 @@ class ProcessorBase:
         if not handle_signals:
             await self._run()
             return
-        with handled_signals(self._on_signal):
-            await self._run()
+        self._caller = asyncio.current_task()
+        try:
+            with handled_signals(self._on_signal):
+                await self._run()
+        except asyncio.CancelledError:
+            if not self._start_interrupted:
+                raise
         if self._signal is not None:
             raise SystemExit(128 + self._signal)
 
@@ -213,7 +220,10 @@ class ProcessorBase:
             raise self._runner.failure
 
     def _on_signal(self, number: int) -> None:
-        if self._runner.stage in (Stage.STARTING, Stage.RUNNING):
+        if self._runner.stage is Stage.STARTING and self._caller is not None:
+            self._start_interrupted = True
+            self._caller.cancel()
+        elif self._runner.stage is Stage.RUNNING:
             self._runner.stop()
         elif self._runner.task is not None:
             self._signal = number

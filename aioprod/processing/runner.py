@@ -18,6 +18,7 @@ from aioprod import (
     TopicPartition,
     WakeupError,
 )
+from aioprod.config.plugins import close_plugins
 from aioprod.processing.config import ProcessorConfig
 from aioprod.processing.guarantees import Guarantee
 from aioprod.processing.partitions import PartitionProgress
@@ -47,8 +48,7 @@ class Runner:
 
     Args:
         topics: read in addition to the retry topics.
-        poll_records: the most records of a poll.
-        make_workers: called with the callbacks of the workers.
+        plugins: closed at the end, if they have a method ``close``.
 
     Attributes:
         stage: the step of its life.
@@ -66,14 +66,15 @@ class Runner:
         consumer: Consumer,
         producer: Producer,
         scheduler: OrderedScheduler,
-        poll_records: int,
+        plugins: Collection[object],
     ) -> None:
         self._config = config
         self._topics = [*topics, *(retry.topic for retry in config.policy.retry_topics)]
         self._consumer = consumer
         self._producer = producer
         self._scheduler = scheduler
-        self._poll_records = poll_records
+        self._poll_records = consumer.config.max_poll_records
+        self._plugins = plugins
         self._interval_s = (config.commit_interval_ms or 0) / 1000
         self._drain_s = config.drain_timeout_ms / 1000
         self.stage = Stage.NEW
@@ -178,7 +179,10 @@ class Runner:
                 if self.stage is not Stage.STARTING:
                     await self._guarantee.close()
             finally:
-                await self._producer.close(timeout_ms)
+                try:
+                    await self._producer.close(timeout_ms)
+                finally:
+                    close_plugins(self._plugins)
 
     # -- polling -----------------------------------------------------------------------------------
 

@@ -475,6 +475,21 @@ async def test_a_failed_start_leaves_nothing_open(broker: EmbeddedCluster) -> No
         await processor.start()
 
 
+async def test_deserializers_are_closed_with_the_processor(broker: EmbeddedCluster) -> None:
+    closed: list[str] = []
+
+    class Text(StringDeserializer):
+        def close(self) -> None:
+            closed.append("text")
+
+    async def handle(record: Record[bytes | None, str | None]) -> None: ...
+
+    await fill(broker, b"a")
+    async with Processor(handle, "orders", value_deserializer=Text(), **settings(broker)):
+        assert closed == []
+    assert closed == ["text"]
+
+
 # -- observers, state ------------------------------------------------------------------------------
 
 
@@ -626,6 +641,7 @@ async def test_a_zombie_stops(broker: EmbeddedCluster) -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
+        ({"drain_timeout_ms": 300_000}, "must be below max_poll_interval_ms=300000"),
         ({"group_id": ""}, "group_id=''"),
         ({"order": "keys"}, "order='keys': must be one of key, partition, none"),
         ({"guarantee": "twice"}, "guarantee='twice': must be one of at_most_once"),
