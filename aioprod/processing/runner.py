@@ -207,7 +207,8 @@ class Runner:
     def _is_drained(self, now: float) -> bool:
         if self.stage is not Stage.STOPPING:
             return False
-        waiting = self._scheduler.queued if self._guarantee.drains_queue else 0
+        goes_on = self._guarantee.drains_queue and not self._workers.stopped
+        waiting = self._scheduler.queued if goes_on else 0
         return now >= self._drain_until or not (self._workers.in_flight or waiting)
 
     async def _take(self, records: Collection[ConsumerRecord]) -> None:

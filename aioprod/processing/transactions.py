@@ -198,30 +198,39 @@ class ExactlyOnce:
                 known, or a retry does not help.
         """
         producer = self._producer
-        await _until_done(producer.begin_transaction)
+        await producer.begin_transaction()
         try:
             for part in parts.values():
                 for output in part.outputs:
                     await producer.send(*output)
             positions = {partition.tp: part.position for partition, part in parts.items()}
             await producer.send_offsets_to_transaction(positions, member)
-            await _until_done(producer.commit_transaction)
+            await self._until_done(producer.commit_transaction)
         except FatalProducerError:
             raise
         except KafkaError:
             try:
-                await _until_done(producer.abort_transaction)
+                await self._until_done(producer.abort_transaction)
             except KafkaError as problem:
-                raise KafkaError(
-                    f"it is not known whether a transaction was committed: {problem}"
-                ) from problem
+                raise _unknown(problem) from problem
             raise
 
+    async def _until_done(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Call again after timeouts: the operation continues meanwhile, and its outcome counts.
 
-async def _until_done(call: Callable[[], Awaitable[None]]) -> None:
-    """Call again after timeouts, until the producer is closed: the operation continues."""
-    while True:
-        try:
-            return await call()
-        except KafkaTimeoutError as error:
-            log.warning("waiting for the transaction coordinator: %s", error)
+        Raises:
+            KafkaError: if it has no outcome within the limit.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._failing_limit_s
+        while True:
+            try:
+                return await call()
+            except KafkaTimeoutError as error:
+                if loop.time() >= deadline:
+                    raise _unknown(error) from error
+                log.warning("waiting for the transaction coordinator: %s", error)
+
+
+def _unknown(error: KafkaError) -> KafkaError:
+    return KafkaError(f"it is not known whether a transaction was committed: {error}")

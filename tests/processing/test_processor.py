@@ -15,6 +15,7 @@ from aioprod import (
     ConfigError,
     ErrorCode,
     JsonDeserializer,
+    KafkaError,
     Producer,
     ProducerRecord,
     StringDeserializer,
@@ -36,7 +37,7 @@ from aioprod.processing import (
     RetryTopic,
 )
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, fail
+from aioprod.testing import EmbeddedCluster, drop_after, drop_before, fail
 
 pytestmark = pytest.mark.virtual_time
 
@@ -618,6 +619,44 @@ async def test_an_aborted_transaction_is_repeated_without_the_handler(
     assert calls == [b"a", b"b"]
     assert [r.value for r in broker.records("out", committed_only=True)] == [b"a", b"b"]
     assert caplog.text.count("a transaction was aborted; retrying") == 1
+
+
+async def test_a_transaction_without_an_outcome_stops_the_processor(
+    broker: EmbeddedCluster,
+) -> None:
+    async def handle(record: Raw) -> ProducerRecord:
+        return ProducerRecord("out", record.value)
+
+    await fill(broker, b"a")
+    rule = broker.on(ApiKey.END_TXN, drop_before(), times=None)
+    given = settings(broker, guarantee="exactly_once")
+    with pytest.raises(KafkaError, match="not known whether a transaction was committed"):
+        async with asyncio.timeout(600):
+            await Processor(handle, "orders", **given).run(handle_signals=False)
+    rule.cancel()
+    async with Processor(handle, "orders", **given):
+        await until(committed(broker, 1))
+    assert [r.value for r in broker.records("out", committed_only=True)] == [b"a"]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+async def test_a_response_to_a_commit_that_is_lost_changes_nothing(
+    broker: EmbeddedCluster, guarantee: str
+) -> None:
+    calls: list[bytes | None] = []
+
+    async def handle(record: Raw) -> ProducerRecord:
+        calls.append(record.value)
+        return ProducerRecord("out", record.value)
+
+    await fill(broker, b"a", b"b")
+    for api in (ApiKey.OFFSET_COMMIT, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT):
+        broker.on(api, drop_after(), times=1)
+    async with Processor(handle, "orders", **settings(broker, guarantee=guarantee)):
+        await until(lambda: len(broker.records("out", committed_only=True)) == 2)
+        await until(committed(broker, 2))
+    assert calls == [b"a", b"b"]
+    assert [r.value for r in broker.records("out", committed_only=True)] == [b"a", b"b"]
 
 
 async def test_a_zombie_stops(broker: EmbeddedCluster) -> None:
