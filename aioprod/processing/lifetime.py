@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from aioprod import ConfigError, ConsumerStatus, Deserializer, TopicPartition
 from aioprod.arguments import check_topics
 from aioprod.processing.clients import make_consumer, make_producer
-from aioprod.processing.config import GuaranteeName, ProcessorSettings, split
+from aioprod.processing.config import GuaranteeName, ProcessorConfig, ProcessorSettings, split
 from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce, Guarantee
 from aioprod.processing.health import AsgiApp, ProcessorState, ProcessorStatus, answer, asgi_app
 from aioprod.processing.observers import ProcessorFigures
@@ -52,8 +52,7 @@ class ProcessorBase:
         if not callable(handler):
             raise ConfigError(f"handler={handler!r}: must be a coroutine function")
         config, shared = split(settings)
-        if not topics:
-            raise ConfigError("no topics: name at least one after the handler")
+        named = _checked_topics(topics, config)
         self.config = config
         rng = random.Random()
         self._consumer = make_consumer(
@@ -70,7 +69,7 @@ class ProcessorBase:
         self._figures = ProcessorFigures(config.observers)
         self._runner = runner = Runner(
             config,
-            check_topics(topics),
+            named,
             self._consumer,
             self._producer,
             self._scheduler,
@@ -323,3 +322,17 @@ class ProcessorBase:
             (TopicPartition(record.topic, record.partition), record.key)
             for record in self._workers.in_flight_records()
         )
+
+
+def _checked_topics(topics: tuple[str, ...], config: ProcessorConfig) -> list[str]:
+    """Return the topics to read. ConfigError: if there are none, or one gets failed records."""
+    if not topics:
+        raise ConfigError("no topics: name at least one after the handler")
+    named = check_topics(topics)
+    for other in (config.dead_letter_topic, *(each.topic for each in config.policy.retry_topics)):
+        if other in named:
+            raise ConfigError(
+                f"topic {other!r} is a topic to read, and gets failed records, too: a record would "
+                "go round for ever"
+            )
+    return named

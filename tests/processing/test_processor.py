@@ -681,6 +681,11 @@ async def test_a_zombie_stops(broker: EmbeddedCluster) -> None:
     ("changes", "text"),
     [
         ({"drain_timeout_ms": 300_000}, "must be below max_poll_interval_ms=300000"),
+        ({"dead_letter_topic": "orders"}, "topic 'orders' is a topic to read"),
+        (
+            {"retry": RetryPolicy(keep_order=False, retry_topics=[RetryTopic("orders", 1)])},
+            "topic 'orders' is a topic to read",
+        ),
         ({"group_id": ""}, "group_id=''"),
         ({"order": "keys"}, "order='keys': must be one of key, partition, none"),
         ({"guarantee": "twice"}, "guarantee='twice': must be one of at_most_once"),
