@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumer": CLIENT,
     "admin": CLIENT,
     "public": {"base", "producer", "consumer", "admin"},
+    "processing": {"base", "public"},
     "testing": {"base", "protocol"},
     "simulation": {"cluster"},
     "pytest_plugin": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},

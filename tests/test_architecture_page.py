@@ -10,7 +10,17 @@ import aioprod
 ROOT = Path(aioprod.__file__).parent
 PAGE = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"(?<![\w/*])([\w/]+\.py)\b", PAGE))
-ROOMS = ("config", "protocol", "net", "cluster", "producer", "consumer", "admin", "spark")
+ROOMS = (
+    "config",
+    "protocol",
+    "net",
+    "cluster",
+    "producer",
+    "consumer",
+    "admin",
+    "processing",
+    "spark",
+)
 NOT_DESCRIBED = {"__init__.py", "__main__.py", "__version__.py"}
 
 

@@ -20,7 +20,13 @@ import aioprod
 from tests.public_names import PUBLIC_NAMES
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("aioprod.producer", "aioprod.consumer", "aioprod.admin", "aioprod.config")
+PACKAGES = (
+    "aioprod.producer",
+    "aioprod.consumer",
+    "aioprod.admin",
+    "aioprod.config",
+    "aioprod.processing",
+)
 # Classes of aioprod.metrics that are not for users, and a class of aioprod.protocol.
 INTERNAL = {"ApiKey", "ConsumerMetrics", "Observers", "ProducerMetrics"}
 

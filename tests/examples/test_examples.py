@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import httpx
 import pytest
 
 import aioprod
+from aioprod import Producer
 from aioprod.testing import ThreadedCluster
 
 ROOT = Path(aioprod.__file__).parent.parent
@@ -50,6 +52,16 @@ def _running(application: str, servers: str, log: Path) -> Iterator[httpx.Client
         ],
         "fastapi-script": [sys.executable, "fastapi_app.py"],
         "aiohttp": [sys.executable, "aiohttp_app.py"],
+        "processing": [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "processing_fastapi:app",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        ],
     }
     environment = {
         **os.environ,
@@ -154,3 +166,35 @@ def test_a_program_without_a_broker_tells_how_to_start_one(
     assert "127.0.0.1:1" in result.stderr
     assert result.stderr.endswith("\nStart a broker for tests with: aioprod broker\n")
     assert "Traceback" not in result.stderr
+
+
+def test_an_application_counts_orders_and_commits_when_it_ends(
+    threaded_broker: ThreadedCluster, tmp_path: Path
+) -> None:
+    servers = threaded_broker.bootstrap_servers
+    threaded_broker.create_topic("orders", 2)
+    threaded_broker.create_topic("orders.dead", 1)
+
+    async def send() -> None:
+        async with Producer(servers) as producer:
+            for number in range(30):
+                order = {"customer": str(number % 3), "quantity": number}
+                key = str(number % 3).encode()
+                await producer.send("orders", json.dumps(order).encode(), key=key)
+            await producer.send("orders", b"no order", key=b"0")
+
+    asyncio.run(send())
+    with _running("processing", servers, tmp_path / "log") as client:
+        deadline = time.monotonic() + START_LIMIT_S
+        expected = [sum(range(customer, 30, 3)) for customer in range(3)]
+        while [
+            client.get(f"/customers/{customer}").json()["quantity"] for customer in range(3)
+        ] != expected or not threaded_broker.records("orders.dead"):
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        for probe in ("ready", "healthy"):
+            answered = client.get(f"/kafka/{probe}")
+            assert (answered.status_code, answered.json()["status"]) == (200, "running")
+    committed = threaded_broker.committed_offsets("totals")
+    assert sum(committed.values()) == 31
+    assert threaded_broker.group("totals").members == {}

@@ -1,4 +1,4 @@
-"""examples/consumer_group.py and examples/outbox.py as processes that get SIGTERM."""
+"""Programs of examples/ as processes that get SIGTERM."""
 
 from __future__ import annotations
 
@@ -102,3 +102,26 @@ def test_a_relay_sends_the_events_that_other_processes_store(
                 )
             _wait_until(partial(stored, 2 * number), process)
     assert events() == [b"tea", b"milk"] * 2
+
+
+def test_a_worker_retries_and_dead_letters_and_ends_cleanly(
+    threaded_broker: ThreadedCluster, tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    for name in ("orders", "orders.retry.1s", "orders.retry.1m", "orders.dead"):
+        threaded_broker.create_topic(name, 1)
+    orders = [b'{"customer": "42", "amount": %d}' % amount for amount in range(50)]
+    asyncio.run(send(threaded_broker.bootstrap_servers, [*orders, b'{"amount": -1}', b"no order"]))
+    program = ["processing_worker.py", "orders", "--group", "billing"]
+    with _running(program, threaded_broker.bootstrap_servers, output) as process:
+        # The refused order is in the topic of the second delay: its first one is over.
+        _wait_until(lambda: bool(threaded_broker.records("orders.retry.1m")), process)
+        _wait_until(lambda: output.read_text().count("42 ") == 50, process)
+    assert [record.value for record in threaded_broker.records("orders.dead")] == [b"no order"]
+    (delayed,) = threaded_broker.records("orders.retry.1m")
+    assert dict(delayed.headers)["aioprod.attempts"] == b"2"
+    committed = threaded_broker.committed_offsets("billing")
+    assert committed[TopicPartition("orders", 0)] == 52
+    assert committed[TopicPartition("orders.retry.1s", 0)] == 1
+    assert TopicPartition("orders.retry.1m", 0) not in committed
+    assert threaded_broker.group("billing").members == {}

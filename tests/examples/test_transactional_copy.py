@@ -1,5 +1,5 @@
-"""examples/transactional_copy.py in processes that are killed with -9 at random times: each record
-is in the target exactly once.
+"""examples/transactional_copy.py and examples/processing_copy.py in processes that are killed with
+-9 at random times: each record is in the target exactly once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 ROOT = Path(aioprod.__file__).parent.parent
-EXAMPLE = ROOT / "examples" / "transactional_copy.py"
+EXAMPLES = ROOT / "examples"
+COPIES = ["transactional_copy.py", "processing_copy.py"]
 PARTITIONS = 4
 RECORDS = 3_000
 LIMIT_S = 100.0
@@ -38,10 +39,11 @@ LONGEST_LIFE_S = (
 class Copies:
     """Processes of the example, by instance."""
 
-    def __init__(self, servers: str, source: str, target: str, log: Path) -> None:
+    def __init__(self, example: str, servers: str, source: str, target: str, log: Path) -> None:
+        self._names_instances = example == "transactional_copy.py"
         self._arguments = [
             sys.executable,
-            str(EXAMPLE),
+            str(EXAMPLES / example),
             source,
             target,
             "--bootstrap-servers",
@@ -55,7 +57,7 @@ class Copies:
     def start(self, instance: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.processes[instance] = subprocess.Popen(
-            [*self._arguments, "--instance", instance],
+            [*self._arguments, *(["--instance", instance] if self._names_instances else [])],
             env=environment,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -76,8 +78,8 @@ class Copies:
 
 
 @contextmanager
-def copying(servers: str, source: str, target: str, log: Path) -> Iterator[Copies]:
-    copies = Copies(servers, source, target, log)
+def copying(example: str, servers: str, source: str, target: str, log: Path) -> Iterator[Copies]:
+    copies = Copies(example, servers, source, target, log)
     try:
         for instance in ("1", "2"):
             copies.start(instance)
@@ -88,7 +90,7 @@ def copying(servers: str, source: str, target: str, log: Path) -> Iterator[Copie
         copies.close()
 
 
-async def run(servers: str, kills: int, seed: int, log: Path) -> None:
+async def run(example: str, servers: str, kills: int, seed: int, log: Path) -> None:
     rng = random.Random(seed)
     source, target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "target"))
     async with ClusterClient(servers) as client:
@@ -108,7 +110,7 @@ async def run(servers: str, kills: int, seed: int, log: Path) -> None:
             auto_offset_reset="earliest",
         ) as judge,
     ):
-        with copying(servers, source, target, log) as copies:
+        with copying(example, servers, source, target, log) as copies:
             seen: Counter[bytes] = Counter()
             written = 0
             killed = 0
@@ -144,19 +146,28 @@ async def run(servers: str, kills: int, seed: int, log: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("example", COPIES)
 async def test_each_record_is_copied_once_although_processes_are_killed(
-    bootstrap: str, tmp_path: Path
+    example: str, bootstrap: str, tmp_path: Path
 ) -> None:
-    await run(bootstrap, kills=3, seed=random.randrange(1_000_000), log=tmp_path / "log.txt")
+    await run(
+        example, bootstrap, kills=3, seed=random.randrange(1_000_000), log=tmp_path / "log.txt"
+    )
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("example", COPIES)
 @pytest.mark.parametrize("round_", range(5))
-async def test_many_kills(kafka: str, tmp_path: Path, round_: int) -> None:
-    await run(kafka, kills=15, seed=random.randrange(1_000_000), log=tmp_path / "log.txt")
+async def test_many_kills(example: str, kafka: str, tmp_path: Path, round_: int) -> None:
+    await run(example, kafka, kills=15, seed=random.randrange(1_000_000), log=tmp_path / "log.txt")
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("example", COPIES)
 @pytest.mark.parametrize("round_", range(3))
-async def test_many_kills_on_kafka_3_9(kafka_3_9: str, tmp_path: Path, round_: int) -> None:
-    await run(kafka_3_9, kills=15, seed=random.randrange(1_000_000), log=tmp_path / "log.txt")
+async def test_many_kills_on_kafka_3_9(
+    example: str, kafka_3_9: str, tmp_path: Path, round_: int
+) -> None:
+    await run(
+        example, kafka_3_9, kills=15, seed=random.randrange(1_000_000), log=tmp_path / "log.txt"
+    )

@@ -196,6 +196,9 @@ class ClassicMember(GroupMember):
                 f"{', '.join(sorted(stray))}"
             )
             return True
+        # As in Java: the listener of a cooperative member may commit the partitions that it revokes
+        # in a transaction, in the generation that revokes them.
+        self._present = joined.generation
         owned = self._partitions.owned
         if revoked := owned - joined.partitions:
             self._rejoin(
@@ -208,7 +211,6 @@ class ClassicMember(GroupMember):
             ):  # the listener or the coordinator has ended the membership
                 return True
         self._joined = None
-        self._present = joined.generation
         self._leadership = joined.leadership
         tell_assignor(joined.assignor, joined.partitions, joined.generation.generation_id)
         self._auto_commit.reset(asyncio.get_running_loop().time())
@@ -349,6 +351,8 @@ class ClassicMember(GroupMember):
         A cooperative member reads while the group rebalances, but can commit only afterwards:
         until then the coordinator may begin the next generation at any time, and refuse the commit.
         """
+        if self._joined is not None:
+            self._present = self._joined.generation
         task = self._join_task
         if task is None:
             return
@@ -359,8 +363,11 @@ class ClassicMember(GroupMember):
             self._abandon_joining()
             return
         self._join_task = None
-        if task.cancelled() or task.exception() is not None or task.result() is None:
+        joined = None if task.cancelled() or task.exception() is not None else task.result()
+        if joined is None:
             self._state.lose(keep_member_id=True)
+        else:
+            self._present = joined.generation
 
     def _abandon_joining(self) -> None:
         assert self._join_task is not None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aioprod import Producer
+from aioprod import Consumer, Producer, RebalanceListener
 from aioprod.consumer.group.assignors import MemberSubscription, RebalanceProtocol
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, ConsumerStateError, KafkaTimeoutError
@@ -180,3 +180,41 @@ async def test_an_assignor_of_ones_own_has_to_keep_the_rules(
                 ConsumerStateError, match="before their present member has revoked them"
             ):
                 await first.poll_until(lambda: False, second)
+
+
+async def test_a_cooperative_listener_commits_what_it_gives_up_in_a_transaction(
+    cluster: EmbeddedCluster,
+) -> None:
+    """The listener runs in the generation that revokes the partitions, as in Java."""
+    settings: Any = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "group_id": "c",
+        "partition_assignment_strategy": ("cooperative-sticky",),
+        "heartbeat_interval_ms": 20,
+        "session_timeout_ms": 6_000,
+        "enable_auto_commit": False,
+    }
+    given_up: list[TopicPartition] = []
+    async with (
+        Producer(cluster.bootstrap_servers, transactional_id="c-1") as producer,
+        Consumer(**settings) as first,
+        Consumer("t", **settings) as second,
+    ):
+
+        class GivingUp(RebalanceListener):
+            async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+                async with producer.transaction():
+                    await producer.send_offsets_to_transaction(
+                        dict.fromkeys(partitions, 3), first.group_metadata()
+                    )
+                given_up.extend(partitions)
+
+        first.subscribe(["t"], listener=GivingUp())
+        async with asyncio.timeout(20):
+            while len(first.assignment()) < 2:
+                await first.getmany(timeout_ms=50)
+            while not given_up or not second.assignment():
+                await first.getmany(timeout_ms=20)
+                await second.getmany(timeout_ms=20)
+    assert len(given_up) >= 1
+    assert cluster.committed_offsets("c")[given_up[0]] == 3

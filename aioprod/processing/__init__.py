@@ -1,0 +1,61 @@
+"""Runs coroutines over the records of topics: order by key, retries, dead letters, and one of three
+guarantees.
+"""
+
+import typing as _typing
+
+from aioprod.lazy_names import lazy_names as _lazy_names
+
+if _typing.TYPE_CHECKING:
+    from aioprod.processing.config import ProcessorConfig, ProcessorSettings
+    from aioprod.processing.errors import ProcessingError
+    from aioprod.processing.health import ProcessorState, ProcessorStatus
+    from aioprod.processing.observers import (
+        DeadLettered,
+        Handled,
+        HandlerFailed,
+        OffsetsCommitted,
+        ProcessorObserver,
+    )
+    from aioprod.processing.processor import BatchProcessor, Processor
+    from aioprod.processing.records import Record
+    from aioprod.processing.retries import RetryPolicy, RetryTopic
+
+_HOMES = {
+    "BatchProcessor": "aioprod.processing.processor",
+    "DeadLettered": "aioprod.processing.observers",
+    "Handled": "aioprod.processing.observers",
+    "HandlerFailed": "aioprod.processing.observers",
+    "OffsetsCommitted": "aioprod.processing.observers",
+    "ProcessingError": "aioprod.processing.errors",
+    "Processor": "aioprod.processing.processor",
+    "ProcessorConfig": "aioprod.processing.config",
+    "ProcessorObserver": "aioprod.processing.observers",
+    "ProcessorSettings": "aioprod.processing.config",
+    "ProcessorState": "aioprod.processing.health",
+    "ProcessorStatus": "aioprod.processing.health",
+    "Record": "aioprod.processing.records",
+    "RetryPolicy": "aioprod.processing.retries",
+    "RetryTopic": "aioprod.processing.retries",
+}
+
+__all__ = [
+    "BatchProcessor",
+    "DeadLettered",
+    "Handled",
+    "HandlerFailed",
+    "OffsetsCommitted",
+    "ProcessingError",
+    "Processor",
+    "ProcessorConfig",
+    "ProcessorObserver",
+    "ProcessorSettings",
+    "ProcessorState",
+    "ProcessorStatus",
+    "Record",
+    "RetryPolicy",
+    "RetryTopic",
+]
+
+if not _typing.TYPE_CHECKING:
+    __getattr__, __dir__ = _lazy_names(globals(), _HOMES)

@@ -1,0 +1,200 @@
+"""The settings of a processor."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from aioprod import ConfigError, ConsumerSettings, ProducerSettings
+from aioprod.config.checks import in_range, one_of
+from aioprod.config.keywords import ClientSettings
+from aioprod.processing.observers import ProcessorObserver
+from aioprod.processing.retries import RetryPolicy
+from aioprod.processing.scheduling import Order
+from aioprod.public_module import set_module
+
+T = TypeVar("T", bound=StrEnum)
+
+_MAX_MS = 24 * 3_600_000
+
+
+class GuaranteeName(StrEnum):
+    """How often a record is processed when something fails."""
+
+    AT_MOST_ONCE = "at_most_once"
+    AT_LEAST_ONCE = "at_least_once"
+    EXACTLY_ONCE = "exactly_once"
+
+
+@set_module("aioprod.processing")
+class ProcessorSettings(ClientSettings, total=False):
+    """The keyword arguments of :class:`Processor`: the fields of :class:`ProcessorConfig`, and the
+    settings that all clients share.
+    """
+
+    bootstrap_servers: str | Iterable[str]
+    group_id: str
+    order: str
+    guarantee: str
+    concurrency: int
+    retry: RetryPolicy | None
+    dead_letter_topic: str | None
+    max_pending_records: int
+    commit_interval_ms: int | None
+    drain_timeout_ms: int
+    unhealthy_after_ms: int
+    transactional_id: str | None
+    observers: Sequence[ProcessorObserver]
+    consumer: ConsumerSettings
+    producer: ProducerSettings
+
+
+@set_module("aioprod.processing")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorConfig:
+    """The settings of a processor, besides those of clients.
+
+    Attributes:
+        group_id: the consumer group. Required.
+        order: which records wait for each other: ``key`` (records of a partition with equal keys;
+            records without a key do not wait), ``partition``, or ``none``.
+        guarantee: ``at_most_once``, ``at_least_once`` or ``exactly_once``.
+        concurrency: the most handlers that run at the same time.
+        retry: the retries; ``RetryPolicy()`` by default, and none with ``at_most_once``.
+        dead_letter_topic: the topic for records whose retries have failed, and for those that a
+            deserializer can't read. Without it, such a record stops the processor.
+        max_pending_records: the most records of a partition between the position to commit and the
+            last one that was read. It limits memory, how far other keys pass a slow one, and how
+            many records are processed again after a crash. Then the partition is paused.
+        commit_interval_ms: how often positions are committed; with ``exactly_once``, how long a
+            transaction collects. By default 1,000, with ``exactly_once`` 100 (as Kafka Streams).
+        drain_timeout_ms: how long handlers may take to end when the processor stops, or their
+            partition is revoked. Then they are cancelled, and their records are not committed.
+        unhealthy_after_ms: how long the consumer may fail before ``healthy`` is false.
+        transactional_id: of the producer, with ``exactly_once``. Another one for each process that
+            runs at the same time; by default the group with the ``group_instance_id``, or else with
+            a random number.
+        observers: hear of handlers, retries, dead letters and commits.
+        consumer, producer: settings of the consumer and the producer alone.
+
+    Raises:
+        ConfigError: if a value is invalid, or contradicts another.
+    """
+
+    group_id: str
+    order: str = Order.KEY
+    guarantee: str = GuaranteeName.AT_LEAST_ONCE
+    concurrency: int = 16
+    retry: RetryPolicy | None = None
+    dead_letter_topic: str | None = None
+    max_pending_records: int = 1_000
+    commit_interval_ms: int | None = None
+    drain_timeout_ms: int = 30_000
+    unhealthy_after_ms: int = 60_000
+    transactional_id: str | None = None
+    observers: Sequence[ProcessorObserver] = ()
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    producer: ProducerSettings = field(default_factory=ProducerSettings)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.group_id, str) or not self.group_id:
+            raise ConfigError(f"group_id={self.group_id!r}: must be the name of a consumer group")
+        put = object.__setattr__
+        put(self, "order", _choice("order", self.order, Order))
+        put(self, "guarantee", _choice("guarantee", self.guarantee, GuaranteeName))
+        in_range(1, 100_000)("concurrency", self.concurrency)
+        in_range(2, 1_000_000)("max_pending_records", self.max_pending_records)
+        if self.commit_interval_ms is None:
+            put(self, "commit_interval_ms", 100 if self.is_exactly_once else 1_000)
+        in_range(1, _MAX_MS)("commit_interval_ms", self.commit_interval_ms)
+        in_range(0, _MAX_MS)("drain_timeout_ms", self.drain_timeout_ms)
+        in_range(0, _MAX_MS)("unhealthy_after_ms", self.unhealthy_after_ms)
+        put(self, "observers", tuple(self.observers))
+        if self.retry is None:
+            at_most_once = self.guarantee == GuaranteeName.AT_MOST_ONCE
+            put(self, "retry", RetryPolicy(attempts=1) if at_most_once else RetryPolicy())
+        self._check_together()
+
+    def _check_together(self) -> None:
+        policy = self.policy
+        if self.guarantee == GuaranteeName.AT_MOST_ONCE and (
+            policy.attempts > 1 or policy.retry_topics
+        ):
+            raise ConfigError(
+                "guarantee='at_most_once' with retries: the handler would get a record more than "
+                "once; leave out retry, or choose 'at_least_once'"
+            )
+        if self.transactional_id is not None and not self.is_exactly_once:
+            raise ConfigError(
+                f"transactional_id={self.transactional_id!r} with guarantee={self.guarantee!r}: "
+                "only 'exactly_once' uses it"
+            )
+        if self.dead_letter_topic in {retry.topic for retry in policy.retry_topics}:
+            raise ConfigError(
+                f"dead_letter_topic={self.dead_letter_topic!r}: is one of retry_topics, too"
+            )
+        _refuse(
+            "consumer",
+            self.consumer,
+            "bootstrap_servers",
+            "group_id",
+            "enable_auto_commit",
+            "isolation_level" if self.is_exactly_once else "",
+            "key_deserializer",
+            "value_deserializer",
+        )
+        _refuse("producer", self.producer, "bootstrap_servers", "transactional_id")
+        _refuse("producer", self.producer, "key_serializer", "value_serializer")
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether positions are committed in transactions."""
+        return self.guarantee == GuaranteeName.EXACTLY_ONCE
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The retries."""
+        assert self.retry is not None
+        return self.retry
+
+
+def _choice(name: str, value: object, kind: type[T]) -> T:
+    names = tuple(str(each) for each in kind)
+    return kind(one_of(names)(name, str(value) if isinstance(value, str) else value))
+
+
+def _refuse(what: str, given: Any, *names: str) -> None:
+    for name in names:
+        if name in given:
+            raise ConfigError(
+                f"{what}: {name}={given[name]!r}: the processor sets it; see docs/processing.md"
+            )
+
+
+def split(settings: ProcessorSettings) -> tuple[ProcessorConfig, dict[str, Any]]:
+    """Return the settings of the processor, and those that its clients share.
+
+    Raises:
+        ConfigError: if a setting is unknown or invalid, or contradicts another.
+    """
+    own = set(ProcessorConfig.__dataclass_fields__)
+    given: dict[str, Any] = dict(settings)
+    if "group_id" not in given:
+        raise ConfigError("group_id is missing: name the consumer group of the processor")
+    config = ProcessorConfig(**{name: given[name] for name in given if name in own})
+    shared = {name: given[name] for name in given if name not in own}
+    for name in shared:
+        if name not in ClientSettings.__annotations__ and name != "bootstrap_servers":
+            raise ConfigError(_unknown(name, own))
+    return config, shared
+
+
+def _unknown(name: str, own: set[str]) -> str:
+    for owner, kind in (("consumer", ConsumerSettings), ("producer", ProducerSettings)):
+        if name in kind.__annotations__:
+            return f"{name}: is a setting of the {owner}; give it as {owner}={{{name!r}: ...}}"
+    near = difflib.get_close_matches(name, {*own, *ClientSettings.__annotations__}, 1)
+    return f"unknown setting {name!r}" + (f": did you mean {near[0]!r}?" if near else "")

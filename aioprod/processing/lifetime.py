@@ -1,0 +1,338 @@
+"""What processors of records and of batches have in common: their life, state and figures."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from aioprod import ConfigError, ConsumerStatus, Deserializer, TopicPartition
+from aioprod.arguments import check_topics
+from aioprod.processing.clients import make_consumer, make_producer
+from aioprod.processing.config import GuaranteeName, ProcessorConfig, ProcessorSettings, split
+from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce, Guarantee
+from aioprod.processing.health import AsgiApp, ProcessorState, ProcessorStatus, answer, asgi_app
+from aioprod.processing.observers import ProcessorFigures
+from aioprod.processing.records import AnyHandler
+from aioprod.processing.runner import Runner, Stage
+from aioprod.processing.scheduling import Order, OrderedScheduler
+from aioprod.processing.signals import handled_signals
+from aioprod.processing.transactions import ExactlyOnce
+from aioprod.processing.workers import Workers
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+_MOST_POLL_RECORDS = 500
+_FAILING_TRANSACTIONS_S = 60.0
+_STATUS = {
+    Stage.NEW: ProcessorStatus.NEW,
+    Stage.STARTING: ProcessorStatus.STARTING,
+    Stage.RUNNING: ProcessorStatus.RUNNING,
+    Stage.STOPPING: ProcessorStatus.STOPPING,
+    Stage.STOPPED: ProcessorStatus.STOPPED,
+}
+
+
+class ProcessorBase:
+    """What both kinds of processors have in common."""
+
+    def _build(
+        self,
+        handler: AnyHandler,
+        topics: tuple[str, ...],
+        key_deserializer: Deserializer | None,
+        value_deserializer: Deserializer | None,
+        settings: ProcessorSettings,
+        batch_records: int | None = None,
+    ) -> None:
+        if not callable(handler):
+            raise ConfigError(f"handler={handler!r}: must be a coroutine function")
+        config, shared = split(settings)
+        named = _checked_topics(topics, config)
+        self.config = config
+        rng = random.Random()
+        self._consumer = make_consumer(
+            config, shared, rng, min(_MOST_POLL_RECORDS, config.max_pending_records // 2)
+        )
+        if config.drain_timeout_ms >= self._consumer.config.max_poll_interval_ms:
+            raise ConfigError(
+                f"drain_timeout_ms={config.drain_timeout_ms}: must be below max_poll_interval_ms="
+                f"{self._consumer.config.max_poll_interval_ms}, after which the group gives the "
+                "partitions to others"
+            )
+        self._producer = make_producer(config, shared, rng)
+        self._scheduler = OrderedScheduler(Order(config.order), one_lane=config.is_exactly_once)
+        self._figures = ProcessorFigures(config.observers)
+        self._runner = runner = Runner(
+            config,
+            named,
+            self._consumer,
+            self._producer,
+            self._scheduler,
+            (key_deserializer, value_deserializer),
+        )
+        guarantee = self._make_guarantee()
+        self._workers = Workers(
+            config,
+            handler,
+            batch_records,
+            (key_deserializer, value_deserializer),
+            self._scheduler,
+            guarantee,
+            self._figures,
+            rng,
+            runner.changed,
+            runner.fail,
+        )
+        runner.connect(self._workers, guarantee)
+        self._signal: int | None = None
+        self._caller: asyncio.Task[Any] | None = None  # of run()
+        self._start_interrupted = False
+
+    def _make_guarantee(self) -> Guarantee:
+        config, consumer, producer = self.config, self._consumer, self._producer
+        interval_s = (config.commit_interval_ms or 0) / 1000
+        if config.guarantee == GuaranteeName.AT_MOST_ONCE:
+            return AtMostOnce(consumer, producer, self._figures)
+        if config.guarantee == GuaranteeName.AT_LEAST_ONCE:
+            return AtLeastOnce(consumer, producer, self._figures, interval_s)
+        return ExactlyOnce(
+            consumer,
+            producer,
+            self._figures,
+            interval_s,
+            max(1, config.max_pending_records // 4),
+            _FAILING_TRANSACTIONS_S,
+            self._runner.changed,
+            self._runner.fail,
+        )
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def run(self, *, handle_signals: bool = True) -> None:
+        """Process records until SIGTERM, SIGINT, :meth:`stop` or a cancellation, or an error.
+
+        The first signal or cancellation ends it as :meth:`stop` does; a second one ends it at once,
+        without waiting for handlers: a signal then raises SystemExit.
+
+        Args:
+            handle_signals: whether signals end it. If False, or where the event loop has no
+                signals, cancel the task.
+
+        Raises:
+            ProcessingError: if a record can be neither processed nor forwarded.
+            KafkaError: if it can't start, or its clients can't continue.
+        """
+        if not handle_signals:
+            await self._run()
+            return
+        self._caller = asyncio.current_task()
+        try:
+            with handled_signals(self._on_signal):
+                await self._run()
+        except asyncio.CancelledError:
+            if not self._start_interrupted:
+                raise
+        if self._signal is not None:
+            raise SystemExit(128 + self._signal)
+
+    async def start(self) -> None:
+        """Connect, join the group, and process records in the background.
+
+        Raises:
+            KafkaError: as the ``start`` of :class:`aioprod.Producer` and :class:`aioprod.Consumer`.
+            ConfigError: if it was started before; make a new one.
+        """
+        if self._runner.stage is not Stage.NEW:
+            raise ConfigError("start: a processor starts once; make a new one")
+        await self._runner.start()
+
+    async def stop(self) -> None:
+        """Take no further records, let running handlers end within ``drain_timeout_ms``, commit,
+        and leave the group. If this is cancelled, end at once.
+
+        Raises:
+            ProcessingError, KafkaError: the error that has ended the processor before.
+        """
+        self._runner.stop()
+        await self._ended()
+
+    async def __aenter__(self) -> Self:
+        """Start, as :meth:`start` does."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Stop, as :meth:`stop` does. The error of the block is raised before that of the
+        processor.
+        """
+        try:
+            await self.stop()
+        except Exception:
+            if error is None:
+                raise
+
+    @asynccontextmanager
+    async def _in_background(self, app: object) -> AsyncIterator[None]:
+        async with self:
+            yield
+
+    @property
+    def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+        """The lifespan of a FastAPI or Starlette application: ``FastAPI(lifespan=p.lifespan)``."""
+        return self._in_background
+
+    async def cleanup_ctx(self, app: object) -> AsyncIterator[None]:
+        """Run with an aiohttp application: ``app.cleanup_ctx.append(p.cleanup_ctx)``."""
+        async with self:
+            yield
+
+    async def _run(self) -> None:
+        await self.start()
+        await self._ended()
+
+    async def _ended(self) -> None:
+        """Wait for the end; a cancellation stops first, and a second one ends at once."""
+        task = self._runner.task
+        if task is None:
+            return
+        stopping = self._runner.stage is not Stage.RUNNING
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            if not stopping:
+                self._runner.stop()
+                try:
+                    await asyncio.wait([task])
+                    raise
+                except asyncio.CancelledError:
+                    if task.done():
+                        raise
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        if self._runner.failure is not None:
+            raise self._runner.failure
+
+    def _on_signal(self, number: int) -> None:
+        if self._runner.stage is Stage.STARTING and self._caller is not None:
+            self._start_interrupted = True
+            self._caller.cancel()
+        elif self._runner.stage is Stage.RUNNING:
+            self._runner.stop()
+        elif self._runner.task is not None:
+            self._signal = number
+            self._runner.task.cancel()
+
+    # -- state -------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ProcessorState:
+        """The present state, for health checks; may be read from any task."""
+        runner = self._runner
+        status, error = _STATUS[runner.stage], runner.failure
+        if runner.stage is Stage.NEW:
+            return ProcessorState(status, ready=False, healthy=True)
+        if runner.stage is Stage.STOPPED or error is not None:
+            return ProcessorState(status, ready=False, healthy=False, error=error)
+        if runner.stage is not Stage.RUNNING:
+            return ProcessorState(status, ready=False, healthy=True)
+        limit_s = self.config.unhealthy_after_ms / 1000
+        healthy = asyncio.get_running_loop().time() - runner.last_poll <= limit_s
+        reading = self._consumer.state
+        if reading.status is ConsumerStatus.FAILING:
+            failing_s = self._figures.clock() - reading.since
+            return ProcessorState(
+                ProcessorStatus.FAILING,
+                ready=False,
+                healthy=healthy and failing_s <= limit_s,
+                error=reading.error,
+            )
+        if not runner.joined:
+            return ProcessorState(ProcessorStatus.STARTING, ready=False, healthy=healthy)
+        return ProcessorState(status, ready=healthy, healthy=healthy)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it handles records: started, a member of its group, and not failing."""
+        return self.state.ready
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a restart would not help: it has not ended, polls, and its consumer has not
+        failed for longer than ``unhealthy_after_ms``.
+        """
+        return self.state.healthy
+
+    @property
+    def health_app(self) -> AsgiApp:
+        """An ASGI application for probes, such as ``app.mount("/kafka", p.health_app)``.
+
+        It answers 200 or 503, and the state as JSON: paths that end with ``/ready`` by ``ready``,
+        all others by ``healthy``.
+        """
+        return asgi_app(lambda: self.state)
+
+    async def aiohttp_health(self, request: web.Request) -> web.Response:
+        """Answer probes in an aiohttp application, as :attr:`health_app` does:
+        ``app.router.add_get("/kafka/{probe}", p.aiohttp_health)``.
+        """
+        from aiohttp import web
+
+        status, body = answer(request.path, self.state)
+        headers = {"cache-control": "no-store"}
+        return web.Response(
+            status=status, body=body, content_type="application/json", headers=headers
+        )
+
+    # -- figures -----------------------------------------------------------------------------------
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return counts since the start, and present figures; see docs/processing.md."""
+        lags = self.lag().values()
+        return {
+            **self._figures.snapshot(),
+            "records-in-flight": self._workers.in_flight,
+            "records-queued": self._scheduler.queued,
+            "records-lag-max": max(lags, default=0),
+            "assigned-partitions": len(self._runner.partitions),
+        }
+
+    def lag(self) -> Mapping[TopicPartition, int]:
+        """Return the number of offsets between the position to commit and the end of each assigned
+        partition, as of its last fetch; partitions without a fetch are left out.
+        """
+        if self._runner.stage not in (Stage.RUNNING, Stage.STOPPING):
+            return {}
+        ends = {tp: self._consumer.highwater(tp) for tp in self._runner.partitions}
+        lags = {}
+        for tp, partition in self._runner.partitions.items():
+            first, end = partition.completed.first_incomplete, ends[tp]
+            if end is not None:
+                lags[tp] = max(0, end - first) if first is not None else self._consumer.lag(tp) or 0
+        return lags
+
+    def in_flight_by_key(self) -> Mapping[tuple[TopicPartition, bytes | None], int]:
+        """Return the number of records in handlers, by partition and stored key."""
+        return Counter(
+            (TopicPartition(record.topic, record.partition), record.key)
+            for record in self._workers.in_flight_records()
+        )
+
+
+def _checked_topics(topics: tuple[str, ...], config: ProcessorConfig) -> list[str]:
+    """Return the topics to read. ConfigError: if there are none, or one gets failed records."""
+    if not topics:
+        raise ConfigError("no topics: name at least one after the handler")
+    named = check_topics(topics)
+    for other in (config.dead_letter_topic, *(each.topic for each in config.policy.retry_topics)):
+        if other in named:
+            raise ConfigError(
+                f"topic {other!r} is a topic to read, and gets failed records, too: a record would "
+                "go round for ever"
+            )
+    return named

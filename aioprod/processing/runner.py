@@ -1,0 +1,341 @@
+"""The task that owns the consumer: polls, pauses partitions whose buffer is full, commits, and
+gives up partitions in rebalances.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection
+from enum import Enum, auto
+
+from aioprod import (
+    Consumer,
+    ConsumerRecord,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+    WakeupError,
+)
+from aioprod.config.plugins import close_plugins
+from aioprod.processing.config import ProcessorConfig
+from aioprod.processing.guarantees import Guarantee
+from aioprod.processing.partitions import PartitionProgress
+from aioprod.processing.retries import retry_delay_s
+from aioprod.processing.scheduling import Item, OrderedScheduler
+from aioprod.processing.workers import Workers
+
+log = logging.getLogger(__name__)
+
+_CLOSE_MS = 30_000
+_COMMIT_S = 5.0
+_CANCEL_S = 1.0
+
+
+class Stage(Enum):
+    """The life of a runner."""
+
+    NEW = auto()
+    STARTING = auto()
+    RUNNING = auto()
+    STOPPING = auto()
+    STOPPED = auto()
+
+
+class Runner:
+    """Runs one processor, from :meth:`start` to the end of its task.
+
+    Args:
+        topics: read in addition to the retry topics.
+        plugins: closed at the end, if they have a method ``close``.
+
+    Attributes:
+        stage: the step of its life.
+        failure: why it can't continue, or None.
+        partitions: the assigned partitions.
+        task: runs from the start to the end; None before.
+        joined: whether the group has assigned partitions, or none, for the first time.
+        last_poll: the loop time of the last poll.
+    """
+
+    def __init__(
+        self,
+        config: ProcessorConfig,
+        topics: Collection[str],
+        consumer: Consumer,
+        producer: Producer,
+        scheduler: OrderedScheduler,
+        plugins: Collection[object],
+    ) -> None:
+        self._config = config
+        self._topics = [*topics, *(retry.topic for retry in config.policy.retry_topics)]
+        self._consumer = consumer
+        self._producer = producer
+        self._scheduler = scheduler
+        self._poll_records = consumer.config.max_poll_records
+        self._plugins = plugins
+        self._interval_s = (config.commit_interval_ms or 0) / 1000
+        self._drain_s = config.drain_timeout_ms / 1000
+        self.stage = Stage.NEW
+        self.failure: BaseException | None = None
+        self.partitions: dict[TopicPartition, PartitionProgress] = {}
+        self.task: asyncio.Task[None] | None = None
+        self.joined = False
+        self.last_poll = 0.0
+        self._polling = False
+        self._paused: set[TopicPartition] = set()
+        self._drain_until = float("inf")
+        self._changes: list[asyncio.Future[None]] = []
+        self._workers: Workers
+        self._guarantee: Guarantee
+
+    def connect(self, workers: Workers, guarantee: Guarantee) -> None:
+        """Set the collaborators that call this object."""
+        self._workers = workers
+        self._guarantee = guarantee
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect, subscribe and begin to poll."""
+        self.stage = Stage.STARTING
+        try:
+            # With exactly-once this aborts the transaction of an earlier process before the first
+            # record is read.
+            await self._producer.start()
+            self._consumer.subscribe(self._topics, listener=_Listener(self))
+            await self._consumer.start()
+        except BaseException:
+            await self._close_clients(0)
+            self.stage = Stage.STOPPED
+            raise
+        if self.stage is Stage.STARTING:  # not stopped meanwhile
+            self.stage = Stage.RUNNING
+        self.task = asyncio.create_task(self._run(), name="aioprod-processor")
+
+    def stop(self) -> None:
+        """Handle no further records; end when the running handlers have ended, or the limit has
+        passed.
+        """
+        if self.stage in (Stage.STARTING, Stage.RUNNING):
+            self.stage = Stage.STOPPING
+            self._drain_until = asyncio.get_running_loop().time() + self._drain_s
+            if not self._guarantee.drains_queue:
+                self._workers.stopped = True
+            self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an error, which :meth:`aioprod.processing.Processor.run` raises."""
+        if self.failure is None:
+            self.failure = error
+            log.error("the processor of group %r stops: %s", self._config.group_id, error)
+        self._workers.stopped = True
+        self.stop()
+
+    def changed(self) -> None:
+        """Note that records are done, or were committed."""
+        changes, self._changes = self._changes, []
+        for change in changes:
+            if not change.done():
+                change.set_result(None)
+        if self._polling and (
+            self.stage is Stage.STOPPING
+            or self._guarantee.is_pressing()
+            or any(self._has_room(tp) for tp in self._paused)
+        ):
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._polling:
+            self._polling = False
+            self._consumer.wakeup()
+
+    async def _run(self) -> None:
+        close_ms = 0.0  # after a cancellation
+        try:
+            await self._poll_until_stopped()
+            close_ms = _CLOSE_MS
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            close_ms = _CLOSE_MS
+            self.fail(error)
+        finally:
+            self.stage = Stage.STOPPING
+            self._workers.stopped = True
+            try:
+                await self._workers.close()
+                await self._close_clients(close_ms)
+            finally:
+                self.stage = Stage.STOPPED
+
+    async def _close_clients(self, timeout_ms: float) -> None:
+        # The listener commits in it.
+        try:
+            await self._consumer.close(timeout_ms)
+        finally:
+            try:
+                if self.stage is not Stage.STARTING:
+                    await self._guarantee.close()
+            finally:
+                try:
+                    await self._producer.close(timeout_ms)
+                finally:
+                    close_plugins(self._plugins)
+
+    # -- polling -----------------------------------------------------------------------------------
+
+    async def _poll_until_stopped(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._is_drained(loop.time()):
+            self._pause_and_resume()
+            self._workers.start_due()
+            self._guarantee.commit_if_due(loop.time(), self.partitions.values())
+            left_s = min(self._interval_s, max(self._drain_until - loop.time(), 0))
+            self._polling = True
+            self.last_poll = loop.time()
+            try:
+                records = await self._consumer.getmany(self._poll_records, left_s * 1000)
+            except WakeupError:
+                continue
+            finally:
+                self._polling = False
+            if records:
+                await self._take(records)
+
+    def _is_drained(self, now: float) -> bool:
+        if self.stage is not Stage.STOPPING:
+            return False
+        goes_on = self._guarantee.drains_queue and not self._workers.stopped
+        waiting = self._scheduler.queued if goes_on else 0
+        return now >= self._drain_until or not (self._workers.in_flight or waiting)
+
+    async def _take(self, records: Collection[ConsumerRecord]) -> None:
+        loop = asyncio.get_running_loop()
+        items = []
+        wall_ms = time.time() * 1000
+        for record in records:
+            partition = self._partition_of(record)
+            delay_s = retry_delay_s(self._config.policy, record.topic, record.timestamp, wall_ms)
+            items.append(Item(record, partition, loop.time() + delay_s if delay_s else 0.0))
+        if await self._guarantee.admit(items):
+            now = loop.time()
+            for item in items:
+                item.partition.completed.add(item.record.offset, item.record.leader_epoch)
+                self._scheduler.add(item, now)
+
+    def _partition_of(self, record: ConsumerRecord) -> PartitionProgress:
+        tp = TopicPartition(record.topic, record.partition)
+        partition = self.partitions[tp]
+        if record.offset <= partition.completed.last_read:
+            # The log was truncated, or the position was out of range and was reset.
+            log.warning("%s-%d continues at the earlier offset %d", *tp, record.offset)
+            self._forget([partition])
+            partition = self.partitions[tp] = PartitionProgress(tp)
+        return partition
+
+    def _pause_and_resume(self) -> None:
+        self._paused = paused = set(self._consumer.paused())
+        for tp, partition in self.partitions.items():
+            if tp in paused:
+                if self._has_room(tp):
+                    self._consumer.resume(tp)
+                    paused.discard(tp)
+            elif self.stage is Stage.STOPPING or (
+                self._guarantee.backlog(partition)
+                > self._config.max_pending_records - self._poll_records
+            ):
+                self._consumer.pause(tp)
+                paused.add(tp)
+
+    def _has_room(self, tp: TopicPartition) -> bool:
+        partition = self.partitions.get(tp)
+        return (
+            partition is not None
+            and self.stage is Stage.RUNNING
+            # Less than the limit at which it is paused, so that the two do not take turns.
+            and self._guarantee.backlog(partition) <= self._config.max_pending_records // 4
+        )
+
+    # -- rebalances --------------------------------------------------------------------------------
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Begin with new partitions."""
+        self.joined = True
+        for tp in partitions:
+            self.partitions[tp] = PartitionProgress(tp)
+
+    async def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Let the handlers of these partitions end within the limit, commit, and forget them."""
+        given_up = [self.partitions[tp] for tp in partitions if tp in self.partitions]
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._drain_s if self.stage is Stage.RUNNING else self._drain_until
+        if not self._guarantee.drains_queue:
+            for partition in given_up:
+                partition.closed = True
+                self._scheduler.drop(partition)
+        else:
+            self._workers.start_due()
+        if not await self._until(lambda: self._are_idle(given_up), deadline):
+            log.warning(
+                "handlers took longer than drain_timeout_ms=%d; their records are processed again",
+                self._config.drain_timeout_ms,
+            )
+            await self._cancel(given_up)
+        # Commits have their own time: the handlers may have used up theirs.
+        await self._guarantee.commit_now(given_up, now() + _COMMIT_S)
+        self._forget(given_up)
+
+    async def lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget partitions that other members have: cancel their handlers, commit nothing."""
+        gone = [self.partitions[tp] for tp in partitions if tp in self.partitions]
+        for partition in gone:
+            partition.closed = True
+            self._scheduler.drop(partition)
+        await self._cancel(gone)
+        self._forget(gone)
+
+    def _are_idle(self, partitions: Collection[PartitionProgress]) -> bool:
+        if self._guarantee.drains_queue and not self._workers.stopped:
+            return all(partition.completed.is_done for partition in partitions)
+        return not any(partition.active for partition in partitions)
+
+    async def _cancel(self, partitions: Collection[PartitionProgress]) -> None:
+        for partition in partitions:
+            self._workers.cancel(partition)
+        deadline = asyncio.get_running_loop().time() + _CANCEL_S
+        await self._until(lambda: not any(each.active for each in partitions), deadline)
+
+    def _forget(self, partitions: Collection[PartitionProgress]) -> None:
+        for partition in partitions:
+            partition.closed = True
+            self._scheduler.drop(partition)
+            if self.partitions.get(partition.tp) is partition:
+                del self.partitions[partition.tp]
+
+    async def _until(self, condition: Callable[[], bool], deadline: float) -> bool:
+        """Wait until a change makes ``condition`` true; return whether it is, at the deadline."""
+        loop = asyncio.get_running_loop()
+        while not condition():
+            left_s = deadline - loop.time()
+            if left_s <= 0:
+                return False
+            change = loop.create_future()
+            self._changes.append(change)
+            await asyncio.wait([change], timeout=left_s)
+        return True
+
+
+class _Listener(RebalanceListener):
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        self._runner.assigned(partitions)
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        await self._runner.revoked(partitions)
+
+    async def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        await self._runner.lost(partitions)

@@ -1,0 +1,194 @@
+"""Decides which records are handled next: in order of their key or partition, those of other keys
+meanwhile. Synchronous: the time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from heapq import heapify, heappop, heappush
+
+from aioprod import ConsumerRecord
+from aioprod.processing.partitions import PartitionProgress
+
+
+class Order(StrEnum):
+    """Which records wait for each other."""
+
+    KEY = "key"
+    PARTITION = "partition"
+    NONE = "none"
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A record on its way through the handler.
+
+    Attributes:
+        record: the record as stored: bytes.
+        partition: the partition that it was read from.
+        due: loop time before which it is not handled.
+        attempt: the number of the next call of the handler with it, over all topics.
+        attempt_here: the same since it was read from its present topic.
+        alone: whether it is handled in a batch of its own.
+    """
+
+    record: ConsumerRecord
+    partition: PartitionProgress
+    due: float = 0.0
+    attempt: int = 1
+    attempt_here: int = 1
+    alone: bool = False
+    lane: Lane = field(init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Records that are handled one after another: at each time it is ready, waiting for its first
+    record to be due, active, or empty.
+
+    Attributes:
+        name: finds the lane; None if no later record can belong to it.
+        active: the number of its records that are being handled.
+    """
+
+    name: Hashable | None
+    partition: PartitionProgress
+    items: deque[Item] = field(default_factory=deque)
+    active: int = 0
+
+
+class OrderedScheduler:
+    """Holds the records that were read and are not handled yet.
+
+    Records without a key have no order among each other with ``Order.KEY``.
+
+    Args:
+        one_lane: whether records that are taken together are of one lane.
+    """
+
+    def __init__(self, order: Order, *, one_lane: bool = False) -> None:
+        self._one_lane = one_lane
+        self._lane_name = _LANE_NAMES[order]
+        self._lanes: dict[Hashable, Lane] = {}
+        self._ready: deque[Lane] = deque()
+        self._waiting: list[tuple[float, int, Lane]] = []
+        self._waits = 0  # makes entries of the same time comparable
+        self.queued = 0
+
+    @property
+    def next_due(self) -> float | None:
+        """The loop time at which the next waiting record is due; None if none waits."""
+        return self._waiting[0][0] if self._waiting else None
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether a record can be handled now; waiting ones count from the next ``take`` on."""
+        return bool(self._ready)
+
+    def add(self, item: Item, now: float) -> None:
+        """Add a record that was read, behind the earlier ones of its lane."""
+        name = self._lane_name(item)
+        lane = self._lanes.get(name) if name is not None else None
+        if lane is None:
+            lane = Lane(name, item.partition)
+            if name is not None:
+                self._lanes[name] = lane
+        item.lane = lane
+        lane.items.append(item)
+        self.queued += 1
+        if len(lane.items) == 1 and not lane.active:
+            self._queue(lane, now)
+
+    def take(self, now: float, most: int = 1) -> list[Item]:
+        """Take up to ``most`` records that can be handled now, together; none if there are none."""
+        while self._waiting and self._waiting[0][0] <= now:
+            self._ready.append(heappop(self._waiting)[2])
+        taken: list[Item] = []
+        while self._ready and len(taken) < most:
+            lane = self._ready[0]
+            if taken and lane.items[0].alone:
+                break
+            self._ready.popleft()
+            while lane.items and len(taken) < most and lane.items[0].due <= now:
+                if taken and lane.items[0].alone:
+                    break
+                item = lane.items.popleft()
+                lane.active += 1
+                taken.append(item)
+                if item.alone:
+                    self.queued -= len(taken)
+                    return taken
+            if self._one_lane:
+                break
+        self.queued -= len(taken)
+        return taken
+
+    def finish(self, item: Item, now: float) -> None:
+        """Note that a record is not handled any more: the next one of its lane may be."""
+        lane = item.lane
+        lane.active -= 1
+        if lane.active:
+            return
+        if lane.items:
+            self._queue(lane, now)
+        elif lane.name is not None and self._lanes.get(lane.name) is lane:
+            del self._lanes[lane.name]
+
+    def put_back(self, item: Item, now: float, *, keep_order: bool) -> None:
+        """Handle a record again when it is due.
+
+        Args:
+            keep_order: the later records of its lane wait for it; otherwise they pass it. Of
+                several records of a lane, put back the last one first.
+        """
+        if item.partition.closed:
+            self.finish(item, now)
+            return
+        if keep_order:
+            item.lane.items.appendleft(item)
+            self.queued += 1
+            self.finish(item, now)
+            return
+        self.finish(item, now)
+        item.lane = Lane(None, item.partition, deque([item]))
+        self.queued += 1
+        self._queue(item.lane, now)
+
+    def drop(self, partition: PartitionProgress) -> None:
+        """Forget the records of a partition that are not being handled."""
+        for lane in {id(lane): lane for lane in self._all_lanes()}.values():
+            if lane.partition is partition:
+                self.queued -= len(lane.items)
+                lane.items.clear()
+                if lane.name is not None:
+                    del self._lanes[lane.name]
+        self._ready = deque(lane for lane in self._ready if lane.items)
+        self._waiting = [entry for entry in self._waiting if entry[2].items]
+        heapify(self._waiting)
+
+    def _all_lanes(self) -> list[Lane]:
+        waiting = [lane for _, _, lane in self._waiting]
+        return [*self._lanes.values(), *self._ready, *waiting]
+
+    def _queue(self, lane: Lane, now: float) -> None:
+        due = lane.items[0].due
+        if due <= now:
+            self._ready.append(lane)
+        else:
+            self._waits += 1
+            heappush(self._waiting, (due, self._waits, lane))
+
+
+def _by_key(item: Item) -> Hashable | None:
+    key = item.record.key
+    return None if key is None else (item.partition, key)
+
+
+_LANE_NAMES: dict[Order, Callable[[Item], Hashable | None]] = {
+    Order.KEY: _by_key,
+    Order.PARTITION: lambda item: item.partition,
+    Order.NONE: lambda item: None,
+}

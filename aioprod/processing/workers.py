@@ -1,0 +1,307 @@
+"""Runs the handler in tasks, and does what follows from its success or failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from aioprod import ConsumerRecord, DeserializationError, Deserializer, KafkaError, TopicPartition
+from aioprod.processing.config import ProcessorConfig
+from aioprod.processing.errors import ProcessingError
+from aioprod.processing.failure_headers import forwarded, origin_of
+from aioprod.processing.guarantees import Guarantee
+from aioprod.processing.observers import DeadLettered, Handled, HandlerFailed, ProcessorFigures
+from aioprod.processing.partitions import PartitionProgress
+from aioprod.processing.records import AnyHandler, Record, outputs_of
+from aioprod.processing.retries import Forward, RetryInPlace, decide
+from aioprod.processing.scheduling import Item, OrderedScheduler
+from aioprod.types import Headers
+from aioprod.user_code import ENDS_PROGRAM, is_cancelled
+
+log = logging.getLogger(__name__)
+
+# A handler that never waits would keep the event loop from all other work.
+_TURN_S = 0.01
+
+
+class Workers:
+    """Up to ``concurrency`` tasks that take records from the scheduler.
+
+    Args:
+        handler: gets a Record, or with ``batch_records`` a list of these.
+        batch_records: the most records of a call; None for a handler of single records.
+        on_change: called when records are done.
+        on_failure: called with the error if the processor can't continue.
+
+    Attributes:
+        stopped: whether no further call of the handler begins.
+    """
+
+    def __init__(
+        self,
+        config: ProcessorConfig,
+        handler: AnyHandler,
+        batch_records: int | None,
+        deserializers: tuple[Deserializer | None, Deserializer | None],
+        scheduler: OrderedScheduler,
+        guarantee: Guarantee,
+        figures: ProcessorFigures,
+        rng: random.Random,
+        on_change: Callable[[], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._config = config
+        self._policy = config.policy
+        self._retry_topics = {retry.topic for retry in config.policy.retry_topics}
+        self._handler = handler
+        self._batch_records = batch_records
+        self._deserializers = deserializers
+        self._scheduler = scheduler
+        self._guarantee = guarantee
+        self._figures = figures
+        self._rng = rng
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._tasks: dict[asyncio.Task[None], list[Item]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self.stopped = False
+
+    @property
+    def in_flight(self) -> int:
+        """The number of records that are being handled."""
+        return sum(map(len, self._tasks.values()))
+
+    def in_flight_records(self) -> list[ConsumerRecord]:
+        """Return the records that are being handled, as stored."""
+        return [item.record for items in self._tasks.values() for item in items]
+
+    def start_due(self) -> None:
+        """Start tasks for the records that can be handled now, and look again when the next one is
+        due.
+        """
+        now = asyncio.get_running_loop().time()
+        while not self.stopped and len(self._tasks) < self._config.concurrency:
+            items = self._take(now)
+            if not items:
+                break
+            task = asyncio.create_task(self._work(items), name="aioprod-handler")
+            self._tasks[task] = items
+            task.add_done_callback(self._ended)
+        self._set_timer()
+
+    def cancel(self, partition: PartitionProgress | None = None) -> None:
+        """Cancel the calls of the handler with records of a partition, or of all."""
+        for task, items in list(self._tasks.items()):
+            if partition is None or any(item.partition is partition for item in items):
+                task.cancel()
+
+    async def close(self) -> None:
+        """Cancel all tasks, and wait until they have ended, at most a second: a handler may ignore
+        that it is cancelled.
+        """
+        self.stopped = True
+        self._set_timer()
+        self.cancel()
+        if self._tasks:
+            _, left = await asyncio.wait(list(self._tasks), timeout=1)
+            if left:
+                log.warning("%d handlers ignore that they are cancelled", len(left))
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    def _take(self, now: float) -> list[Item]:
+        items = self._scheduler.take(now, self._batch_records or 1)
+        for item in items:
+            item.partition.active += 1
+        return items
+
+    async def _work(self, items: list[Item]) -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        turn_ends = loop.time() + _TURN_S
+        while items:
+            again = await self._handle(items)
+            now = loop.time()
+            self._tasks[task] = []
+            self._release(items, again, now)
+            self._on_change()
+            if now > turn_ends:
+                await asyncio.sleep(0)
+                now = loop.time()
+                turn_ends = now + _TURN_S
+            if self.stopped:
+                return
+            self._tasks[task] = items = self._take(now)
+            if self._scheduler.has_ready or self._scheduler.next_due is not None:
+                self.start_due()
+
+    def _release(self, items: list[Item], again: bool, now: float) -> None:
+        for item in reversed(items):
+            item.partition.active -= 1
+            if again:
+                keep_order = self._policy.keep_order or len(items) > 1
+                self._scheduler.put_back(item, now, keep_order=keep_order)
+            else:
+                self._scheduler.finish(item, now)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._release(self._tasks.pop(task), again=False, now=task.get_loop().time())
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                self._on_failure(error)
+        self._on_change()
+        if not self.stopped and self._scheduler.has_ready:
+            self.start_due()
+
+    def _set_timer(self) -> None:
+        due = None if self.stopped else self._scheduler.next_due
+        if self._timer is not None:
+            if self._timer_at == due and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due is not None and len(self._tasks) < self._config.concurrency:
+            self._timer_at = due
+            self._timer = asyncio.get_running_loop().call_at(due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.start_due()
+
+    # -- one call ----------------------------------------------------------------------------------
+
+    async def _handle(self, items: list[Item]) -> bool:
+        """Call the handler; return whether the records are to be handled again."""
+        began = time.perf_counter()
+        try:
+            records = [self._read(item) for item in items]
+            argument: Any = records if self._batch_records is not None else records[0]
+            returned = await self._handler(argument)
+            seconds = time.perf_counter() - began
+            await self._guarantee.deliver(items, outputs_of(returned))
+        except ENDS_PROGRAM:
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            return await self._failed(items, error, time.perf_counter() - began)
+        first = items[0].record
+        self._figures.handled(Handled(first.topic, first.partition, len(items), seconds))
+        return False
+
+    def _read(self, item: Item) -> Record[Any, Any]:
+        record = item.record
+        origin = origin_of(record, is_retry=record.topic in self._retry_topics)
+        item.attempt = origin.attempts + item.attempt_here
+        of_key, of_value = self._deserializers
+        return Record(
+            origin.topic,
+            origin.partition,
+            origin.offset,
+            origin.timestamp,
+            _deserialized("key", of_key, record, origin.headers),
+            _deserialized("value", of_value, record, origin.headers),
+            origin.headers,
+            item.attempt,
+        )
+
+    async def _failed(self, items: list[Item], error: BaseException, seconds: float) -> bool:
+        """Do what follows from a failure; return whether the records are to be handled again."""
+        if len(items) > 1 and not self._guarantee.drains_queue:
+            for item in items:
+                item.alone = True
+            self._tell_failure(items, error, "one by one", seconds)
+            return True
+        for item in items:
+            topic, here = item.record.topic, item.attempt_here
+            letters = self._config.dead_letter_topic
+            decision = decide(self._policy, letters, error, topic, here, self._rng)
+            if isinstance(decision, RetryInPlace):
+                self._tell_failure([item], error, "retry", seconds)
+                item.attempt_here += 1
+                item.due = asyncio.get_running_loop().time() + decision.delay_s
+                return True
+            if isinstance(decision, Forward):
+                step = "dead letter" if decision.is_dead_letter else decision.topic
+                self._tell_failure([item], error, step, seconds)
+                await self._forward(item, error, decision)
+            else:
+                self._tell_failure([item], error, "stop", seconds)
+                await self._give_up(item, error)
+        return False
+
+    async def _forward(self, item: Item, error: BaseException, decision: Forward) -> None:
+        record = item.record
+        origin = origin_of(record, is_retry=record.topic in self._retry_topics)
+        calls = item.attempt - isinstance(error, DeserializationError)
+        output = forwarded(record, origin, decision.topic, self._config.group_id, error, calls)
+        try:
+            await self._guarantee.deliver([item], [output])
+        except KafkaError as problem:
+            self._on_failure(_stopped(record, f"can't be sent to {decision.topic!r}", problem))
+        else:
+            if decision.is_dead_letter:
+                log.warning("%s is in %r: %r", _place(record), decision.topic, error)
+                self._figures.dead_lettered(DeadLettered(record, decision.topic, calls, error))
+
+    async def _give_up(self, item: Item, error: BaseException) -> None:
+        if self._guarantee.drains_queue:  # at most once
+            log.error("%s is lost: the handler failed", _place(item.record), exc_info=error)
+            await self._guarantee.deliver([item], ())
+            return
+        self._on_failure(_stopped(item.record, "was not processed", error))
+
+    def _tell_failure(
+        self, items: list[Item], error: BaseException, next_step: str, seconds: float
+    ) -> None:
+        topic, partition, offset = items[0].record[:3]
+        event = HandlerFailed(
+            topic, partition, offset, len(items), items[0].attempt, error, next_step, seconds
+        )
+        self._figures.failed(event)
+
+
+def _place(record: ConsumerRecord) -> str:
+    return f"the record at offset {record.offset} of {record.topic}-{record.partition}"
+
+
+def _stopped(record: ConsumerRecord, what: str, error: BaseException) -> ProcessingError:
+    stopped = ProcessingError(
+        f"{_place(record)} {what}; it is not committed, and the processor stops: {error!r}",
+        TopicPartition(record.topic, record.partition),
+        record.offset,
+    )
+    stopped.__cause__ = error
+    return stopped
+
+
+def _deserialized(
+    what: str, deserializer: Deserializer | None, record: ConsumerRecord, headers: Headers
+) -> Any:
+    data = getattr(record, what)
+    if deserializer is None:
+        return data
+    try:
+        return deserializer(record.topic, headers, data)
+    except ENDS_PROGRAM:
+        raise
+    except BaseException as error:
+        # The text of a UnicodeError would show the data.
+        reason = error.reason if isinstance(error, UnicodeDecodeError) else error
+        raise DeserializationError(
+            f"{what}_deserializer can't read the {what} of {_place(record)}: "
+            f"{type(error).__name__}: {reason}",
+            topic_partition=TopicPartition(record.topic, record.partition),
+            offset=record.offset,
+            timestamp=record.timestamp,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+        ) from error

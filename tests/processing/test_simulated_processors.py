@@ -1,0 +1,149 @@
+"""Groups of processors in virtual time, judged by an oracle: positions without holes, the order of
+keys, and the three guarantees. A seed that fails is repeated by its number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from aioprod import OffsetAndMetadata
+from aioprod.processing.completed_offsets import CompletedOffsets
+from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce, send_all
+from aioprod.processing.scheduling import Item, Lane, OrderedScheduler
+from aioprod.processing.transactions import ExactlyOnce
+from aioprod.testing.simulation import SimulatedLoop, SimulationError
+from tests.processing import oracle
+from tests.processing.simulated_members import OUTPUT, PARTITIONS, Run, running
+
+SEEDS = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "20")))
+
+
+def outputs(run: Run) -> list[bytes]:
+    records = run.cluster.records(OUTPUT, committed_only=True)
+    return [record.value or b"" for record in records]
+
+
+async def at_least_once(seed: int) -> list[str]:
+    async with running(seed, "at_least_once") as run:
+        findings = run.history.findings
+        findings += oracle.disordered_keys(run.history.calls)
+        findings += oracle.skipped_keys(run.history.calls, run.keys)
+        findings += oracle.overlaps_in_a_member(run.history.calls)
+        places = {(p, offset) for p, offsets in run.starts.items() for offset in offsets}
+        findings += [f"{place} is lost" for place in places - run.history.done]
+        dead = {run.cluster_value(place) for place in run.dead_letters()}
+        findings += [
+            f"{value!r} has no output" for value in set(run.values) - set(outputs(run)) - dead
+        ]
+    return findings
+
+
+async def at_most_once(seed: int) -> list[str]:
+    async with running(seed, "at_most_once") as run:
+        findings = run.history.findings
+        findings += oracle.handled_more_than_once(run.history.calls)
+    return findings
+
+
+async def exactly_once(seed: int) -> list[str]:
+    async with running(seed, "exactly_once") as run:
+        findings = run.history.findings
+        findings += oracle.disordered_keys(run.history.calls)
+        dead = [run.cluster_value(place) for place in run.dead_letters()]
+        findings += oracle.outputs_not_exactly_once(run.values, [*outputs(run), *dead])
+        findings += oracle.overlaps_in_a_member(run.history.calls)
+        for partition in range(PARTITIONS):
+            stored = run.cluster.records(OUTPUT, partition, committed_only=True)
+            numbers = [(r.key or b"", int((r.value or b"").rpartition(b":")[2])) for r in stored]
+            findings += oracle.disordered_outputs(numbers)
+    return findings
+
+
+Judge = Callable[[int], Coroutine[Any, Any, list[str]]]
+
+
+def judge(guarantee: Judge, seed: int) -> list[str]:
+    loop = SimulatedLoop(seed, hostile=seed % 3 == 2, time_limit_seconds=3_000)
+    return loop.run(guarantee(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("guarantee", [at_least_once, at_most_once, exactly_once])
+def test_guarantees(seed: int, guarantee: Judge) -> None:
+    assert judge(guarantee, seed) == []
+
+
+# -- the oracle has teeth --------------------------------------------------------------------------
+
+
+def commit_the_last_done(self: CompletedOffsets, offset: int, outputs: Any = ()) -> bool:
+    """Commits holes."""
+    moved = complete(self, offset, outputs)
+    if self.position is None or offset >= self.position.offset:
+        self.position = OffsetAndMetadata(offset + 1)
+    return moved
+
+
+async def commit_first(self: AtLeastOnce, items: Any, outputs: Any) -> None:
+    """Counts records as done before their outputs are sent."""
+    for item in items:
+        item.partition.completed.complete(item.record.offset)
+    await asyncio.sleep(0.5)
+    await send_all(self._producer, outputs)
+
+
+def forget_the_lane(self: OrderedScheduler, item: Item, now: float) -> None:
+    """Handles all records at once."""
+    item.lane = Lane(None, item.partition, deque([item]))
+    self.queued += 1
+    self._queue(item.lane, now)
+
+
+async def commit_nothing(self: ExactlyOnce, parts: Any, member: Any) -> None:
+    """Sends the outputs without the positions."""
+    async with self._producer.transaction():
+        for part in parts.values():
+            for output in part.outputs:
+                await self._producer.send(*output)
+    positions = {partition.tp: part.position for partition, part in parts.items()}
+    async with self._producer.transaction():
+        await self._producer.send_offsets_to_transaction(positions, member)
+
+
+async def admit_first(self: AtMostOnce, items: Any) -> bool:
+    """Lets handlers begin before the position is committed."""
+    self._consumer.commit_async({i.partition.tp: i.record.offset + 1 for i in items})
+    return True
+
+
+complete = CompletedOffsets.complete
+PLANTED: list[tuple[Judge, type, str, Any]] = [
+    (at_least_once, CompletedOffsets, "complete", commit_the_last_done),
+    (at_least_once, AtLeastOnce, "deliver", commit_first),
+    (at_least_once, OrderedScheduler, "add", forget_the_lane),
+    (at_least_once, OrderedScheduler, "drop", lambda self, partition: None),
+    (exactly_once, ExactlyOnce, "_transact", commit_nothing),
+    (at_most_once, AtMostOnce, "admit", admit_first),
+]
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted[3].__name__)
+def test_planted_bugs_are_found(
+    planted: tuple[Judge, type, str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guarantee, kind, method, bug = planted
+    monkeypatch.setattr(kind, method, bug)
+    assert any(_finds(guarantee, seed) for seed in range(30))
+
+
+def _finds(guarantee: Judge, seed: int) -> bool:
+    try:
+        return bool(judge(guarantee, seed))
+    except (TimeoutError, AssertionError, SimulationError):
+        return True  # the run does not come to its end
