@@ -91,7 +91,7 @@ def run_pipeline(
     listener = ProgressListener(tally.add)
     spark.streams.addListener(listener)
     try:
-        queries = _run(
+        queries = run_queries(
             _writers(spark, options, outputs, follow=follow),
             stop,
             follow=follow,
@@ -148,14 +148,29 @@ def _writers(
     return writers
 
 
-def _run(
+def run_queries(
     writers: Sequence[DataStreamWriter],
-    stop: threading.Event | None,
+    stop: threading.Event | None = None,
     *,
     follow: bool,
     timeout_s: float,
 ) -> list[StreamingQuery]:
-    """Start the queries; stop all when they have ended, one has failed, or the time is over."""
+    """Start queries one after another; stop all when they have ended, one has failed, or the time
+    is over.
+
+    Args:
+        writers: the queries, with their triggers.
+        stop: ends them when it is set.
+        follow: run without a limit, and take Ctrl-C for the usual end.
+        timeout_s: the limit otherwise, in seconds.
+
+    Returns:
+        The queries, which have ended.
+
+    Raises:
+        pyspark.errors.StreamingQueryException: if a query failed.
+        TimeoutError: if the limit was reached.
+    """
     queries: list[StreamingQuery] = []
     try:
         for writer in writers:
