@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -44,18 +45,30 @@ class Options:
         return {**self.kafka, "kafka.bootstrap.servers": self.bootstrap_servers}
 
 
-def read_records(spark: SparkSession, options: Options) -> DataFrame:
-    """Read the topic's committed records from the beginning, or from where the last run ended."""
+def read_records(
+    spark: SparkSession, options: Options, span: tuple[datetime, datetime] | None = None
+) -> DataFrame:
+    """Read the topic's committed records as a stream, from the beginning or from where the last run
+    ended; or as a batch those of a span of time, by the records' timestamps.
+    """
     settings = {
         "subscribe": options.topic,
-        "startingOffsets": "earliest",
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
         "value.format": "json",
         "value.schema": EVENT,
         "includeRawValue": "true",
     }
-    return spark.readStream.format("aioprod").options(**options.client, **settings).load()
+    if span is None:
+        settings["startingOffsets"] = "earliest"
+        return spark.readStream.format("aioprod").options(**options.client, **settings).load()
+    begin, end = (str(int(moment.timestamp() * 1000)) for moment in span)
+    settings |= {
+        "startingTimestamp": begin,
+        "startingOffsetsByTimestampStrategy": "latest",  # of partitions without later records
+        "endingTimestamp": end,
+    }
+    return spark.read.format("aioprod").options(**options.client, **settings).load()
 
 
 def totals(records: DataFrame) -> DataFrame:
@@ -125,6 +138,20 @@ def run(
         spark.streams.removeListener(listener)
 
 
+def backfill(spark: SparkSession, options: Options, span: tuple[datetime, datetime]) -> None:
+    """Write the totals and dead letters of a span of time once more, by the same functions, to
+    topics of their own. A second call with the same span writes nothing: it has the same id.
+    """
+    register(spark)
+    records = read_records(spark, options, span)
+    begin, end = (f"{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}" for moment in span)
+    for name, rows in (("totals", totals(records)), ("dead-letters", dead_letters(records))):
+        topic = f"{options.topic}.backfill.{name}"
+        once = {"txnAppId": f"{topic}-{begin}-{end}", "txnVersion": "0"}
+        writer = rows.write.format("aioprod").mode("append")
+        writer.options(**options.client, **once, topic=topic).save()
+
+
 def _writer(rows: DataFrame, name: str, options: Options, follow: bool) -> DataStreamWriter:
     writer = (
         rows.writeStream.format("aioprod")
@@ -138,18 +165,39 @@ def _writer(rows: DataFrame, name: str, options: Options, follow: bool) -> DataS
     return writer.trigger(availableNow=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status, see README.md."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=NAME, description=__doc__)
     parser.add_argument("--bootstrap-servers", default="localhost:9092", metavar="HOST:PORT[,...]")
     parser.add_argument("--topic", default=NAME, help="the topic of the events")
     parser.add_argument("--checkpoint", default="checkpoint", metavar="DIR")
     parser.add_argument("--follow", action="store_true", help="read until Ctrl-C or SIGTERM")
     parser.add_argument(
+        "--backfill",
+        nargs=2,
+        type=_time,
+        metavar=("FROM", "UNTIL"),
+        help="only compute the totals of this span again; times such as 2026-01-31T00:00:00Z",
+    )
+    parser.add_argument(
         "--kafka-file", type=Path, metavar="FILE", help="settings: NAME=VALUE lines"
     )
     add_watching(parser)
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def _time(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time of ISO 8601") from None
+    if moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no zone; write {text}Z for UTC")
+    return moment
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status, see README.md."""
+    given = _parser().parse_args(arguments)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -169,8 +217,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             spark = spark_session_builder(app_name=NAME).getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
+            watch.running()
             try:
-                run(spark, options, follow=given.follow, stop=stop, on_progress=on_progress)
+                if given.backfill is not None:
+                    backfill(spark, options, tuple(given.backfill))
+                else:
+                    run(spark, options, follow=given.follow, stop=stop, on_progress=on_progress)
             finally:
                 spark.stop()
     except (PySparkException, ConfigError, PageError, TimeoutError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,8 @@ def run(spark: SparkSession, options: job.Options) -> dict[str, int]:
     return counts
 
 
-def written(broker: ThreadedCluster) -> list[dict[str, Any]]:
-    records = broker.records("sales.totals", committed_only=True)
+def written(broker: ThreadedCluster, topic: str = "sales.totals") -> list[dict[str, Any]]:
+    records = broker.records(topic, committed_only=True)
     rows = [json.loads(record.value or b"") for record in records]
     return sorted(rows, key=lambda row: (row["minute"], row["item"]))
 
@@ -119,3 +120,36 @@ def test_a_second_run_reads_only_what_is_new(
     assert run(spark, options)["rows"] == 2
     assert run(spark, options)["rows"] == 0
     assert written(kafka_broker) == [row("10:00", "tea", 1, 4.5)]
+
+
+def test_a_span_of_time_is_computed_again_by_the_same_code(
+    spark: SparkSession,
+    kafka_broker: ThreadedCluster,
+    producer: BlockingProducer,
+    options: job.Options,
+) -> None:
+    begin, end = (datetime(2026, 1, 31, hour, tzinfo=UTC) for hour in (10, 11))
+    sent = ["09:59:59", "10:00:10", "10:30:00", "10:00:50", "11:00:00"]
+    for time in sent:
+        at = int(datetime.fromisoformat(f"2026-01-31T{time}Z").timestamp() * 1000)
+        producer.send_and_wait("sales", event(time), timestamp_ms=at)
+        producer.send_and_wait("sales", b"no json", timestamp_ms=at)
+    for _ in range(2):  # the second time nothing is written
+        job.backfill(spark, options, (begin, end))
+        # No watermark drops what came late, in a batch.
+        expected = [row("10:00", "tea", 2, 9.0), row("10:30", "tea", 1, 4.5)]
+        assert written(kafka_broker, "sales.backfill.totals") == expected
+        letters = kafka_broker.records("sales.backfill.dead-letters", committed_only=True)
+        assert len(letters) == 3
+
+
+def test_producers_may_add_fields(
+    spark: SparkSession,
+    kafka_broker: ThreadedCluster,
+    producer: BlockingProducer,
+    options: job.Options,
+) -> None:
+    newer = event("10:00:20", shop="Berlin", price="4.50")
+    producer.send_many("sales", [event("10:00:10"), newer, event("11:00:00")])
+    assert run(spark, options) == {"rows": 3, "late": 0, "dead letters": 0}
+    assert written(kafka_broker) == [row("10:00", "tea", 2, 9.0)]
