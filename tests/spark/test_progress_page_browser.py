@@ -220,6 +220,12 @@ async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
             page.__exit__(None, None, None)
             await shows(browser, "failed")
             await save(browser, "failed")
+            # With a single micro-batch each axis begins and ends at its time.
+            labels = await browser.evaluate(
+                "[...document.querySelectorAll('svg[role=img]')].map((each) => "
+                "[...each.querySelectorAll('text')].slice(-2).map((text) => text.textContent))"
+            )
+            assert labels and all(first == last for first, last in labels)
             assert await browser.evaluate(text_of("#problem")) == (
                 f"Last error: TOPIC_AUTHORIZATION_FAILED: {HOSTILE}"
             )
