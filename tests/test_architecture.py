@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pytest_plugin": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
     "integrations": {"base", "public"},
     "spark": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
+    "template": {"base", "testing", "pytest_plugin", "spark"},
     "demo": {*CLIENT, "producer", "consumer", "admin", "public", "testing", "spark"},
     "cli": {"base", "public", "admin", "testing", "spark", "demo"},
     "_tools": {"base", "protocol"},
@@ -104,6 +105,8 @@ def room(name: str) -> str:
     first, second = [*name.split("."), "", ""][1:3]
     if not first:
         return "public"
+    if (first, second) == ("spark", "template"):  # an application, with its tests
+        return second
     # These are above the clients, which they use.
     if first == "testing" and second in ("simulation", "pytest_plugin"):
         return second

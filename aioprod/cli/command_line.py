@@ -11,10 +11,20 @@ from aioprod.cli.consume import add_consume
 from aioprod.cli.demo import add_demo
 from aioprod.cli.groups import add_groups
 from aioprod.cli.parser import Parser, name_choices, unknown_text
+from aioprod.cli.pipeline import add_pipeline
 from aioprod.cli.produce import add_produce
 from aioprod.cli.topics import add_topics
 
-_COMMANDS = (add_demo, add_broker, add_topics, add_groups, add_cluster, add_produce, add_consume)
+_COMMANDS = (
+    add_demo,
+    add_pipeline,
+    add_broker,
+    add_topics,
+    add_groups,
+    add_cluster,
+    add_produce,
+    add_consume,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -60,6 +60,13 @@ def add_demo(commands: Commands[Parser]) -> None:
     demo.add_argument(
         "--follow", action="store_true", help=("continue reading the topic until Ctrl-C")
     )
+    demo.add_argument(
+        "--page",
+        nargs="?",
+        const="0",
+        metavar="[HOST:]PORT",
+        help="show Spark's progress on a web page too (default: any free port of 127.0.0.1)",
+    )
     demo.set_defaults(run=_demo, parser=demo)
 
 
@@ -75,6 +82,8 @@ def _demo(arguments: argparse.Namespace) -> int:
             print(f"aioprod demo: {error}", file=sys.stderr)
             return 1
         from aioprod.demo.run import main as run_demo
+
+        page = _page(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
     return run_demo(
@@ -86,6 +95,19 @@ def _demo(arguments: argparse.Namespace) -> int:
             rate=arguments.rate,
             out=arguments.out,
             follow=arguments.follow,
+            page=page,
             topic_prefix=arguments.topic_prefix,
         )
     )
+
+
+def _page(arguments: argparse.Namespace) -> tuple[str, int] | None:
+    if arguments.page is None:
+        return None
+    from aioprod.spark.page.server import parse_address  # needs the extra
+
+    try:
+        return parse_address(arguments.page)
+    except ValueError as error:
+        parser: Parser = arguments.parser
+        parser.error(f"argument --page: {error}")

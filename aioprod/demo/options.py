@@ -33,6 +33,7 @@ class DemoOptions:
         rate: maximum records per second; None: no limit.
         out: directory of the picture, the page and the Parquet files.
         follow: continue reading after all flights until Ctrl-C.
+        page: host and port of a live page of Spark's progress; None: no page.
         topic_prefix: prefix of the topics ``flights``, ``flights.cancelled`` and
             ``flights.delays``.
     """
@@ -44,6 +45,7 @@ class DemoOptions:
     rate: float | None = None
     out: Path = Path("demo-out")
     follow: bool = False
+    page: tuple[str, int] | None = None
     topic_prefix: str = ""
 
 

@@ -24,6 +24,7 @@ from aioprod.demo.expected import Expected, expect
 from aioprod.demo.flights import Flights, read_airlines, read_flights
 from aioprod.demo.interrupt import INTERRUPTED, Interrupt, Interrupted, in_thread
 from aioprod.demo.options import DemoError, DemoOptions, prepare_out
+from aioprod.demo.page import DemoPage, demo_page
 from aioprod.demo.planting import PLANTED, BadRecord, check_dead_letters, plant, read_dead_letters
 from aioprod.demo.report import describe_sending, facts, progress_bar, result_tables
 from aioprod.demo.sending import FlightSender, FlightTopics, SendReport
@@ -39,6 +40,7 @@ from aioprod.testing.real_kafka import RealKafka
 if TYPE_CHECKING:
     from aioprod.demo.submitted_job import SubmittedJob
     from aioprod.spark.pipeline import PipelineResult
+    from aioprod.spark.progress import QueryProgress
 
 _CONNECT_LIMIT_S = 10.0
 _CLOSE_LIMIT_MS = 3_000
@@ -66,7 +68,8 @@ def main(options: DemoOptions) -> int:
     try:
         prepare_out(options.out)
         find_java()
-        return asyncio.run(_Demo(options, console).run())
+        with demo_page(options, console) as page:
+            return asyncio.run(_Demo(options, console, page).run())
     except (DemoError, KafkaError, SetupError, OSError) as error:
         print(f"aioprod demo: {error}", file=sys.stderr)
         return 1
@@ -75,9 +78,10 @@ def main(options: DemoOptions) -> int:
 
 
 class _Demo:
-    def __init__(self, options: DemoOptions, console: Console) -> None:
+    def __init__(self, options: DemoOptions, console: Console, page: DemoPage) -> None:
         self._options = options
         self._console = console
+        self._page = page
         prefix = options.topic_prefix
         self._topics = FlightTopics(f"{prefix}flights", f"{prefix}flights.cancelled")
         self._sink_topic = f"{prefix}flights.delays"
@@ -176,14 +180,23 @@ class _Demo:
         with SparkProgress(
             self._console, self._topics.flights, report.acknowledged_flights + len(PLANTED)
         ) as progress:
+
+            def on_started() -> None:
+                progress.started()
+                self._page.running()
+
+            def on_progress(batch: QueryProgress) -> None:
+                progress.add(batch)
+                self._page.add(batch)
+
             work = asyncio.ensure_future(
                 in_thread(
                     lambda: job.run(
                         servers,
                         self._topics.flights,
                         self._sink_topic,
-                        on_started=progress.started,
-                        on_progress=progress.add,
+                        on_started=on_started,
+                        on_progress=on_progress,
                     )
                 )
             )

@@ -17,6 +17,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError, RequestTimedOutError
 from aioprod.net.bounds import TimeLimit
 from aioprod.protocol.messages.metadata import MetadataRequest
+from aioprod.spark.filters import EVERYTHING, Wanted
 from aioprod.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -61,9 +62,11 @@ async def select_partitions(client: ClusterClient, options: SourceOptions) -> li
     return list(selection.partitions)
 
 
-async def plan_batch(client: ClusterClient, options: SourceOptions) -> list[OffsetRange]:
-    """Return the tasks of a batch read. At most five lookups, each within
-    ``kafka.default.api.timeout.ms``.
+async def plan_batch(
+    client: ClusterClient, options: SourceOptions, wanted: Wanted = EVERYTHING
+) -> list[OffsetRange]:
+    """Return the tasks of a batch read, without records that are not ``wanted``. At most six
+    lookups, each within ``kafka.default.api.timeout.ms``.
 
     Raises:
         ConfigError: if offsets or timestamps leave a partition out, or the end is before the start.
@@ -87,6 +90,10 @@ async def plan_batch(client: ClusterClient, options: SourceOptions) -> list[Offs
             )
             end[tp] = latest[tp]
     report_losses(losses, fail=options.fail_on_data_loss)
+    if wanted is not EVERYTHING:
+        chosen = [tp for tp in start if wanted.since_ms is not None and wanted.includes(tp)]
+        since = await _list(client, dict.fromkeys(chosen, wanted.since_ms or 0), options)
+        start, end = wanted.narrow(start, end, since)
     return plan_ranges(start, end, options.min_partitions, options.max_records_per_partition)
 
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +26,11 @@ from pyspark.sql.streaming.listener import (
 
 log = logging.getLogger(__name__)
 
+_WHOLE_TRIGGER = "triggerExecution"
+
+DEAD_LETTERS = "dead letters"
+"""The observation (``DataFrame.observe``) whose metric ``rows`` counts dead letters."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
@@ -32,13 +39,20 @@ class QueryProgress:
     Attributes:
         query: the query's name, else its id.
         run_id: identifies the query's current run.
+        started_at: when the trigger began, in seconds since 1970.
         batch_id: the number of the micro-batch; without rows, the number of the next micro-batch
             with rows.
         rows: records read.
         rows_per_second: rows divided by the duration of the whole trigger.
         batch_ms: that duration in milliseconds, planning and commits included.
+        phases_ms: the parts of it in milliseconds, by Spark's names: ``latestOffset``,
+            ``getBatch``, ``queryPlanning``, ``walCommit``, ``addBatch``, ``commitOffsets`` and
+            others; the rest of the time belongs to none.
         lag: records in the topics beyond the micro-batch's end; None if the source does not
             report it (this library's does from Spark 4.2 on).
+        lag_by_partition: the same by topic and partition, with the partition as text.
+        state_rows: rows in the state of all operators.
+        state_bytes: the memory that this state uses.
         late_rows: rows dropped because they were older than the watermark.
         observed: the metrics of ``DataFrame.observe``: values by metric name, by observation
             name.
@@ -46,30 +60,50 @@ class QueryProgress:
 
     query: str
     run_id: UUID
+    started_at: float
     batch_id: int
     rows: int
     rows_per_second: float
     batch_ms: int
+    phases_ms: Mapping[str, int]
     lag: int | None
+    lag_by_partition: Mapping[str, Mapping[str, int]] | None
+    state_rows: int
+    state_bytes: int
     late_rows: int
     observed: Mapping[str, Mapping[str, Any]]
 
     @classmethod
     def of(cls, progress: StreamingQueryProgress) -> QueryProgress:
         """Extract the progress from Spark's report."""
+        lag = _lag(progress.sources)
+        phases = {name: ms for name, ms in progress.durationMs.items() if name != _WHOLE_TRIGGER}
         return cls(
             query=progress.name or str(progress.id),
             run_id=progress.runId,
+            started_at=datetime.fromisoformat(progress.timestamp).timestamp(),
             batch_id=progress.batchId,
             rows=progress.numInputRows or 0,
             rows_per_second=_number(progress.processedRowsPerSecond),
             batch_ms=progress.batchDuration,
-            lag=_lag(progress.sources),
+            phases_ms=phases,
+            lag=None if lag is None else sum(sum(topic.values()) for topic in lag.values()),
+            lag_by_partition=lag,
+            state_rows=sum(operator.numRowsTotal for operator in progress.stateOperators),
+            state_bytes=sum(operator.memoryUsedBytes for operator in progress.stateOperators),
             late_rows=sum(
                 operator.numRowsDroppedByWatermark for operator in progress.stateOperators
             ),
             observed={name: row.asDict() for name, row in progress.observedMetrics.items()},
         )
+
+    @property
+    def dead_letters(self) -> int | None:
+        """Dead letters of this micro-batch: ``rows`` of the observation ``dead letters``; None if
+        the query has no such observation.
+        """
+        count: int | None = self.observed.get(DEAD_LETTERS, {}).get("rows")
+        return count
 
     def __str__(self) -> str:
         lag = "unknown" if self.lag is None else f"{self.lag:,}"
@@ -148,17 +182,20 @@ def _remember_type_check() -> None:
         vars(jvm)["py4j"] = package
 
 
-def _lag(sources: Collection[SourceProgress]) -> int | None:
-    """Sum latest minus end offset over all partitions of all sources; a partition missing from the
-    end offsets counts from its beginning.
+def _lag(sources: Collection[SourceProgress]) -> dict[str, dict[str, int]] | None:
+    """Subtract end from latest offsets of all sources, by topic and partition; a partition missing
+    from the end offsets counts from its beginning.
     """
-    total = 0
+    found: dict[str, dict[str, int]] = {}
     for source in sources:
         latest, end = _offsets(source.latestOffset), _offsets(source.endOffset)
         if latest is None or end is None:
             return None
-        total += sum(max(0, offset - end.get(place, 0)) for place, offset in latest.items())
-    return total
+        for (topic, partition), offset in latest.items():
+            behind = found.setdefault(topic, {})
+            more = max(0, offset - end.get((topic, partition), 0))
+            behind[partition] = behind.get(partition, 0) + more
+    return found
 
 
 def _offsets(text: str | None) -> dict[tuple[str, str], int] | None:
@@ -177,4 +214,5 @@ def _offsets(text: str | None) -> dict[tuple[str, str], int] | None:
 
 
 def _number(value: float | None) -> float:
-    return value if value is not None and value == value else 0.0  # NaN: no time has passed
+    # Spark divides by the time, which may be 0 ms.
+    return value if value is not None and math.isfinite(value) else 0.0

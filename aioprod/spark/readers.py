@@ -6,7 +6,7 @@ The work is done in planning.py, stream_offsets.py and reading.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyspark
@@ -21,12 +21,16 @@ from aioprod.spark._versions import (
     SupportsTriggerAvailableNow,
 )
 from aioprod.spark.driver_client import DriverClient
+from aioprod.spark.filters import EVERYTHING, push
 from aioprod.spark.offsets import OffsetRange, offsets_from_json, offsets_to_json
 from aioprod.spark.planning import plan_batch
 from aioprod.spark.reading import read_range
 from aioprod.spark.source_options import SourceOptions
 from aioprod.spark.stream_offsets import StreamOffsets
 from aioprod.spark.worker_process import settle
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # since 4.1
 
 
 class RangePartition(InputPartition):
@@ -42,13 +46,16 @@ class KafkaReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._wanted = EVERYTHING
 
     def partitions(self) -> Sequence[InputPartition]:
         settle()
         with DriverClient(self._options) as brokers:
             return [
                 RangePartition(item)
-                for item in brokers.run(lambda client: plan_batch(client, self._options))
+                for item in brokers.run(
+                    lambda client: plan_batch(client, self._options, self._wanted)
+                )
             ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -59,6 +66,14 @@ class KafkaReader(DataSourceReader):
             if isinstance(partition, RangePartition)
             else iter(())
         )
+
+
+class FilteringReader(KafkaReader):
+    """Batch reads to which Spark pushes filters down; `KafkaReader` must not have the method."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        self._wanted, remaining = push(filters)
+        return remaining
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -95,11 +95,13 @@ class KafkaDataSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from aioprod.spark.readers import KafkaReader
+        from aioprod.spark.filters import in_pushdown_process
+        from aioprod.spark.readers import FilteringReader, KafkaReader
         from aioprod.spark.source_options import parse_source_options
 
         self._check_schema(schema)
-        return KafkaReader(parse_source_options(self.options, streaming=False))
+        reader = FilteringReader if in_pushdown_process() else KafkaReader
+        return reader(parse_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from aioprod.spark.readers import KafkaStreamReader

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from aioprod.demo.spark_cluster import bare_python, watched
 from aioprod.demo.submitted_job import SubmittedJob, _listen, _result
 from aioprod.spark.progress import QueryProgress
 from aioprod.testing import ThreadedCluster
+from tests.spark.page_progress import rejected
 
 TOPICS = FlightTopics("flights", "flights.cancelled")
 
@@ -105,29 +107,17 @@ def test_a_cluster_does_not_follow(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_output_of_a_submitted_pipeline_is_sorted_out() -> None:
-    progress = {
-        "query": "flights: delays",
-        "run_id": "00000000-0000-0000-0000-000000000007",
-        "batch_id": 1,
-        "rows": 5,
-        "rows_per_second": 2.5,
-        "batch_ms": 2000,
-        "lag": None,
-        "late_rows": 0,
-        "observed": {},
-    }
+    progress = rejected(1, lag=None, lag_by_partition=None)
     seen: list[QueryProgress] = []
     log = io.StringIO()
     lines = [
         "WARN something\n",
-        json.dumps(progress) + "\n",
+        json.dumps(asdict(progress), default=str) + "\n",  # as --progress json prints it
         '{"rows_read": 5}\n',
         "aioprod.spark.pipeline: no topic\n",
     ]
     assert _listen(lines, log, seen.append) == ({"rows_read": 5}, "no topic")
-    assert [(item.query, item.rows, item.run_id.int) for item in seen] == [
-        ("flights: delays", 5, 7)
-    ]
+    assert seen == [progress]
     assert log.getvalue() == "WARN something\naioprod.spark.pipeline: no topic\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -10,9 +11,10 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -115,6 +117,7 @@ def _count(broker: ThreadedCluster, topic: str) -> int:
         (["broker", "--zzz"], ["unknown option --zzz", "--port", "--partitions"]),
         (["demo", "--flights", "0"], ["--flights", "at least 1", "'0'"]),
         (["demo", "--rate", "nan"], ["--rate", "above 0", "'nan'"]),
+        (["demo", "--page", "here"], ["--page", "PORT or HOST:PORT", "'here'"]),
         (["broker", "--port", "65536"], ["--port", "0 to 65535"]),
         (
             ["demo", "--real-kafka", "--bootstrap-servers", "x:1"],
@@ -311,14 +314,19 @@ def test_the_demo_checks_itself_and_saves_its_results(tmp_path: Path) -> None:
 @pytest.mark.timeout(SPARK_LIMIT_S + 60)
 def test_follow_on_a_real_kafka_of_its_own_goes_on_until_ctrl_c(tmp_path: Path) -> None:
     output = tmp_path / "output.txt"
+    page: list[dict[str, Any]] = []
 
     def figures_are_written() -> bool:
-        address = (
-            re.search(r"Apache Kafka on ([\d.:]+),", output.read_text(encoding="utf-8"))
-            if output.exists()
-            else None
-        )
-        return address is not None and asyncio.run(_stored(address.group(1), "flights.delays")) > 0
+        said = output.read_text(encoding="utf-8") if output.exists() else ""
+        address = re.search(r"Apache Kafka on ([\d.:]+),", said)
+        if address is None or not asyncio.run(_stored(address.group(1), "flights.delays")):
+            return False
+        page_address = re.search(r"the page is (http://127\.0\.0\.1:\d+/)", said)
+        assert page_address is not None
+        without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with without_proxy.open(f"{page_address.group(1)}data.json", timeout=10) as answer:
+            page.append(json.load(answer))
+        return len(page[-1]["queries"]) == 2  # a micro-batch is reported some moments later
 
     ended = _run_until(
         tmp_path,
@@ -328,12 +336,17 @@ def test_follow_on_a_real_kafka_of_its_own_goes_on_until_ctrl_c(tmp_path: Path) 
         "--flights",
         "2000",
         "--follow",
+        "--page",
         limit_s=SPARK_LIMIT_S,
     )
     assert ended.status == 130, ended.output
     assert ended.seconds < 20
     assert "Traceback" not in ended.output
     assert "2,000 flights sent" in ended.output
+    assert page[-1]["state"] == "running"
+    # Canceled flights are in another topic.
+    assert page[-1]["queries"][1]["rows_total"] > 1_900
+    assert page[-1]["queries"][0]["dead_letters_total"] == 3
     deadline = time.monotonic() + 10
     while (left := _working_in(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -40,6 +40,7 @@ from aioprod.spark.exactly_once import (
 from aioprod.spark.exactly_once.decision import Decision
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
+from aioprod.spark.filters import Wanted
 from aioprod.spark.group_positions import GroupPositions
 from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source_options import parse_source_options
@@ -282,9 +283,9 @@ CALLS: dict[str, Row | str] = {
         ("One lookup", PLANNING),
     ),
     "spark.planning.plan_batch": Row(
-        lambda it: planning.plan_batch(it.client, it.source),
-        5 * API_MS,
-        ("five lookups", PLANNING),
+        lambda it: planning.plan_batch(it.client, it.source, Wanted(since_ms=1)),
+        6 * API_MS,
+        ("six lookups", PLANNING),
     ),
     "spark.planning.initial_offsets": Row(
         lambda it: planning.initial_offsets(it.client, it.source),

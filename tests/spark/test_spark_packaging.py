@@ -24,7 +24,9 @@ def test_without_dependencies_it_is_pure_python_and_imported_as_it_is(tmp_path: 
     assert {"aioprod/spark/source.py", "pyspark_aioprod/__init__.py", "aioprod/py.typed"} <= found
     assert {name.split("/")[0] for name in found} == {"aioprod", "pyspark_aioprod"}
     assert not [name for name in found if "__pycache__" in name or name.endswith((".so", ".pyd"))]
-    program = "import aioprod.spark.source as source; print(source.__file__)"
+    # The page is a file beside the code, which the driver reads out of the archive.
+    program = "import aioprod.spark.source as source; print(source.__file__);"
+    program += "from aioprod.spark.page import ProgressPage; ProgressPage('x')"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
@@ -34,6 +36,7 @@ def test_without_dependencies_it_is_pure_python_and_imported_as_it_is(tmp_path: 
         timeout=60,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("aioprod.zip/aioprod/spark/source.py"), done.stderr
 
 

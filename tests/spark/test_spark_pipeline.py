@@ -10,6 +10,8 @@ import importlib.util
 import io
 import json
 import threading
+import time
+import urllib.request
 import uuid
 import zipfile
 from collections import defaultdict
@@ -20,12 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from aioprod import ErrorCode, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.spark import QueryProgress
+from aioprod.spark.page import ProgressPage
+from aioprod.spark.page.metrics import scrape
 from aioprod.spark.pipeline import (
     PipelineOptions,
     PipelineResult,
@@ -33,6 +38,7 @@ from aioprod.spark.pipeline import (
     delay_figures,
     judge_records,
     parse_events,
+    query_names,
     read_records,
     routes,
     run_pipeline,
@@ -250,6 +256,57 @@ def check_dead_letters(broker: ThreadedCluster) -> None:
         b"{}": "carrier missing",
         b'{"carrier":"XX"}': "time_hour missing",
     }
+
+
+def test_the_page_has_the_listeners_figures(
+    session: SparkSession, broker: ThreadedCluster, flights: list[Flight], tmp_path: Path
+) -> None:
+    send(broker.bootstrap_servers, "flights", flights[:1_000], b"no json", b"{}")
+    seen: list[QueryProgress] = []
+    with ProgressPage("flights") as page:
+
+        def on_progress(progress: QueryProgress) -> None:
+            seen.append(progress)
+            page.add(progress)
+
+        chosen = options(broker.bootstrap_servers, tmp_path, max_offsets_per_trigger=600)
+        result = run_pipeline(session, chosen, on_progress=on_progress)
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            f"{page.url}data.json", timeout=10
+        ) as answer:
+            document = json.load(answer)
+        found = dict(scrape_samples(page))
+    figures_query, letters_query = (
+        next(each for each in document["queries"] if each["query"] == name)
+        for name in query_names("flights")
+    )
+    assert figures_query["rows_total"] == result.rows_read == 1_002
+    assert letters_query["dead_letters_total"] == result.dead_letters == 2
+    assert figures_query["state_rows"] > 0 and figures_query["state_bytes"] > 0
+    assert len(document["batches"]) == len(seen) >= 4
+    for point, progress in zip(document["batches"], seen, strict=True):
+        fields = ("query", "batch_id", "rows", "rows_per_second", "batch_ms", "lag", "state_rows")
+        assert {name: point[name] for name in fields} == {
+            name: getattr(progress, name) for name in fields
+        }
+        assert point["phases_ms"] == progress.phases_ms
+        assert {"addBatch", "walCommit", "latestOffset"} <= point["phases_ms"].keys()
+        assert sum(point["phases_ms"].values()) <= progress.batch_ms + 10
+        assert progress.lag_by_partition is not None
+        assert sum(progress.lag_by_partition["flights"].values()) == progress.lag
+    assert seen[0].lag == 1_002 - seen[0].rows > 0 and figures_query["lag"] == 0
+    assert abs(seen[0].started_at - time.time()) < 200
+    name = figures_query["query"]
+    for figure in ("rows_total", "state_rows", "state_bytes", "rows_per_second"):
+        assert found["aioprod_pipeline_" + figure, name] == figures_query[figure]
+
+
+def scrape_samples(page: ProgressPage) -> Iterator[tuple[tuple[str, str], float]]:
+    """Each sample by its name and query."""
+    body, _ = scrape(page._history, "text/plain")
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            yield (sample.name, sample.labels.get("query", "")), sample.value
 
 
 @pytest.mark.kafka

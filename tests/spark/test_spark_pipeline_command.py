@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import socket
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -14,9 +18,14 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.errors import AnalysisException
 
+from aioprod.spark import QueryProgress
 from aioprod.spark.pipeline import PipelineOptions, PipelineResult, read_records
 from aioprod.spark.pipeline import __main__ as command
 from aioprod.spark.source_options import parse_source_options
+
+from .page_progress import batch, rejected
+from .test_alerts import Receiver
+from .test_alerts import receiver as receiver
 
 NEEDED = [
     "--bootstrap-servers",
@@ -40,11 +49,17 @@ class Session:
         self.builder().getOrCreate.return_value = self.spark
         self.given: dict[str, Any] = {}
         self.outcome: BaseException | PipelineResult = RESULT
+        self.batches: list[QueryProgress] = []
+        self.while_it_runs: Callable[[], None] | None = None
         monkeypatch.setattr(command, "spark_session_builder", self.builder)
         monkeypatch.setattr(command, "run_pipeline", self._run)
 
     def _run(self, spark: object, options: PipelineOptions, **rest: Any) -> PipelineResult:
         self.given = {"options": options, **rest}
+        for progress in self.batches:
+            rest["on_progress"](progress)
+        if self.while_it_runs is not None:
+            self.while_it_runs()
         if rest["follow"]:
             os.kill(os.getpid(), signal.SIGTERM)
             assert rest["stop"].wait(10)
@@ -152,6 +167,10 @@ def test_a_failure_is_one_line(
         (NEEDED[2:], "--bootstrap-servers"),
         ([*NEEDED, "--kafka", "acks"], "must be NAME=VALUE"),
         ([*NEEDED, "--progress", "loud"], "loud"),
+        ([*NEEDED, "--page", "here"], "--page: must be PORT or HOST:PORT"),
+        ([*NEEDED, "--webhook", "hooks.example.org"], "--webhook: must be an address http://"),
+        ([*NEEDED, "--webhook-file", "/none"], "--webhook-file: can't read /none"),
+        ([*NEEDED, "--max-lag", "-1"], "--max-lag"),
     ],
 )
 def test_wrong_usage_is_named(
@@ -190,3 +209,65 @@ def test_sigterm_ends_a_run_that_follows_in_order(session: Session) -> None:
 def test_ctrl_c_ends_a_run_that_does_not_follow(session: Session) -> None:
     session.outcome = KeyboardInterrupt()
     assert command.main(NEEDED) == command.INTERRUPTED
+
+
+# -- watching a run --------------------------------------------------------------------------------
+
+
+def test_the_page_has_the_figures_of_the_run(
+    session: Session, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    seen: dict[str, Any] = {}
+
+    def look() -> None:
+        address = re.search(r"the page is (http://127\.0\.0\.1:\d+/)\n", capsys.readouterr().err)
+        assert address is not None
+        with urllib.request.urlopen(f"{address[1]}data.json", timeout=10) as answer:
+            seen.update(json.load(answer))
+
+    session.batches, session.while_it_runs = [batch(0), batch(1), rejected(0)], look
+    assert command.main([*NEEDED, "--page", "--max-lag", "50"]) == 0
+    assert (seen["title"], seen["state"], seen["lag_limit"]) == (
+        "pipeline of flights",
+        "running",
+        50,
+    )
+    assert [query["rows_total"] for query in seen["queries"]] == [1_000, 2_000]
+
+
+def test_a_port_that_is_taken_ends_the_command_before_spark_starts(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert command.main([*NEEDED, "--page", str(port)]) == 1
+    text = capsys.readouterr().err
+    assert f"aioprod.spark.pipeline: the page can't listen on 127.0.0.1:{port}" in text
+    assert session.given == {}
+
+
+def test_a_failure_is_sent(session: Session, receiver: Receiver, tmp_path: Path) -> None:
+    session.outcome = AnalysisException(": a.B: c\nCaused by: d.E: disk full")
+    assert command.main([*NEEDED, "--webhook", receiver.url]) == 1
+    file = tmp_path / "webhook"
+    file.write_text(f"{receiver.url}\n")
+    assert command.main([*NEEDED, "--webhook-file", str(file)]) == 1
+    assert [(each["alert"], each["text"]) for each in receiver.received] == [
+        ("failed", "pipeline of flights has failed: d.E: disk full")
+    ] * 2
+
+
+def test_limits_are_alerts_and_an_exit_status(
+    session: Session, receiver: Receiver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session.batches = [batch(0, lag=500), rejected(0, count=4, lag=0)]
+    limits = ["--max-lag", "400", "--max-dead-letters", "3", "--webhook", receiver.url]
+    assert command.main([*NEEDED, *limits]) == 3
+    assert [each["alert"] for each in receiver.received] == ["lag", "dead-letters"]
+    assert [line for line in capsys.readouterr().err.splitlines() if "more than" in line] == [
+        "aioprod.spark.pipeline: flights: figures: the lag is 500 records, more than 400",
+        "aioprod.spark.pipeline: flights: dead letters: 4 dead letters in this run, more than 3",
+    ]
+    session.batches += [batch(1, lag=0)]
+    assert command.main([*NEEDED, "--max-lag", "400", "--max-dead-letters", "4"]) == 0

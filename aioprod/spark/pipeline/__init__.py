@@ -31,7 +31,7 @@ from aioprod.spark.pipeline.figures import (
     worst_routes,
 )
 from aioprod.spark.pipeline.options import PipelineOptions, SourceFormat
-from aioprod.spark.pipeline.run import PipelineResult, query_names, run_pipeline
+from aioprod.spark.pipeline.run import PipelineResult, query_names, run_pipeline, run_queries
 
 __all__ = [
     "EVENT_SCHEMA",
@@ -53,5 +53,6 @@ __all__ = [
     "read_records",
     "routes",
     "run_pipeline",
+    "run_queries",
     "worst_routes",
 ]

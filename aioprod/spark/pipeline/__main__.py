@@ -20,10 +20,12 @@ from pyspark.sql import SparkSession
 
 from aioprod.config.properties_file import read_settings, warn_of_secrets
 from aioprod.errors import ConfigError
+from aioprod.spark.page import PageError
 from aioprod.spark.pipeline.failure import failure_reason
 from aioprod.spark.pipeline.figures import WATERMARK
 from aioprod.spark.pipeline.options import PipelineOptions
 from aioprod.spark.pipeline.run import PipelineResult, run_pipeline
+from aioprod.spark.pipeline.watching import Watch, add_watching, watched
 from aioprod.spark.progress import QueryProgress
 from aioprod.spark.session import spark_session_builder
 from aioprod.testing.cache import SetupError
@@ -41,8 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the pipeline.
 
     Returns:
-        The exit status: 0 on success, 1 on failure, 2 for wrong usage, 130 if Ctrl-C ended a run
-        without ``--follow``.
+        The exit status: 0 on success, 1 on failure, 2 for wrong usage, 3 if the lag at the end or
+        the dead letters of the run exceed their limits, 130 if Ctrl-C ended a run without
+        ``--follow``.
     """
     parser = _parser()
     given = parser.parse_args(arguments)
@@ -54,16 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with (
             _stopped_by_signals(stop) if given.follow else nullcontext(),
+            watched(given, PROGRAM, f"pipeline of {given.topic}") as watch,
             _shown(given.progress) as show,
         ):
-            result = _run(given, kafka, stop, show)
-    except (PySparkException, TimeoutError, SetupError) as error:
+            result = _run(given, kafka, stop, watch, show)
+    except (PySparkException, TimeoutError, SetupError, PageError) as error:
         print(f"{PROGRAM}: {failure_reason(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
     print(_summary(result, as_json=given.progress == "json"), flush=True)
-    return 0
+    return watch.status()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_places(parser)
     _add_limits(parser)
     _add_clients(parser)
+    add_watching(parser)
     ways = ("table", "lines", "json", "none")
     parser.add_argument(
         "--progress",
@@ -196,8 +201,13 @@ def _run(
     given: argparse.Namespace,
     kafka: dict[str, str],
     stop: threading.Event,
+    watch: Watch,
     show: Callable[[QueryProgress], None],
 ) -> PipelineResult:
+    def add(progress: QueryProgress) -> None:
+        watch.add(progress)
+        show(progress)
+
     options = PipelineOptions(
         bootstrap_servers=given.bootstrap_servers,
         out_dir=given.out.rstrip("/"),
@@ -213,13 +223,14 @@ def _run(
     spark = spark_session_builder(given.master, app_name="aioprod pipeline").getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     _limit_shuffle(spark)
+    watch.running()
     try:
         return run_pipeline(
             spark,
             options,
             follow=given.follow,
             stop=stop,
-            on_progress=show,
+            on_progress=add,
             timeout_s=given.timeout,
         )
     finally:

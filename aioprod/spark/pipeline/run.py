@@ -21,14 +21,13 @@ from aioprod.spark.pipeline.figures import (
 )
 from aioprod.spark.pipeline.options import PipelineOptions
 from aioprod.spark.pipeline.outputs import Outputs
-from aioprod.spark.progress import ProgressListener, QueryProgress
+from aioprod.spark.progress import DEAD_LETTERS, ProgressListener, QueryProgress
 from aioprod.spark.session import register
 
 _POLL_S = 0.1
 _PROGRESS_LIMIT_S = 10.0
 _SOURCE_LIMIT_S = 20.0
 _CHECKPOINTS = ("figures", "dead-letters")
-_REJECTED = "dead letters"
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ def run_pipeline(
     listener = ProgressListener(tally.add)
     spark.streams.addListener(listener)
     try:
-        queries = _run(
+        queries = run_queries(
             _writers(spark, options, outputs, follow=follow),
             stop,
             follow=follow,
@@ -126,7 +125,7 @@ def _writers(
 ) -> list[DataStreamWriter]:
     events = parse_events(read_records(spark, options))
     rejected = dead_letters(read_records(spark, options, headers=True)).observe(
-        _REJECTED, F.count(F.lit(1)).alias("rows")
+        DEAD_LETTERS, F.count(F.lit(1)).alias("rows")
     )
     # Spark offers Python sinks no output mode update, hence foreachBatch, which also lets one
     # aggregation feed Kafka and Parquet.
@@ -149,14 +148,29 @@ def _writers(
     return writers
 
 
-def _run(
+def run_queries(
     writers: Sequence[DataStreamWriter],
-    stop: threading.Event | None,
+    stop: threading.Event | None = None,
     *,
     follow: bool,
     timeout_s: float,
 ) -> list[StreamingQuery]:
-    """Start the queries; stop all when they have ended, one has failed, or the time is over."""
+    """Start queries one after another; stop all when they have ended, one has failed, or the time
+    is over.
+
+    Args:
+        writers: the queries, with their triggers.
+        stop: ends them when it is set.
+        follow: run without a limit, and take Ctrl-C for the usual end.
+        timeout_s: the limit otherwise, in seconds.
+
+    Returns:
+        The queries, which have ended.
+
+    Raises:
+        pyspark.errors.StreamingQueryException: if a query failed.
+        TimeoutError: if the limit was reached.
+    """
     queries: list[StreamingQuery] = []
     try:
         for writer in writers:
@@ -218,6 +232,6 @@ class _Tally:
             self.rows += progress.rows
             self.late += progress.late_rows
         elif progress.query == self._rejected:
-            self.dead_letters += progress.observed.get(_REJECTED, {}).get("rows", 0)
+            self.dead_letters += progress.dead_letters or 0
         if self._on_progress is not None:
             self._on_progress(progress)

@@ -1,0 +1,109 @@
+"""Decides when a streaming query deserves attention: it lags, it has dead letters, or it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from aioprod.spark.progress import QueryProgress
+
+AlertKind = Literal["failed", "lag", "lag-over", "dead-letters"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """What an application is told of.
+
+    Attributes:
+        alert: ``failed``; ``lag`` (above its limit) and ``lag-over`` (at most half of it again);
+            ``dead-letters`` (of this run, above their limit).
+        pipeline: the name of the application.
+        text: the same as a sentence.
+        query: the query's name; None if the whole run has failed.
+        value, limit: the figure and its limit; None for a failure.
+    """
+
+    alert: AlertKind
+    pipeline: str
+    text: str
+    query: str | None = None
+    value: int | None = None
+    limit: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the alert, ready for JSON."""
+        return asdict(self)
+
+
+class AlertRules:
+    """Turns micro-batches into alerts, one for each change.
+
+    An alert of a lag is followed by its end once the lag has fallen to half of the limit, so that a
+    lag around the limit does not repeat it. Calls must come from one thread at a time, as Spark
+    calls listeners.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        tell: Callable[[Alert], None],
+        *,
+        lag_limit: int | None = None,
+        dead_letter_limit: int | None = None,
+    ) -> None:
+        """Call ``tell`` with each alert. None turns a limit off; a figure above it is an alert."""
+        self._pipeline = pipeline
+        self._tell = tell
+        self._lag_limit = lag_limit
+        self._dead_letter_limit = dead_letter_limit
+        self._lagging: set[str] = set()
+        self._newest_lag: dict[str, int] = {}
+        self._dead_letters: dict[str, int] = {}
+        self._too_many: dict[str, str] = {}
+
+    def add(self, progress: QueryProgress) -> None:
+        """Look at a micro-batch."""
+        if self._lag_limit is not None and progress.lag is not None:
+            self._look_at_lag(progress.query, progress.lag, self._lag_limit)
+        if self._dead_letter_limit is not None and progress.dead_letters:
+            self._look_at_dead_letters(
+                progress.query, progress.dead_letters, self._dead_letter_limit
+            )
+
+    def fail(self, reason: str) -> None:
+        """Tell of the run's failure."""
+        self._tell(Alert("failed", self._pipeline, f"{self._pipeline} has failed: {reason}"))
+
+    def exceeded(self) -> list[str]:
+        """Return a line for each limit that is exceeded now; for dead letters: in this run."""
+        limit = self._lag_limit
+        lags = [
+            _lag_text(query, lag, limit)
+            for query, lag in sorted(self._newest_lag.items())
+            if limit is not None and lag > limit
+        ]
+        return lags + [text for _, text in sorted(self._too_many.items())]
+
+    def _look_at_lag(self, query: str, lag: int, limit: int) -> None:
+        self._newest_lag[query] = lag
+        if lag > limit and query not in self._lagging:
+            self._lagging.add(query)
+            text = _lag_text(query, lag, limit)
+            self._tell(Alert("lag", self._pipeline, text, query, lag, limit))
+        elif lag <= limit // 2 and query in self._lagging:
+            self._lagging.remove(query)
+            text = f"{query}: the lag is {lag:,} records again"
+            self._tell(Alert("lag-over", self._pipeline, text, query, lag, limit))
+
+    def _look_at_dead_letters(self, query: str, more: int, limit: int) -> None:
+        count = self._dead_letters[query] = self._dead_letters.get(query, 0) + more
+        if count > limit:
+            text = f"{query}: {count:,} dead letters in this run, more than {limit:,}"
+            if query not in self._too_many:
+                self._tell(Alert("dead-letters", self._pipeline, text, query, count, limit))
+            self._too_many[query] = text
+
+
+def _lag_text(query: str, lag: int, limit: int) -> str:
+    return f"{query}: the lag is {lag:,} records, more than {limit:,}"

@@ -1,0 +1,137 @@
+"""Serves the page, its data, metrics and the answer to probes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from types import TracebackType
+from typing import Self
+
+from aioprod.spark.page.history import ProgressHistory
+from aioprod.spark.page.server import PageServer, Reply, Request
+from aioprod.spark.progress import QueryProgress
+
+_NO_PROMETHEUS = 'metrics need prometheus_client: pip install "aioprod[prometheus]"'
+
+
+class ProgressPage:
+    """A live page of streaming queries on a port of this machine.
+
+    ``/`` is the page, ``/data.json`` its figures, ``/metrics`` the same for Prometheus (requires
+    the extra ``prometheus``), and ``/healthz`` answers 200, or 503 once the run has failed. As a
+    context manager it listens, and ends with the run: an exception in its block counts as the
+    failure that the page shows. Pages that are open then have two seconds to read the end.
+
+    Args:
+        title: what the page calls the run.
+        host: the address to listen on; all who reach it can read the figures.
+        port: 0 chooses a free one.
+        lag_limit: the page warns of a larger lag.
+        reason: makes the text that the page shows out of an exception.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        lag_limit: int | None = None,
+        reason: Callable[[BaseException], str] = str,
+    ) -> None:
+        self._history = ProgressHistory(title, lag_limit=lag_limit)
+        self._reason = reason
+        self._page, self._policy = _load_page()
+        routes = {
+            "/": self._html,
+            "/data.json": self._data,
+            "/metrics": self._metrics,
+            "/healthz": self._health,
+        }
+        self._server = PageServer(routes, host, port)
+
+    @property
+    def url(self) -> str:
+        """The page's address; empty before the start."""
+        return self._server.url
+
+    def __enter__(self) -> Self:
+        """Listen.
+
+        Raises:
+            PageError: if the address cannot be used.
+        """
+        self._server.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception):
+            self.fail(self._reason(error) or type(error).__name__)
+        else:  # Ctrl-C is a usual end
+            self.stop()
+        self._server.close()
+
+    def running(self) -> None:
+        """Tell that Spark runs, and that its queries start."""
+        self._history.running()
+
+    def add(self, progress: QueryProgress) -> None:
+        """Add a micro-batch: a callback for `ProgressListener`."""
+        self._history.add(progress)
+
+    def stop(self) -> None:
+        """Tell that the run has ended without a failure."""
+        self._history.end()
+
+    def fail(self, reason: str) -> None:
+        """Tell that the run has failed, and why."""
+        self._history.end(reason)
+
+    def _html(self, request: Request) -> Reply:
+        headers = {"Content-Security-Policy": self._policy, "Referrer-Policy": "no-referrer"}
+        return Reply(self._page, "text/html; charset=utf-8", headers=headers)
+
+    def _data(self, request: Request) -> Reply:
+        after = request.query.get("after", "")
+        document = self._history.document(
+            request.query.get("run", ""), int(after) if after.isdecimal() else 0
+        )
+        return Reply(json.dumps(document, allow_nan=False).encode(), "application/json")
+
+    def _metrics(self, request: Request) -> Reply:
+        if importlib.util.find_spec("prometheus_client") is None:
+            return Reply(f"{_NO_PROMETHEUS}\n".encode(), status=501)
+        from aioprod.spark.page.metrics import scrape
+
+        return Reply(*scrape(self._history, request.accept))
+
+    def _health(self, request: Request) -> Reply:
+        state = self._history.state
+        return Reply(f"{state}\n".encode(), status=503 if state == "failed" else 200)
+
+
+def _load_page() -> tuple[bytes, str]:
+    """Return the page, and the policy that lets it run its own script and style only, and ask only
+    this server.
+    """
+    text = (files("aioprod.spark.page") / "page.html").read_text(encoding="utf-8")
+    script, style = (_digest(text, tag) for tag in ("script", "style"))
+    return text.encode(), (
+        f"default-src 'none'; script-src '{script}'; style-src '{style}'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def _digest(text: str, tag: str) -> str:
+    (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"

@@ -1,0 +1,157 @@
+"""The parts of a pipeline's command line by which it is watched: the page, alerts, and the exit
+status. Any command that runs streaming queries can use them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from aioprod.spark.alerts import AlertRules
+from aioprod.spark.page import ProgressPage
+from aioprod.spark.page.server import parse_address
+from aioprod.spark.pipeline.failure import failure_reason
+from aioprod.spark.progress import QueryProgress
+from aioprod.spark.webhook import Webhook, check_url
+
+LIMIT_EXCEEDED = 3
+"""The exit status of a run that ended without a failure, but above a limit."""
+
+DEFAULT_ADDRESS = "127.0.0.1:0"
+
+
+class Watch:
+    """What is told of a run's progress."""
+
+    def __init__(self, title: str, page: ProgressPage | None, rules: AlertRules) -> None:
+        self._title = title
+        self._page = page
+        self._rules = rules
+
+    def running(self) -> None:
+        """Tell that Spark runs."""
+        if self._page is not None:
+            self._page.running()
+
+    def add(self, progress: QueryProgress) -> None:
+        """Tell of a micro-batch."""
+        if self._page is not None:
+            self._page.add(progress)
+        self._rules.add(progress)
+
+    def status(self) -> int:
+        """Return the exit status of a run that has not failed, 0 or 3; print why it is 3."""
+        exceeded = self._rules.exceeded()
+        for text in exceeded:
+            print(f"{self._title}: {text}", file=sys.stderr, flush=True)
+        return LIMIT_EXCEEDED if exceeded else 0
+
+
+def add_watching(parser: argparse.ArgumentParser) -> None:
+    """Add ``--page``, ``--webhook`` and the limits."""
+    add_page(parser)
+    hook = parser.add_mutually_exclusive_group()
+    hook.add_argument(
+        "--webhook",
+        type=_url,
+        metavar="URL",
+        help="POST JSON to this address when the run fails or exceeds a limit",
+    )
+    hook.add_argument(
+        "--webhook-file",
+        dest="webhook",
+        type=_url_in_file,
+        metavar="FILE",
+        help="a file with that address, if it is secret",
+    )
+    for name, figure in (("lag", "lag of a query"), ("dead-letters", "number of dead letters")):
+        parser.add_argument(
+            f"--max-{name}",
+            type=_limit,
+            metavar="N",
+            help=f"a larger {figure} is an alert, and at the end exit status {LIMIT_EXCEEDED}",
+        )
+
+
+def add_page(parser: argparse.ArgumentParser) -> None:
+    """Add ``--page``."""
+    parser.add_argument(
+        "--page",
+        type=_address,
+        nargs="?",
+        const=_address(DEFAULT_ADDRESS),
+        metavar="[HOST:]PORT",
+        help="show progress on a web page too, with metrics for Prometheus (default: any free port "
+        "of 127.0.0.1)",
+    )
+
+
+@contextmanager
+def watched(given: argparse.Namespace, program: str, title: str) -> Iterator[Watch]:
+    """Serve the page and send alerts, as the command line asks, until the block has ended. Its
+    exception is the failure that they tell of. ``program`` begins what is printed, ``title`` is
+    the run's name.
+
+    Raises:
+        PageError: if the page's address cannot be used.
+    """
+    with ExitStack() as stack:
+        hook = Webhook(given.webhook) if given.webhook is not None else None
+        if hook is not None:
+            stack.callback(hook.close)
+        rules = AlertRules(
+            title,
+            lambda alert: hook.send(alert.document()) if hook is not None else None,
+            lag_limit=given.max_lag,
+            dead_letter_limit=given.max_dead_letters,
+        )
+        page = None
+        if given.page is not None:
+            page = stack.enter_context(served_page(title, given.page, given.max_lag))
+            print(f"{program}: the page is {page.url}", file=sys.stderr, flush=True)
+        try:
+            yield Watch(program, page, rules)
+        except Exception as error:
+            rules.fail(reason_of(error))
+            raise
+
+
+def served_page(title: str, address: tuple[str, int], lag_limit: int | None = None) -> ProgressPage:
+    """Return the page of a pipeline, not listening yet."""
+    host, port = address
+    return ProgressPage(title, host=host, port=port, lag_limit=lag_limit, reason=reason_of)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a run has failed, in one line."""
+    return failure_reason(str(error)) or type(error).__name__
+
+
+def _url(text: str) -> str:
+    try:
+        return check_url(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _url_in_file(name: str) -> str:
+    try:
+        return _url(Path(name).read_text(encoding="utf-8").strip())
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"can't read {name}: {error.strerror}") from None
+
+
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, not {text!r}")
+    return int(text)

@@ -1,0 +1,1 @@
+"""A pipeline: events from a Kafka topic, totals to another one, and dead letters to a third."""

@@ -1,0 +1,235 @@
+"""The job: `python -m my_pipeline.job --help`, or the main file for `spark-submit`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from aioprod.config.properties_file import read_settings
+from aioprod.errors import ConfigError
+from aioprod.spark import ProgressListener, QueryProgress, register, spark_session_builder
+from aioprod.spark.page import PageError
+from aioprod.spark.pipeline import run_queries
+from aioprod.spark.pipeline.watching import add_watching, reason_of, watched
+from my_pipeline.schema import EVENT, reason
+
+NAME = "my-pipeline"
+WINDOW = "1 minute"
+WATERMARK = "10 minutes"
+"""How far behind the newest event an event may be. Later ones are dropped, and counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to read, and where to keep the progress. Output topics begin with the input's name."""
+
+    bootstrap_servers: str
+    checkpoint: str
+    topic: str = NAME
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # may have passwords
+
+    @property
+    def client(self) -> dict[str, str]:
+        """The options that source and sinks share."""
+        return {**self.kafka, "kafka.bootstrap.servers": self.bootstrap_servers}
+
+
+def read_records(
+    spark: SparkSession, options: Options, span: tuple[datetime, datetime] | None = None
+) -> DataFrame:
+    """Read the topic's committed records as a stream, from the beginning or from where the last run
+    ended; or as a batch those of a span of time, by the records' timestamps.
+    """
+    settings = {
+        "subscribe": options.topic,
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        "value.format": "json",
+        "value.schema": EVENT,
+        "includeRawValue": "true",
+    }
+    if span is None:
+        settings["startingOffsets"] = "earliest"
+        return spark.readStream.format("aioprod").options(**options.client, **settings).load()
+    begin, end = (str(int(moment.timestamp() * 1000)) for moment in span)
+    settings |= {
+        "startingTimestamp": begin,
+        "startingOffsetsByTimestampStrategy": "latest",  # of partitions without later records
+        "endingTimestamp": end,
+    }
+    return spark.read.format("aioprod").options(**options.client, **settings).load()
+
+
+def totals(records: DataFrame) -> DataFrame:
+    """Return sales by item and minute, as JSON, keyed by the item. A minute is written once, when
+    the watermark has passed it.
+    """
+    events = records.where(reason().isNull()).select("value.*").withWatermark("at", WATERMARK)
+    by_minute = events.groupBy(F.window("at", WINDOW).alias("window"), "item").agg(
+        F.count("*").alias("sales"), F.sum("price").alias("total")
+    )
+    value = F.struct("item", F.col("window.start").alias("minute"), "sales", "total")
+    return by_minute.select(
+        F.col("item").alias("key"), F.to_json(value, {"timeZone": "UTC"}).alias("value")
+    )
+
+
+def dead_letters(records: DataFrame) -> DataFrame:
+    """Return the records that are not events, unchanged, with headers that tell why."""
+    notes: Mapping[str, Column] = {
+        "reason": reason(),
+        "topic": F.col("topic"),
+        "partition": F.col("partition"),
+        "offset": F.col("offset"),
+        "timestamp": F.unix_millis("timestamp"),
+    }
+    added = F.array(
+        *(
+            F.struct(
+                F.lit(f"dead-letter.{name}").alias("key"),
+                note.cast("string").cast("binary").alias("value"),
+            )
+            for name, note in notes.items()
+        )
+    )
+    given = F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>"))
+    return records.where(reason().isNotNull()).select(
+        "key", F.col("rawValue").alias("value"), F.concat(given, added).alias("headers")
+    )
+
+
+def run(
+    spark: SparkSession,
+    options: Options,
+    *,
+    follow: bool = False,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[QueryProgress], None] | None = None,
+    timeout_s: float = 3600,
+) -> None:
+    """Read all events that exist now, or with `follow` until `stop` is set.
+
+    Raises:
+        pyspark.errors.StreamingQueryException: if a query failed.
+        TimeoutError: if a run without `follow` took longer than `timeout_s` seconds.
+    """
+    register(spark)
+    records = read_records(spark, options)
+    rejected = dead_letters(records).observe("dead letters", F.count(F.lit(1)).alias("rows"))
+    outputs = {"totals": totals(records), "dead-letters": rejected}
+    writers = [_writer(rows, name, options, follow) for name, rows in outputs.items()]
+    listener = ProgressListener(on_progress)
+    spark.streams.addListener(listener)
+    try:
+        queries = run_queries(writers, stop, follow=follow, timeout_s=timeout_s)
+        listener.wait_until_ended([str(query.runId) for query in queries], 10)
+    finally:
+        spark.streams.removeListener(listener)
+
+
+def backfill(spark: SparkSession, options: Options, span: tuple[datetime, datetime]) -> None:
+    """Write the totals and dead letters of a span of time once more, by the same functions, to
+    topics of their own. A second call with the same span writes nothing: it has the same id.
+    """
+    register(spark)
+    records = read_records(spark, options, span)
+    begin, end = (f"{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}" for moment in span)
+    for name, rows in (("totals", totals(records)), ("dead-letters", dead_letters(records))):
+        topic = f"{options.topic}.backfill.{name}"
+        once = {"txnAppId": f"{topic}-{begin}-{end}", "txnVersion": "0"}
+        writer = rows.write.format("aioprod").mode("append")
+        writer.options(**options.client, **once, topic=topic).save()
+
+
+def _writer(rows: DataFrame, name: str, options: Options, follow: bool) -> DataStreamWriter:
+    writer = (
+        rows.writeStream.format("aioprod")
+        .queryName(name)
+        .options(**options.client)
+        .option("topic", f"{options.topic}.{name}")
+        .option("checkpointLocation", f"{options.checkpoint}/{name}")
+    )
+    if follow:
+        return writer.trigger(processingTime="0 seconds")
+    return writer.trigger(availableNow=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=NAME, description=__doc__)
+    parser.add_argument("--bootstrap-servers", default="localhost:9092", metavar="HOST:PORT[,...]")
+    parser.add_argument("--topic", default=NAME, help="the topic of the events")
+    parser.add_argument("--checkpoint", default="checkpoint", metavar="DIR")
+    parser.add_argument("--follow", action="store_true", help="read until Ctrl-C or SIGTERM")
+    parser.add_argument(
+        "--backfill",
+        nargs=2,
+        type=_time,
+        metavar=("FROM", "UNTIL"),
+        help="only compute the totals of this span again; times such as 2026-01-31T00:00:00Z",
+    )
+    parser.add_argument(
+        "--kafka-file", type=Path, metavar="FILE", help="settings: NAME=VALUE lines"
+    )
+    add_watching(parser)
+    return parser
+
+
+def _time(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time of ISO 8601") from None
+    if moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no zone; write {text}Z for UTC")
+    return moment
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status, see README.md."""
+    given = _parser().parse_args(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        with watched(given, NAME, NAME) as watch:
+            settings = read_settings(given.kafka_file, "--kafka-file") if given.kafka_file else {}
+            options = Options(
+                bootstrap_servers=given.bootstrap_servers,
+                checkpoint=given.checkpoint,
+                topic=given.topic,
+                kafka={f"kafka.{name}": value for name, value in settings.items()},
+            )
+
+            def on_progress(progress: QueryProgress) -> None:
+                print(progress, file=sys.stderr, flush=True)
+                watch.add(progress)
+
+            spark = spark_session_builder(app_name=NAME).getOrCreate()
+            spark.sparkContext.setLogLevel("ERROR")
+            watch.running()
+            try:
+                if given.backfill is not None:
+                    backfill(spark, options, tuple(given.backfill))
+                else:
+                    run(spark, options, follow=given.follow, stop=stop, on_progress=on_progress)
+            finally:
+                spark.stop()
+    except (PySparkException, ConfigError, PageError, TimeoutError) as error:
+        print(f"{NAME}: {reason_of(error)}", file=sys.stderr)
+        return 1
+    return watch.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""The page in a headless browser: what it shows while a run starts, works, fails, stops, or cannot
+be reached.
+
+Runs if Chromium or Chrome is installed (`.ci/run` installs one if it can). With
+``AIOPROD_SCREENSHOTS=DIRECTORY`` the pictures are kept there.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from aioprod.spark.page import ProgressPage
+
+from .browser import BrowserPage, browser_page, find_browser
+from .page_progress import FIGURES, REJECTED, batch, rejected
+
+BROWSER = find_browser()
+HOSTILE = "<img src=x onerror=alert(1)>&amp;\"'</script>"
+
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="neither Chromium nor Chrome is installed"),
+    pytest.mark.timeout(180),
+    pytest.mark.xdist_group("browser"),
+]
+
+
+@asynccontextmanager
+async def opened(page: ProgressPage, directory: Path) -> AsyncIterator[BrowserPage]:
+    """Open the page, and check that the browser has nothing to complain about in the end."""
+    assert BROWSER is not None
+    async with browser_page(BROWSER, directory / "profile", page.url) as browser:
+        await browser.look(width=1_300, height=900, dark=False)
+        yield browser
+        # A server that has gone is not an error of the page.
+        assert [text for text in browser.complaints if "ERR_CONNECTION_REFUSED" not in text] == []
+
+
+def text_of(selector: str) -> str:
+    return f"document.querySelector({selector!r}).textContent"
+
+
+async def shows(browser: BrowserPage, state: str) -> None:
+    await browser.wait_for(f"{text_of('#state')} === {state!r}")
+
+
+async def save(browser: BrowserPage, name: str) -> tuple[int, int]:
+    """Return width and height of a screenshot; keep it if asked."""
+    picture = await browser.screenshot()
+    directory = os.environ.get("AIOPROD_SCREENSHOTS")
+    if directory:
+        (Path(directory) / f"{name}.png").write_bytes(picture)
+    width, height = struct.unpack(">II", picture[16:24])
+    return width, height
+
+
+def feed(page: ProgressPage, count: int = 30, first: int = 0) -> None:
+    for number in range(first, first + count):
+        lag = 40_000 // (number + 1)
+        lags = {"flights": {"0": lag // 4, "1": lag - lag // 4}}
+        page.add(batch(number, lag=lag, lag_by_partition=lags, rows_per_second=1_000.0 + number))
+        page.add(rejected(number, count=number % 2, lag=0, batch_ms=300 + number, late_rows=0))
+
+
+async def card(browser: BrowserPage, query: str) -> dict[str, str]:
+    """The figures of a query's card."""
+    found: dict[str, str] = await browser.evaluate(
+        "Object.fromEntries([...[...document.querySelectorAll('.card')].find((card) => "
+        f"card.querySelector('h2').textContent === {query!r}).querySelectorAll('dl > div')]"
+        ".map((each) => [...each.children].map((child) => child.textContent)))"
+    )
+    return found
+
+
+async def test_figures_appear_as_they_are_reported(tmp_path: Path) -> None:
+    with ProgressPage("pipeline of flights", lag_limit=100) as page:
+        async with opened(page, tmp_path) as browser:
+            await shows(browser, "starting Spark")
+            await save(browser, "starting")
+            feed(page)
+            await shows(browser, "running")
+            await browser.wait_for("document.querySelectorAll('figure').length >= 9")
+            assert await card(browser, FIGURES) == {
+                "rows/s": "1,029",
+                "lag": "1,333 (above the limit)",
+                "last batch": "1.3 s",
+                "rows in all": "30,000",
+                "dropped as late": "60",
+                "state rows": "7",
+                "state memory": "4.1 kB",
+            }
+            assert (await card(browser, REJECTED))["dead letters"] == "15"
+            titles = await browser.evaluate(
+                "[...document.querySelectorAll('figure h2')].map((each) => each.textContent)"
+            )
+            assert titles == [
+                "Rows/s",
+                "Lag (records)",
+                "Batch time",
+                f"Batch time by phase: {REJECTED}",
+                f"Batch time by phase: {FIGURES}",
+                f"Lag by partition: {REJECTED}",
+                f"Lag by partition: {FIGURES}",
+                "State (rows)",
+                "State (memory)",
+                "Dead letters",
+                "Dropped as late",
+            ]
+            lags = "[...document.querySelectorAll('figure')][6].innerText"
+            assert (await browser.evaluate(lags)).split()[-6:] == [
+                *("flights", "0", "333"),
+                *("flights", "1", "1,000"),
+            ]
+            page.add(batch(30, rows_per_second=5_000.0))
+            await browser.wait_for("document.body.textContent.includes('5,000')")
+            assert (await card(browser, FIGURES))["rows in all"] == "31,000"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1_300])
+async def test_the_page_fits_its_window(tmp_path: Path, width: int, dark: bool) -> None:
+    with ProgressPage("pipeline of flights", lag_limit=5_000) as page:
+        feed(page)
+        async with opened(page, tmp_path) as browser:
+            await browser.look(width=width, height=800, dark=dark)
+            await browser.wait_for("document.querySelectorAll('figure').length >= 9")
+            found_width, height = await save(
+                browser, f"running-{width}-{'dark' if dark else 'light'}"
+            )
+            assert found_width == width and height > 800
+            assert await browser.evaluate("document.documentElement.scrollWidth") == width
+            wide = "[...document.querySelectorAll('svg[role=img]')].map((each) => "
+            wide += "[each.getBoundingClientRect().width, each.viewBox.baseVal.width])"
+            for drawn, units in await browser.evaluate(wide):
+                assert abs(drawn - units) <= 1.5  # text has its own size on a phone, too
+            for selector in ("h1", "#state", "dt", "dd", "summary", ".muted", "h2", ".key", "th"):
+                assert await contrast(browser, selector) >= 4.5, selector
+            for selector in (".curve", ".key rect"):
+                assert await contrast(browser, selector) >= 3.0, selector
+
+
+# The ratio of the lightness of an element's color and of what is behind it, as in WCAG.
+CONTRAST = r"""(selector) => {
+  const node = document.querySelector(selector);
+  const style = getComputedStyle(node);
+  const drawn = node instanceof SVGElement;
+  const color = !drawn ? style.color : style.stroke !== "none" ? style.stroke : style.fill;
+  let behind = node;
+  while (getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") {
+    behind = behind.parentElement;
+  }
+  const luminance = (text) => text.match(/\d+/g).slice(0, 3).map((part) => part / 255)
+    .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
+  const both = [luminance(color), luminance(getComputedStyle(behind).backgroundColor)];
+  return (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+}"""
+
+
+async def contrast(browser: BrowserPage, selector: str) -> float:
+    found: float = await browser.evaluate(f"({CONTRAST})({selector!r})")
+    return found
+
+
+async def test_each_chart_has_a_description_and_a_table(tmp_path: Path) -> None:
+    with ProgressPage("pipeline of flights") as page:
+        feed(page)
+        async with opened(page, tmp_path) as browser:
+            await browser.wait_for("document.querySelectorAll('figure').length >= 9")
+            await browser.call("Accessibility.enable")
+            tree = (await browser.call("Accessibility.getFullAXTree"))["nodes"]
+            roles: dict[str, list[Any]] = {}
+            for node in tree:
+                roles.setdefault(node.get("role", {}).get("value", ""), []).append(
+                    node.get("name", {}).get("value", "")
+                )
+            described = [name for name in roles["image"] if "newest" in name]
+            assert len(described) == 9
+            assert any(f"{FIGURES}: 1,029" in name for name in described)
+            assert any("addBatch 900 ms" in name for name in described)
+            tables = "document.querySelectorAll('figure table').length"
+            assert await browser.evaluate(tables) == await browser.evaluate(
+                "document.querySelectorAll('figure').length"
+            )
+            assert "main" in roles and "status" in roles
+
+            # A table that is open stays so when new figures arrive.
+            await browser.evaluate("document.querySelector('details').open = true")
+            page.add(batch(40, rows_per_second=7_654.0))
+            await browser.wait_for(f"{text_of('details table')}.includes('7,654')")
+            assert await browser.evaluate("document.querySelector('details').open")
+
+            place = await browser.evaluate(
+                "(({x, y, width, height}) => [x + width - 20, y + height / 2])"
+                "(document.querySelector('svg[role=img]').getBoundingClientRect())"
+            )
+            await browser.call(
+                "Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1]
+            )
+            await browser.wait_for(f"{text_of('.readout')}.includes({FIGURES!r})")
+
+
+async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
+    tmp_path: Path,
+) -> None:
+    page = ProgressPage(HOSTILE)
+    with page:
+        async with opened(page, tmp_path) as browser:
+            lags = {HOSTILE: {"0": 5}}
+            page.add(batch(0, HOSTILE, lag=5, lag_by_partition=lags, phases_ms={HOSTILE: 3}))
+            await shows(browser, "running")
+            page.fail(f"TOPIC_AUTHORIZATION_FAILED: {HOSTILE}")
+            page.__exit__(None, None, None)
+            await shows(browser, "failed")
+            await save(browser, "failed")
+            # With a single micro-batch each axis begins and ends at its time.
+            labels = await browser.evaluate(
+                "[...document.querySelectorAll('svg[role=img]')].map((each) => "
+                "[...each.querySelectorAll('text')].slice(-2).map((text) => text.textContent))"
+            )
+            assert labels and all(first == last for first, last in labels)
+            assert await browser.evaluate(text_of("#problem")) == (
+                f"Last error: TOPIC_AUTHORIZATION_FAILED: {HOSTILE}"
+            )
+            assert await browser.evaluate(text_of("h1")) == HOSTILE
+            assert await browser.evaluate("document.querySelectorAll('img').length") == 0
+            # The next polls find no server.
+            await browser.wait_for("unreachable !== null")
+            assert await browser.evaluate(text_of("#state")) == "failed"
+
+
+async def test_a_stopped_run_is_told_from_a_lost_connection(tmp_path: Path) -> None:
+    page = ProgressPage("pipeline of flights")
+    with page:
+        async with opened(page, tmp_path) as browser:
+            feed(page, 3)
+            await shows(browser, "running")
+            page._server.close()  # as if its process had been killed
+            await shows(browser, "can't be reached")
+            await save(browser, "unreachable")
+            assert "No answer from the pipeline since" in await browser.evaluate(
+                text_of("#problem")
+            )
+            assert (await card(browser, FIGURES))["rows in all"] == "3,000"
+
+            # A new run on the same port: the page begins again, without being loaded again.
+            port = urlsplit(page.url).port or 0
+            with ProgressPage("second run", port=port) as second:
+                feed(second, 1, first=7)
+                await browser.wait_for(f"{text_of('h1')} === 'second run'")
+                assert (await card(browser, FIGURES))["rows in all"] == "1,000"
+                assert await browser.evaluate("batches.length") == 2
+                assert await browser.evaluate("document.getElementById('problem').hidden")
+            await shows(browser, "stopped")
+            await save(browser, "stopped")
+            assert await browser.evaluate("document.getElementById('problem').hidden")
