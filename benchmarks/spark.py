@@ -12,15 +12,17 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from aioprod.spark import spark_session_builder
 from aioprod.testing.jars import spark_kafka_connector_jars
@@ -28,7 +30,7 @@ from benchmarks.measures import Figures
 from benchmarks.process_tree import tree_cpu_s
 from benchmarks.real_broker import bootstrap, check_committed_records, topic
 from benchmarks.results import Metric, Results
-from benchmarks.rounds import Measurement, options, report, run_rounds
+from benchmarks.rounds import Measurement, names, options, report, run_rounds
 from benchmarks.targets import Target, target_table
 
 TITLE = "Rows between Spark and Kafka"
@@ -45,9 +47,13 @@ SINKS: dict[str, tuple[str, dict[str, str]]] = {
 }
 SOURCES = {JAR: "kafka", SOURCE: "aioprod"}
 WRITE, READ, JSON = "write", "read", "read JSON into columns"
+COPY = "stream, read and write"
+IDLE = "idle stream, trigger of 1 s"
 ROWS = 1_000_000
 MICRO_BATCHES = 10
 LARGE_MICRO_BATCH, SMALL_MICRO_BATCH = 100_000, 10
+COPY_BATCHES = 5
+IDLE_S = 10.0
 KEYS = 10_000
 VALUE_SIZE = 100
 PARTITIONS = 6
@@ -76,11 +82,23 @@ BATCH_CPU = Metric(
     ),
     0,
 )
+IDLE_CPU = Metric(
+    "CPU ms per second",
+    lambda figures: float(
+        (figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["wall_s"] * 1e3
+    ),
+    1,
+)
 
 
 def stream_case(rows: int) -> str:
     """Return the name of the case."""
     return f"stream, {rows:,} rows per micro-batch"
+
+
+def copy_case(rows: int) -> str:
+    """Return the name of the case whose source is the client's, too."""
+    return f"{COPY}, {rows:,} rows per micro-batch"
 
 
 TARGETS = [
@@ -97,6 +115,10 @@ TARGETS = [
 ]
 STREAM_TARGETS = [
     Target(stream_case(LARGE_MICRO_BATCH), EXACTLY_ONCE, BATCH, AT_LEAST_ONCE, "at most", 1.15)
+]
+COPY_TARGETS = [
+    Target(COPY, EXACTLY_ONCE, RATE, JAR, "at least", 1.0),
+    Target(COPY, AT_LEAST_ONCE, RATE, JAR, "at least", 1.3),
 ]
 
 
@@ -192,17 +214,40 @@ class SparkBenchmark:
             raise ValueError(f"{client} read {seen[0]} of {count} records")
         return figures
 
-    async def stream(self, client: str, name: str, rows: int, batches: int) -> Figures:
-        """Copy a topic in micro-batches. The first one, which starts the query, counts only for the
-        CPU time.
+    async def stream(
+        self, client: str, name: str, rows: int, batches: int, *, own_source: bool = False
+    ) -> Figures:
+        """Copy a topic in micro-batches. The first one, which starts the query, does not count for
+        the time of a micro-batch, but for the CPU time and the rows/s.
+
+        Args:
+            own_source: read with the client's source, a task for each partition; otherwise with
+                that of Spark's connector.
         """
         durations: list[float] = []
         with topic(self.servers, PARTITIONS) as target:
-            figures = self.measured(
-                rows * batches, lambda: durations.extend(self._copy(client, name, target, rows))
-            )
+
+            def copy() -> None:
+                query = self._start_copy(client, name, target, rows, own_source=own_source)
+                durations.extend(ended(query, client))
+
+            figures = self.measured(rows * batches, copy)
             check_committed_records(self.servers, target, PARTITIONS, rows * batches)
         return figures | {"batches": len(durations), "batch_ms": median(durations[1:])}
+
+    async def idle(self, client: str, name: str) -> Figures:
+        """Let a query wait for rows; its first micro-batch has ended."""
+        with topic(self.servers, PARTITIONS) as target:
+            query = self._start_copy(client, name, target, None, own_source=True)
+            try:
+                query.processAllAvailable()
+                figures = self.measured(0, lambda: time.sleep(IDLE_S))
+                error = query.exception()
+                if error is not None:
+                    raise error
+            finally:
+                query.stop()
+        return figures
 
     @contextmanager
     def filled_topic(self, frame: DataFrame, count: int) -> Iterator[str]:
@@ -217,45 +262,52 @@ class SparkBenchmark:
         given = {"kafka.bootstrap.servers": self.servers, "topic": name, **_PRODUCER, **delivery}
         frame.write.format(source).options(**given).mode("append").save()
 
-    def _copy(self, client: str, name: str, target: str, rows: int) -> list[float]:
-        """Copy a topic and return the milliseconds of each micro-batch. All use Spark's source."""
+    def _start_copy(
+        self, client: str, name: str, target: str, rows: int | None, *, own_source: bool
+    ) -> StreamingQuery:
+        """Start a query that copies a topic: in micro-batches of ``rows`` rows up to the present
+        end, or, without a number, each second.
+        """
+        sink, delivery = SINKS[client]
         source = {
             "kafka.bootstrap.servers": self.servers,
             "subscribe": name,
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": str(rows),
         }
-        records = (
-            self.session.readStream.format("kafka")
-            .options(**source)
-            .load()
-            .select("key", "value")
-            .coalesce(TASKS)
-        )
-        sink, delivery = SINKS[client]
-        with tempfile.TemporaryDirectory(dir=self.directory) as checkpoint:
-            given = {
-                "kafka.bootstrap.servers": self.servers,
-                "topic": target,
-                "checkpointLocation": checkpoint,
-                **_PRODUCER,
-                **delivery,
-            }
-            query = (
-                records.writeStream.format(sink).options(**given).trigger(availableNow=True).start()
-            )
-            try:
-                if not query.awaitTermination(STREAM_TIMEOUT_S):
-                    raise TimeoutError(
-                        f"{client}: the stream did not end within {STREAM_TIMEOUT_S} s"
-                    )
-            finally:
-                query.stop()
-            return [
-                progress["durationMs"]["triggerExecution"]
-                for progress in query.recentProgress
-                if progress["numInputRows"]
-            ]
+        if rows is not None:
+            source["maxOffsetsPerTrigger"] = str(rows)
+        reader = self.session.readStream.format(sink if own_source else "kafka")
+        records = reader.options(**source).load().select("key", "value")
+        given = {
+            "kafka.bootstrap.servers": self.servers,
+            "topic": target,
+            "checkpointLocation": tempfile.mkdtemp(dir=self.directory),
+            **_PRODUCER,
+            **delivery,
+        }
+        writer = (records if own_source else records.coalesce(TASKS)).writeStream
+        writer = writer.format(sink).options(**given)
+        if rows is None:
+            return writer.trigger(processingTime="1 second").start()
+        return writer.trigger(availableNow=True).start()
+
+
+def ended(query: StreamingQuery, client: str) -> list[float]:
+    """Wait for the end of a query; return the milliseconds of each micro-batch.
+
+    Raises:
+        TimeoutError: if it does not end within 10 minutes.
+    """
+    try:
+        if not query.awaitTermination(STREAM_TIMEOUT_S):
+            raise TimeoutError(f"{client}: the stream did not end within {STREAM_TIMEOUT_S} s")
+    finally:
+        query.stop()
+    return [
+        progress["durationMs"]["triggerExecution"]
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    ]
 
 
 @contextmanager
@@ -285,10 +337,9 @@ def spark_benchmark(servers: str) -> Iterator[SparkBenchmark]:
             session.stop()
 
 
-async def measure(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> tuple[Results, Results]:
-    """Measure writes and reads, then streams."""
+async def measure_frames(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
+    """Measure writes and reads."""
     results = Results(TITLE, (RATE, CPU, PYTHON_CPU), baseline=JAR)
-    streams = Results("Micro-batches from Spark to Kafka", (BATCH, BATCH_CPU), baseline=JAR)
     frame = benchmark.rows(chosen.rows).cache()
     frame.count()  # loads the rows into memory
     documents = benchmark.json_rows(chosen.rows)
@@ -311,26 +362,84 @@ async def measure(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> tupl
             if client in chosen.clients
         ]
         await run_rounds(results, [*writes, *reads], chosen.repetitions)
+    frame.unpersist()
+    return results
+
+
+async def measure_sinks(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
+    """Measure the micro-batches of streams that Spark's source reads."""
+    results = Results("Micro-batches from Spark to Kafka", (BATCH, BATCH_CPU), baseline=JAR)
     for rows in (chosen.micro_batch, SMALL_MICRO_BATCH):
-        count = rows * MICRO_BATCHES
-        with benchmark.filled_topic(benchmark.rows(count), count) as name:
-            runs = {
-                client: partial(benchmark.stream, client, name, rows, MICRO_BATCHES)
-                for client in SINKS
-                if client in chosen.clients
-            }
-            await run_rounds(
-                streams,
-                [Measurement(stream_case(rows), client, run) for client, run in runs.items()],
-                chosen.repetitions,
+        await _measure_streams(
+            benchmark, chosen, results, stream_case(rows), (rows, MICRO_BATCHES), own_source=False
+        )
+    return results
+
+
+async def measure_copies(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
+    """Measure streams that the same client reads and writes."""
+    results = Results(
+        "Streams from Kafka to Kafka", (RATE, CPU, PYTHON_CPU, BATCH, BATCH_CPU), baseline=JAR
+    )
+    for case, rows, batches in (
+        (COPY, chosen.rows // COPY_BATCHES, COPY_BATCHES),
+        (copy_case(SMALL_MICRO_BATCH), SMALL_MICRO_BATCH, MICRO_BATCHES),
+    ):
+        await _measure_streams(benchmark, chosen, results, case, (rows, batches), own_source=True)
+    return results
+
+
+async def _measure_streams(
+    benchmark: SparkBenchmark,
+    chosen: argparse.Namespace,
+    results: Results,
+    case: str,
+    size: tuple[int, int],
+    *,
+    own_source: bool,
+) -> None:
+    rows, batches = size
+    with benchmark.filled_topic(benchmark.rows(rows * batches), rows * batches) as name:
+        measurements = [
+            Measurement(
+                case,
+                client,
+                partial(benchmark.stream, client, name, rows, batches, own_source=own_source),
             )
-    return results, streams
+            for client in SINKS
+            if client in chosen.clients
+        ]
+        await run_rounds(results, measurements, chosen.repetitions)
+
+
+async def measure_idle(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
+    """Measure queries without new rows."""
+    results = Results("Idle streams", (IDLE_CPU,), baseline=JAR)
+    with benchmark.filled_topic(benchmark.rows(1), 1) as name:
+        measurements = [
+            Measurement(IDLE, client, partial(benchmark.idle, client, name))
+            for client in SINKS
+            if client in chosen.clients
+        ]
+        await run_rounds(results, measurements, chosen.repetitions)
+    return results
+
+
+PARTS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Results]], Sequence[Target]]] = {
+    "frames": (measure_frames, TARGETS),
+    "sinks": (measure_sinks, STREAM_TARGETS),
+    "copies": (measure_copies, COPY_TARGETS),
+    "idle": (measure_idle, ()),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=[*SINKS, SOURCE])
     parser.add_argument(
-        "--rows", type=int, default=ROWS, help="rows of writes and reads (default: %(default)s)"
+        "--rows",
+        type=int,
+        default=ROWS,
+        help="rows of writes, reads and copied topics (default: %(default)s)",
     )
     parser.add_argument(
         "--micro-batch",
@@ -338,15 +447,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default=LARGE_MICRO_BATCH,
         help="rows of large micro-batches (default: %(default)s)",
     )
+    parser.add_argument(
+        "--parts", type=names, default=list(PARTS), help=f"default: {','.join(PARTS)}"
+    )
     chosen = parser.parse_args(arguments)
+    done: list[tuple[Results, Sequence[Target]]] = []
     with bootstrap(chosen.bootstrap) as servers, spark_benchmark(servers) as benchmark:
-        results, streams = asyncio.run(measure(benchmark, chosen))
-    report(results, chosen)
-    print("\n" + streams.table())
-    if chosen.json:
-        streams.write_json(chosen.json.with_stem(f"{chosen.json.stem}-streams"))
-    for targets in (target_table(results, TARGETS), target_table(streams, STREAM_TARGETS)):
-        print(f"\n{targets}" if targets else "")
+        for part in chosen.parts:
+            measure, targets = PARTS[part]
+            done.append((asyncio.run(measure(benchmark, chosen)), targets))
+    for number, (results, _) in enumerate(done):
+        report(results, chosen, number)
+    for results, targets in done:
+        table = target_table(results, targets)
+        print(f"\n{table}" if table else "")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from aioprod.spark.planning import plan_batch
 from aioprod.spark.reading import read_range
 from aioprod.spark.source_options import SourceOptions
 from aioprod.spark.stream_offsets import StreamOffsets
-from aioprod.spark.worker_process import settle
+from aioprod.spark.worker_process import TaskPart, settle
 
 
 class RangePartition(InputPartition):
@@ -37,7 +37,7 @@ class RangePartition(InputPartition):
         self.item = item
 
 
-class KafkaReader(DataSourceReader):
+class KafkaReader(TaskPart, DataSourceReader):
     """Batch reads."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -61,7 +61,7 @@ class KafkaReader(DataSourceReader):
         )
 
 
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaStreamReader(TaskPart, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams. One object serves a query on the driver; each task gets its own copy."""
 
     def __init__(self, options: SourceOptions) -> None:

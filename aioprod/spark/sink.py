@@ -26,7 +26,7 @@ from aioprod.spark.reading import event_loop_factory
 from aioprod.spark.sending import RowSender, portions
 from aioprod.spark.sink_options import EXACTLY_ONCE, SinkOptions
 from aioprod.spark.starting import start_producer
-from aioprod.spark.worker_process import settle
+from aioprod.spark.worker_process import TaskPart, settle
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Written(WriterCommitMessage):
 Messages = Sequence[WriterCommitMessage | None]
 
 
-class KafkaWriter(DataSourceArrowWriter):
+class KafkaWriter(TaskPart, DataSourceArrowWriter):
     """Writes batches. Spark makes one object for each write and copies it to tasks and driver."""
 
     def __init__(self, options: SinkOptions) -> None:
@@ -89,7 +89,7 @@ class KafkaWriter(DataSourceArrowWriter):
         )
 
 
-class KafkaStreamWriter(DataSourceStreamArrowWriter):
+class KafkaStreamWriter(TaskPart, DataSourceStreamArrowWriter):
     """Writes streams. Spark makes one object for each micro-batch and its tasks, and another one
     for the commit or abort.
     """
