@@ -19,7 +19,7 @@ from aioprod.consumer.partition_reader import (
 )
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
-from aioprod.protocol.arrow_reader import numbers_column, read_arrays
+from aioprod.protocol.arrow_reader import read_arrays
 from aioprod.spark.arrow import source_rows
 from aioprod.spark.driver_client import open_client
 from aioprod.spark.kept import KeptClient
@@ -115,7 +115,7 @@ def _to_arrow(
     for records in read_arrays(fetched.data, fetched.batches, include_headers=include_headers):
         rows = source_rows(records, item.topic, item.partition)
         # A compressed batch at the edge may hold records outside of the range.
-        wanted = (records.offsets >= fetched.start) & (records.offsets < fetched.end)
-        if not wanted.all():
-            rows = rows.take(numbers_column(pa.int64(), np.flatnonzero(wanted)))
+        first, end = np.searchsorted(records.offsets, (fetched.start, fetched.end))
+        if end - first < rows.num_rows:
+            rows = rows.slice(first, end - first)
         yield rows if decoder is None else decoder.decode(rows)
