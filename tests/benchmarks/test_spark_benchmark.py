@@ -65,6 +65,7 @@ def test_workers_of_sparks_daemon_are_counted(seen: bool, module: str) -> None:
 @pytest.mark.timeout(300)
 def test_the_benchmark_measures_all_cases() -> None:
     sizes = ["--rows", "200", "--micro-batch", "20", "--repetitions", "1"]
+    sizes += ["--idle-seconds", "0.1"]
     with broker.broker_process({}) as servers:
         command = [sys.executable, "-m", "benchmarks.spark", "--bootstrap", servers, *sizes]
         done = subprocess.run(
@@ -77,9 +78,11 @@ def test_the_benchmark_measures_all_cases() -> None:
         (spark.READ, spark.SOURCES),
         (spark.JSON, spark.SOURCES),
         (spark.stream_case(20), spark.SINKS),
+        (spark.COPY, spark.SINKS),
+        (spark.copy_case(spark.SMALL_MICRO_BATCH), spark.SINKS),
+        (spark.IDLE, spark.SINKS),
     ):
         for client in clients:
             assert [row for row in rows if row.startswith(f"| {case} | {client} | ")]
-    assert len([row for row in rows if " | at least " in row or " | at most " in row]) == len(
-        spark.TARGETS
-    )
+    measured = [row for row in rows if " | at least " in row or " | at most " in row]
+    assert len(measured) == len([*spark.TARGETS, *spark.COPY_TARGETS])
