@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import broker, spark
+from benchmarks import broker, spark, spark_session
 from benchmarks.process_tree import tree_cpu_s
 
 REPOSITORY = Path(broker.__file__).parents[1]
@@ -74,13 +74,13 @@ def test_the_benchmark_measures_all_cases() -> None:
     assert done.returncode == 0, done.stderr
     rows = done.stdout.splitlines()
     for case, clients in (
-        (spark.WRITE, spark.SINKS),
-        (spark.READ, spark.SOURCES),
-        (spark.JSON, spark.SOURCES),
-        (spark.stream_case(20), spark.SINKS),
-        (spark.COPY, spark.SINKS),
-        (spark.copy_case(spark.SMALL_MICRO_BATCH), spark.SINKS),
-        (spark.IDLE, spark.SINKS),
+        (spark.WRITE, spark_session.SINKS),
+        (spark.READ, spark_session.SOURCES),
+        (spark.JSON, spark_session.SOURCES),
+        (spark.stream_case(20), spark_session.SINKS),
+        (spark.COPY, spark_session.SINKS),
+        (spark.copy_case(spark.SMALL_MICRO_BATCH), spark_session.SINKS),
+        (spark.IDLE, spark_session.SINKS),
     ):
         for client in clients:
             assert [row for row in rows if row.startswith(f"| {case} | {client} | ")]
