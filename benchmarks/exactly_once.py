@@ -23,11 +23,11 @@ from unittest.mock import patch
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.spark import sink
-from aioprod.spark.coordination import open_coordination
+from aioprod.spark.coordination import CoordinationClient, open_coordination
 from aioprod.spark.exactly_once import driver, task, transactions
 from aioprod.spark.exactly_once.ids import Sink, short_run
-from aioprod.spark.exactly_once.reports import TaskAttempt
-from aioprod.spark.reading import event_loop_factory
+from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
+from aioprod.spark.kept import event_loop_factory
 from aioprod.spark.sink_options import SinkOptions, parse_sink_options
 from benchmarks.real_broker import bootstrap, topic, use_every_partition
 
@@ -113,7 +113,12 @@ async def measure(
 
 
 async def _plainly(options: SinkOptions, parts: Sequence[Sequence[pa.RecordBatch]]) -> None:
-    await asyncio.gather(*(sink._write_batches(options, iter(part)) for part in parts))
+    async def write(part: Sequence[pa.RecordBatch]) -> None:
+        producer = await sink._started(options)
+        await sink._write_batches(producer, options.topic, iter(part))
+        await producer.close()
+
+    await asyncio.gather(*(write(part) for part in parts))
 
 
 async def _exactly(
@@ -122,12 +127,15 @@ async def _exactly(
     attempts = [
         TaskAttempt(writer, _RUN, version, partition, partition) for partition in range(len(parts))
     ]
-    reports = await asyncio.gather(
-        *(
-            task.write_task(options, attempt, iter(part))
-            for attempt, part in zip(attempts, parts, strict=True)
-        )
-    )
+
+    async def write(attempt: TaskAttempt, part: Sequence[pa.RecordBatch]) -> TaskReport:
+        brokers = CoordinationClient(options.producer, f"{attempt.transactional_id}-look")
+        try:
+            return await task.write_task(brokers, options, attempt, iter(part))
+        finally:
+            await brokers.close()
+
+    reports = await asyncio.gather(*map(write, attempts, parts))
     assert await driver.commit_batch(options, reports, version)
 
 

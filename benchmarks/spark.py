@@ -9,54 +9,34 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from pathlib import Path
-from statistics import median
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-from aioprod.spark import spark_session_builder
-from aioprod.testing.jars import spark_kafka_connector_jars
-from benchmarks.measures import Figures
-from benchmarks.process_tree import tree_cpu_s
-from benchmarks.real_broker import bootstrap, check_committed_records, topic
+from benchmarks.real_broker import bootstrap
 from benchmarks.results import Metric, Results
-from benchmarks.rounds import Measurement, options, report, run_rounds
+from benchmarks.rounds import Measurement, names, options, report, run_rounds
+from benchmarks.spark_session import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    JAR,
+    SINKS,
+    SOURCE,
+    SOURCES,
+    SparkBenchmark,
+    spark_benchmark,
+)
 from benchmarks.targets import Target, target_table
 
 TITLE = "Rows between Spark and Kafka"
-JAR, AT_LEAST_ONCE, EXACTLY_ONCE, SOURCE = (
-    "Spark's connector",
-    "aioprod at-least-once",
-    "aioprod exactly-once",
-    "aioprod",
-)
-SINKS: dict[str, tuple[str, dict[str, str]]] = {
-    JAR: ("kafka", {}),
-    AT_LEAST_ONCE: ("aioprod", {"delivery": "at-least-once"}),
-    EXACTLY_ONCE: ("aioprod", {"delivery": "exactly-once"}),
-}
-SOURCES = {JAR: "kafka", SOURCE: "aioprod"}
 WRITE, READ, JSON = "write", "read", "read JSON into columns"
+COPY = "stream, read and write"
+IDLE = "idle stream, trigger of 1 s"
 ROWS = 1_000_000
 MICRO_BATCHES = 10
 LARGE_MICRO_BATCH, SMALL_MICRO_BATCH = 100_000, 10
-KEYS = 10_000
-VALUE_SIZE = 100
-PARTITIONS = 6
-TASKS = 2
-STREAM_TIMEOUT_S = 600
-_WORKERS = Path(__file__).with_name("spark_workers")
-_PRODUCER = {"kafka.acks": "all", "kafka.linger.ms": "5", "kafka.batch.size": str(64 * 1024)}
-
-JSON_SCHEMA = "id BIGINT, name STRING, amount DOUBLE, at TIMESTAMP"
+COPY_BATCHES = 5
+IDLE_S = 10.0
 
 RATE = Metric("rows/s", lambda figures: float(figures["rows"] / figures["wall_s"]), 0)
 CPU = Metric(
@@ -76,11 +56,23 @@ BATCH_CPU = Metric(
     ),
     0,
 )
+IDLE_CPU = Metric(
+    "CPU ms per second",
+    lambda figures: float(
+        (figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["wall_s"] * 1e3
+    ),
+    1,
+)
 
 
 def stream_case(rows: int) -> str:
     """Return the name of the case."""
     return f"stream, {rows:,} rows per micro-batch"
+
+
+def copy_case(rows: int) -> str:
+    """Return the name of the case whose source is the client's, too."""
+    return f"{COPY}, {rows:,} rows per micro-batch"
 
 
 TARGETS = [
@@ -98,197 +90,15 @@ TARGETS = [
 STREAM_TARGETS = [
     Target(stream_case(LARGE_MICRO_BATCH), EXACTLY_ONCE, BATCH, AT_LEAST_ONCE, "at most", 1.15)
 ]
+COPY_TARGETS = [
+    Target(COPY, EXACTLY_ONCE, RATE, JAR, "at least", 1.0),
+    Target(COPY, AT_LEAST_ONCE, RATE, JAR, "at least", 1.3),
+]
 
 
-@dataclass(frozen=True, slots=True)
-class SparkBenchmark:
-    """A Spark session and a broker."""
-
-    session: SparkSession
-    servers: str
-    directory: Path
-
-    def measured(self, rows: int, work: Callable[[], object]) -> Figures:
-        """Run ``work`` and return its cost."""
-        gateway = self.session.sparkContext._gateway
-        assert gateway is not None
-        java = gateway.proc.pid
-        before, start = tree_cpu_s(java), time.perf_counter()
-        work()
-        wall_s, after = time.perf_counter() - start, tree_cpu_s(java)
-        return {
-            "rows": rows,
-            "wall_s": wall_s,
-            "jvm_cpu_s": after[0] - before[0],
-            "python_cpu_s": after[1] - before[1],
-        }
-
-    def rows(self, count: int) -> DataFrame:
-        """Return rows; half of each value is equal in all rows, the rest differs."""
-        half = VALUE_SIZE // 2
-        value = F.concat(
-            F.lit("x" * half),
-            F.substring(F.sha2(F.col("id").cast("string"), 256), 1, VALUE_SIZE - half),
-        )
-        key = F.format_string("%06d", F.col("id") % KEYS)
-        return self.session.range(0, count, 1, TASKS).select(key.alias("key"), value.alias("value"))
-
-    def json_rows(self, count: int) -> DataFrame:
-        """Return rows whose values are JSON objects of 100 to 110 bytes, with a field that no
-        reader wants.
-        """
-        number = F.col("id")
-        moment = F.timestamp_seconds(F.lit(1_700_000_000) + number)
-        fields = F.struct(
-            number,
-            F.format_string("name %06d", number % KEYS).alias("name"),
-            (number / 8).alias("amount"),
-            F.date_format(moment, "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("at"),
-            F.lit("x" * 12).alias("more"),
-        )
-        rows = self.session.range(0, count, 1, TASKS)
-        return rows.select(number.cast("string").alias("key"), F.to_json(fields).alias("value"))
-
-    async def read_json(self, client: str, name: str, count: int) -> Figures:
-        """Read a topic of JSON objects into typed columns: the source's, or ``from_json``'s.
-
-        Raises:
-            ValueError: if records are missing.
-        """
-        given = {"kafka.bootstrap.servers": self.servers, "subscribe": name}
-        if client == SOURCE:
-            given |= {"value.format": "json", "value.schema": JSON_SCHEMA}
-        frame = self.session.read.format(SOURCES[client]).options(**given).load()
-        if client != SOURCE:
-            value = F.from_json(F.col("value").cast("string"), JSON_SCHEMA)
-            frame = frame.select(value.alias("value"))
-        return self._read_all(client, frame.select("value.*"), count)
-
-    async def write(self, client: str, frame: DataFrame, count: int) -> Figures:
-        """Write a frame to a new topic."""
-        with topic(self.servers, PARTITIONS) as name:
-            figures = self.measured(count, partial(self._save, client, frame, name))
-            check_committed_records(self.servers, name, PARTITIONS, count)
-        return figures
-
-    async def read(self, client: str, name: str, count: int) -> Figures:
-        """Read all columns of a topic.
-
-        Raises:
-            ValueError: if records are missing.
-        """
-        given = {"kafka.bootstrap.servers": self.servers, "subscribe": name}
-        return self._read_all(
-            client, self.session.read.format(SOURCES[client]).options(**given).load(), count
-        )
-
-    def _read_all(self, client: str, frame: DataFrame, count: int) -> Figures:
-        seen: list[int] = []
-        columns = [F.max(column) for column in frame.columns]
-        figures = self.measured(
-            count, lambda: seen.append(frame.agg(F.count(F.lit(1)), *columns).collect()[0][0])
-        )
-        if seen != [count]:
-            raise ValueError(f"{client} read {seen[0]} of {count} records")
-        return figures
-
-    async def stream(self, client: str, name: str, rows: int, batches: int) -> Figures:
-        """Copy a topic in micro-batches. The first one, which starts the query, counts only for the
-        CPU time.
-        """
-        durations: list[float] = []
-        with topic(self.servers, PARTITIONS) as target:
-            figures = self.measured(
-                rows * batches, lambda: durations.extend(self._copy(client, name, target, rows))
-            )
-            check_committed_records(self.servers, target, PARTITIONS, rows * batches)
-        return figures | {"batches": len(durations), "batch_ms": median(durations[1:])}
-
-    @contextmanager
-    def filled_topic(self, frame: DataFrame, count: int) -> Iterator[str]:
-        """Create a topic with the rows of a frame."""
-        with topic(self.servers, PARTITIONS) as name:
-            self._save(JAR, frame, name)
-            check_committed_records(self.servers, name, PARTITIONS, count)
-            yield name
-
-    def _save(self, client: str, frame: DataFrame, name: str) -> None:
-        source, delivery = SINKS[client]
-        given = {"kafka.bootstrap.servers": self.servers, "topic": name, **_PRODUCER, **delivery}
-        frame.write.format(source).options(**given).mode("append").save()
-
-    def _copy(self, client: str, name: str, target: str, rows: int) -> list[float]:
-        """Copy a topic and return the milliseconds of each micro-batch. All use Spark's source."""
-        source = {
-            "kafka.bootstrap.servers": self.servers,
-            "subscribe": name,
-            "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": str(rows),
-        }
-        records = (
-            self.session.readStream.format("kafka")
-            .options(**source)
-            .load()
-            .select("key", "value")
-            .coalesce(TASKS)
-        )
-        sink, delivery = SINKS[client]
-        with tempfile.TemporaryDirectory(dir=self.directory) as checkpoint:
-            given = {
-                "kafka.bootstrap.servers": self.servers,
-                "topic": target,
-                "checkpointLocation": checkpoint,
-                **_PRODUCER,
-                **delivery,
-            }
-            query = (
-                records.writeStream.format(sink).options(**given).trigger(availableNow=True).start()
-            )
-            try:
-                if not query.awaitTermination(STREAM_TIMEOUT_S):
-                    raise TimeoutError(
-                        f"{client}: the stream did not end within {STREAM_TIMEOUT_S} s"
-                    )
-            finally:
-                query.stop()
-            return [
-                progress["durationMs"]["triggerExecution"]
-                for progress in query.recentProgress
-                if progress["numInputRows"]
-            ]
-
-
-@contextmanager
-def spark_benchmark(servers: str) -> Iterator[SparkBenchmark]:
-    """Start a Spark session with aioprod and Spark's connector, until the block ends."""
-    with tempfile.TemporaryDirectory(prefix="aioprod-benchmark-") as directory:
-        builder = spark_session_builder(
-            f"local[{TASKS}]", app_name="aioprod-benchmark", short_run=False
-        )
-        settings = {
-            "spark.jars": ",".join(str(jar) for jar in spark_kafka_connector_jars()),
-            "spark.driver.memory": "1g",
-            "spark.local.dir": f"{directory}/local",
-            "spark.sql.warehouse.dir": f"{directory}/warehouse",
-            "spark.sql.adaptive.enabled": "false",
-        }
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        os.environ["PYTHONPATH"] = os.pathsep.join(
-            [str(_WORKERS), os.environ.get("PYTHONPATH", "")]
-        )
-        session = builder.getOrCreate()
-        try:
-            session.sparkContext.setLogLevel("ERROR")
-            yield SparkBenchmark(session, servers, Path(directory))
-        finally:
-            session.stop()
-
-
-async def measure(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> tuple[Results, Results]:
-    """Measure writes and reads, then streams."""
+async def measure_frames(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
+    """Measure writes and reads."""
     results = Results(TITLE, (RATE, CPU, PYTHON_CPU), baseline=JAR)
-    streams = Results("Micro-batches from Spark to Kafka", (BATCH, BATCH_CPU), baseline=JAR)
     frame = benchmark.rows(chosen.rows).cache()
     frame.count()  # loads the rows into memory
     documents = benchmark.json_rows(chosen.rows)
@@ -311,26 +121,84 @@ async def measure(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> tupl
             if client in chosen.clients
         ]
         await run_rounds(results, [*writes, *reads], chosen.repetitions)
+    frame.unpersist()
+    return results
+
+
+async def measure_sinks(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
+    """Measure the micro-batches of streams that Spark's source reads."""
+    results = Results("Micro-batches from Spark to Kafka", (BATCH, BATCH_CPU), baseline=JAR)
     for rows in (chosen.micro_batch, SMALL_MICRO_BATCH):
-        count = rows * MICRO_BATCHES
-        with benchmark.filled_topic(benchmark.rows(count), count) as name:
-            runs = {
-                client: partial(benchmark.stream, client, name, rows, MICRO_BATCHES)
-                for client in SINKS
-                if client in chosen.clients
-            }
-            await run_rounds(
-                streams,
-                [Measurement(stream_case(rows), client, run) for client, run in runs.items()],
-                chosen.repetitions,
+        await _measure_streams(
+            benchmark, chosen, results, stream_case(rows), (rows, MICRO_BATCHES), own_source=False
+        )
+    return results
+
+
+async def measure_copies(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
+    """Measure streams that the same client reads and writes."""
+    results = Results(
+        "Streams from Kafka to Kafka", (RATE, CPU, PYTHON_CPU, BATCH, BATCH_CPU), baseline=JAR
+    )
+    for case, rows, batches in (
+        (COPY, chosen.rows // COPY_BATCHES, COPY_BATCHES),
+        (copy_case(SMALL_MICRO_BATCH), SMALL_MICRO_BATCH, MICRO_BATCHES),
+    ):
+        await _measure_streams(benchmark, chosen, results, case, (rows, batches), own_source=True)
+    return results
+
+
+async def _measure_streams(
+    benchmark: SparkBenchmark,
+    chosen: argparse.Namespace,
+    results: Results,
+    case: str,
+    size: tuple[int, int],
+    *,
+    own_source: bool,
+) -> None:
+    rows, batches = size
+    with benchmark.filled_topic(benchmark.rows(rows * batches), rows * batches) as name:
+        measurements = [
+            Measurement(
+                case,
+                client,
+                partial(benchmark.stream, client, name, rows, batches, own_source=own_source),
             )
-    return results, streams
+            for client in SINKS
+            if client in chosen.clients
+        ]
+        await run_rounds(results, measurements, chosen.repetitions)
+
+
+async def measure_idle(benchmark: SparkBenchmark, chosen: argparse.Namespace) -> Results:
+    """Measure queries without new rows."""
+    results = Results("Idle streams", (IDLE_CPU,), baseline=JAR)
+    with benchmark.filled_topic(benchmark.rows(1), 1) as name:
+        measurements = [
+            Measurement(IDLE, client, partial(benchmark.idle, client, name, chosen.idle_seconds))
+            for client in SINKS
+            if client in chosen.clients
+        ]
+        await run_rounds(results, measurements, chosen.repetitions)
+    return results
+
+
+PARTS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Results]], Sequence[Target]]] = {
+    "frames": (measure_frames, TARGETS),
+    "sinks": (measure_sinks, STREAM_TARGETS),
+    "copies": (measure_copies, COPY_TARGETS),
+    "idle": (measure_idle, ()),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__ or "", clients=[*SINKS, SOURCE])
     parser.add_argument(
-        "--rows", type=int, default=ROWS, help="rows of writes and reads (default: %(default)s)"
+        "--rows",
+        type=int,
+        default=ROWS,
+        help="rows of writes, reads and copied topics (default: %(default)s)",
     )
     parser.add_argument(
         "--micro-batch",
@@ -338,15 +206,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default=LARGE_MICRO_BATCH,
         help="rows of large micro-batches (default: %(default)s)",
     )
+    parser.add_argument(
+        "--idle-seconds",
+        type=float,
+        default=IDLE_S,
+        help="how long an idle stream is watched (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--parts", type=names, default=list(PARTS), help=f"default: {','.join(PARTS)}"
+    )
     chosen = parser.parse_args(arguments)
+    done: list[tuple[Results, Sequence[Target]]] = []
     with bootstrap(chosen.bootstrap) as servers, spark_benchmark(servers) as benchmark:
-        results, streams = asyncio.run(measure(benchmark, chosen))
-    report(results, chosen)
-    print("\n" + streams.table())
-    if chosen.json:
-        streams.write_json(chosen.json.with_stem(f"{chosen.json.stem}-streams"))
-    for targets in (target_table(results, TARGETS), target_table(streams, STREAM_TARGETS)):
-        print(f"\n{targets}" if targets else "")
+        for part in chosen.parts:
+            measure, targets = PARTS[part]
+            done.append((asyncio.run(measure(benchmark, chosen)), targets))
+    for number, (results, _) in enumerate(done):
+        report(results, chosen, number)
+    for results, targets in done:
+        table = target_table(results, targets)
+        print(f"\n{table}" if table else "")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import (
     Collection,
     Coroutine,
     Iterable,
+    Iterator,
     Mapping,
 )
 from dataclasses import dataclass, fields
@@ -134,6 +135,55 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
+class CoordinationClient:
+    """A client with the settings of a producer, as far as they are every client's. It connects when
+    it is first used.
+    """
+
+    def __init__(self, producer_settings: Mapping[str, Any], client_id: str) -> None:
+        settings = SecretSettings(
+            {name: value for name, value in producer_settings.items() if name in _CLIENT_FIELDS}
+        )
+        self._client = ClusterClient(
+            producer_settings["bootstrap_servers"], **settings | {"client_id": client_id}
+        )
+        self._limit_s = producer_settings.get("max_block_ms", _DEFAULT_LIMIT_MS) / 1000
+        self._started = False
+
+    async def connected(self) -> Coordination:
+        """Connect if that is not done, within `max_block_ms`.
+
+        Raises:
+            KafkaError: no broker can be reached, or none takes this client.
+        """
+        if not self._started:
+            await start_patiently(
+                self._client.start, self._client.config, self._limit_s, "kafka.max.block.ms"
+            )
+            self._started = True
+        return Coordination(self._client, self._limit_s)
+
+    async def close(self) -> None:
+        """Close all connections, within 2 seconds."""
+        await self._client.close()
+
+
+@contextlib.contextmanager
+def old_brokers_explained() -> Iterator[None]:
+    """Explain the error that brokers are too old for exactly-once.
+
+    Raises:
+        SinkError: in place of UnsupportedVersionError.
+    """
+    try:
+        yield
+    except UnsupportedVersionError as error:
+        raise SinkError(
+            "delivery=exactly-once needs brokers of Kafka 3.0 or newer; use "
+            f"delivery=at-least-once ({error})"
+        ) from error
+
+
 @contextlib.asynccontextmanager
 async def open_coordination(
     producer_settings: Mapping[str, Any], client_id: str, *beside: Coroutine[Any, Any, None]
@@ -147,22 +197,15 @@ async def open_coordination(
         SinkError: the brokers are too old for exactly-once.
         KafkaError: no broker can be reached, or none takes this client.
     """
-    settings = SecretSettings(
-        {name: value for name, value in producer_settings.items() if name in _CLIENT_FIELDS}
-    )
-    client = ClusterClient(
-        producer_settings["bootstrap_servers"], **settings | {"client_id": client_id}
-    )
+    client = CoordinationClient(producer_settings, client_id)
     try:
-        limit_s = producer_settings.get("max_block_ms", _DEFAULT_LIMIT_MS) / 1000
-        await together(
-            [start_patiently(client.start, client.config, limit_s, "kafka.max.block.ms"), *beside]
-        )
-        yield Coordination(client, limit_s)
-    except UnsupportedVersionError as error:
-        raise SinkError(
-            "delivery=exactly-once needs brokers of Kafka 3.0 or newer; use "
-            f"delivery=at-least-once ({error})"
-        ) from error
+        with old_brokers_explained():
+            coordination: list[Coordination] = []
+
+            async def connect() -> None:
+                coordination.append(await client.connected())
+
+            await together([connect(), *beside])
+            yield coordination[0]
     finally:
         await client.close()

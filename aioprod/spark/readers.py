@@ -27,7 +27,7 @@ from aioprod.spark.planning import plan_batch
 from aioprod.spark.reading import read_range
 from aioprod.spark.source_options import SourceOptions
 from aioprod.spark.stream_offsets import StreamOffsets
-from aioprod.spark.worker_process import settle
+from aioprod.spark.worker_process import TaskPart, settle
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # since 4.1
@@ -41,7 +41,7 @@ class RangePartition(InputPartition):
         self.item = item
 
 
-class KafkaReader(DataSourceReader):
+class KafkaReader(TaskPart, DataSourceReader):
     """Batch reads."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -76,7 +76,7 @@ class FilteringReader(KafkaReader):
         return remaining
 
 
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaStreamReader(TaskPart, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams. One object serves a query on the driver; each task gets its own copy."""
 
     def __init__(self, options: SourceOptions) -> None:

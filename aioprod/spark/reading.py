@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.cluster.client import ClusterClient
+from aioprod.config.redaction import SecretSettings
 from aioprod.consumer.partition_reader import (
     FetchedRecords,
     FetchSettings,
@@ -19,9 +19,10 @@ from aioprod.consumer.partition_reader import (
 )
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
-from aioprod.protocol.arrow_reader import numbers_column, read_arrays
+from aioprod.protocol.arrow_reader import read_arrays
 from aioprod.spark.arrow import source_rows
 from aioprod.spark.driver_client import open_client
+from aioprod.spark.kept import KeptClient
 from aioprod.spark.offsets import EARLIEST, OffsetRange
 from aioprod.spark.planning import report_losses
 from aioprod.spark.source_options import SourceOptions, fetch_settings
@@ -34,13 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's factory if it is installed: a task moves many bytes over one connection."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+_clients: KeptClient[ClusterClient] = KeptClient()
 
 
 def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -49,8 +44,9 @@ def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordB
     The event loop runs only while the next batch is requested, so nothing is fetched faster than
     Spark consumes it.
     """
-    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-        batches = _batches(options, item)
+    key = options.bootstrap_servers, SecretSettings(options.client)
+    with _clients.use(key, lambda: _connect(options)) as (runner, client):
+        batches = _batches(client, options, item)
         try:
             while (batch := runner.run(_next(batches))) is not None:
                 yield batch
@@ -58,12 +54,24 @@ def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordB
             runner.run(batches.aclose())
 
 
+async def _connect(options: SourceOptions) -> ClusterClient:
+    client = open_client(options)
+    # The driver has just reached the brokers, so the address is right.
+    limit_s = fetch_settings(options).retry_limit_ms / 1000
+    try:
+        await start_patiently(client.start, client.config, limit_s, "kafka.default.api.timeout.ms")
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
 async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch | None:
     return await anext(batches, None)
 
 
 async def _batches(
-    options: SourceOptions, item: OffsetRange
+    client: ClusterClient, options: SourceOptions, item: OffsetRange
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     settings = fetch_settings(options)
     decoder = None
@@ -71,31 +79,23 @@ async def _batches(
         from aioprod.spark.typed.rows import TypedRows
 
         decoder = TypedRows(options.typed)
-    client = open_client(options)
-    # The driver has just reached the brokers, so the address is right.
-    await start_patiently(
-        client.start, client.config, settings.retry_limit_ms / 1000, "kafka.default.api.timeout.ms"
-    )
-    try:
-        start: int | None = item.start
-        while start is not None:
-            reader = PartitionReader(
-                client, TopicPartition(item.topic, item.partition), start, item.end, settings
-            )
-            try:
-                async for fetched in reader:
-                    for rows in _to_arrow(
-                        fetched, item, decoder, include_headers=options.include_headers
-                    ):
-                        yield rows
-                return
-            except BrokerError as error:
-                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                    raise
-                report_losses([str(error)], fail=options.fail_on_data_loss)
-                start = await _after_loss(client, reader, item.end, settings)
-    finally:
-        await client.close()
+    start: int | None = item.start
+    while start is not None:
+        reader = PartitionReader(
+            client, TopicPartition(item.topic, item.partition), start, item.end, settings
+        )
+        try:
+            async for fetched in reader:
+                for rows in _to_arrow(
+                    fetched, item, decoder, include_headers=options.include_headers
+                ):
+                    yield rows
+            return
+        except BrokerError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            report_losses([str(error)], fail=options.fail_on_data_loss)
+            start = await _after_loss(client, reader, item.end, settings)
 
 
 async def _after_loss(
@@ -115,7 +115,7 @@ def _to_arrow(
     for records in read_arrays(fetched.data, fetched.batches, include_headers=include_headers):
         rows = source_rows(records, item.topic, item.partition)
         # A compressed batch at the edge may hold records outside of the range.
-        wanted = (records.offsets >= fetched.start) & (records.offsets < fetched.end)
-        if not wanted.all():
-            rows = rows.take(numbers_column(pa.int64(), np.flatnonzero(wanted)))
+        first, end = np.searchsorted(records.offsets, (fetched.start, fetched.end))
+        if end - first < rows.num_rows:
+            rows = rows.slice(first, end - first)
         yield rows if decoder is None else decoder.decode(rows)

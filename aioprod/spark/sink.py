@@ -14,19 +14,21 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from aioprod.config.redaction import SecretSettings
 from aioprod.errors import KafkaError
 from aioprod.producer.producer import Producer
 from aioprod.spark._versions import DataSourceStreamArrowWriter, stream_batches
+from aioprod.spark.coordination import CoordinationClient
 from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once.driver import abort_batch, commit_batch
 from aioprod.spark.exactly_once.ids import Sink, short_run
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport, stream_number
 from aioprod.spark.exactly_once.task import write_task
-from aioprod.spark.reading import event_loop_factory
+from aioprod.spark.kept import KeptClient, event_loop_factory
 from aioprod.spark.sending import RowSender, portions
 from aioprod.spark.sink_options import EXACTLY_ONCE, SinkOptions
 from aioprod.spark.starting import start_producer
-from aioprod.spark.worker_process import settle
+from aioprod.spark.worker_process import TaskPart, settle
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,11 @@ _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
 
 T = TypeVar("T")
+
+# At least once, a producer has nothing of its task when all rows are acknowledged. Exactly once,
+# each attempt has its own, whose transaction stays open; only what looks for decisions is kept.
+_producers: KeptClient[Producer] = KeptClient()
+_lookups: KeptClient[CoordinationClient] = KeptClient()
 
 
 @dataclass
@@ -57,7 +64,7 @@ class Written(WriterCommitMessage):
 Messages = Sequence[WriterCommitMessage | None]
 
 
-class KafkaWriter(DataSourceArrowWriter):
+class KafkaWriter(TaskPart, DataSourceArrowWriter):
     """Writes batches. Spark makes one object for each write and copies it to tasks and driver."""
 
     def __init__(self, options: SinkOptions) -> None:
@@ -89,7 +96,7 @@ class KafkaWriter(DataSourceArrowWriter):
         )
 
 
-class KafkaStreamWriter(DataSourceStreamArrowWriter):
+class KafkaStreamWriter(TaskPart, DataSourceStreamArrowWriter):
     """Writes streams. Spark makes one object for each micro-batch and its tasks, and another one
     for the commit or abort.
     """
@@ -146,13 +153,23 @@ def write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Wr
     Raises:
         SinkError: a row could not be sent; the text says which one and why.
     """
-    return _run(_write_batches(options, batches))
+    with _producers.use(SecretSettings(options.producer), lambda: _started(options)) as (
+        runner,
+        producer,
+    ):
+        return runner.run(_write_batches(producer, options.topic, batches))
 
 
-async def _write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
+async def _started(options: SinkOptions) -> Producer:
     producer = Producer(**options.producer)
     await start_producer(producer)
-    sender = RowSender(producer, options.topic)
+    return producer
+
+
+async def _write_batches(
+    producer: Producer, topic: str | None, batches: Iterator[pa.RecordBatch]
+) -> Written:
+    sender = RowSender(producer, topic)
     try:
         async for batch in portions(batches):
             await sender.send(batch)
@@ -160,15 +177,24 @@ async def _write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]
     except BaseException:
         await producer.close(timeout_ms=0)
         raise
-    await producer.close()
     return Written(sender.rows, sender.payload_bytes)
 
 
 def _written(
     options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]
 ) -> Written:
-    report = _run(write_task(options, attempt, batches))
+    with _lookups.use(
+        (SecretSettings(options.producer), attempt.sink), lambda: _lookup(options, attempt.sink)
+    ) as (
+        runner,
+        brokers,
+    ):
+        report = runner.run(write_task(brokers, options, attempt, batches))
     return Written(report.rows, report.payload_bytes, report)
+
+
+async def _lookup(options: SinkOptions, sink: Sink) -> CoordinationClient:
+    return CoordinationClient(options.producer, f"{sink.driver_id}-look")
 
 
 def _commit(options: SinkOptions, messages: Messages, version: int) -> None:

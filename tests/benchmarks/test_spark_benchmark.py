@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import broker, spark
+from benchmarks import broker, spark, spark_session
 from benchmarks.process_tree import tree_cpu_s
 
 REPOSITORY = Path(broker.__file__).parents[1]
@@ -65,6 +65,7 @@ def test_workers_of_sparks_daemon_are_counted(seen: bool, module: str) -> None:
 @pytest.mark.timeout(300)
 def test_the_benchmark_measures_all_cases() -> None:
     sizes = ["--rows", "200", "--micro-batch", "20", "--repetitions", "1"]
+    sizes += ["--idle-seconds", "0.1"]
     with broker.broker_process({}) as servers:
         command = [sys.executable, "-m", "benchmarks.spark", "--bootstrap", servers, *sizes]
         done = subprocess.run(
@@ -73,13 +74,15 @@ def test_the_benchmark_measures_all_cases() -> None:
     assert done.returncode == 0, done.stderr
     rows = done.stdout.splitlines()
     for case, clients in (
-        (spark.WRITE, spark.SINKS),
-        (spark.READ, spark.SOURCES),
-        (spark.JSON, spark.SOURCES),
-        (spark.stream_case(20), spark.SINKS),
+        (spark.WRITE, spark_session.SINKS),
+        (spark.READ, spark_session.SOURCES),
+        (spark.JSON, spark_session.SOURCES),
+        (spark.stream_case(20), spark_session.SINKS),
+        (spark.COPY, spark_session.SINKS),
+        (spark.copy_case(spark.SMALL_MICRO_BATCH), spark_session.SINKS),
+        (spark.IDLE, spark_session.SINKS),
     ):
         for client in clients:
             assert [row for row in rows if row.startswith(f"| {case} | {client} | ")]
-    assert len([row for row in rows if " | at least " in row or " | at most " in row]) == len(
-        spark.TARGETS
-    )
+    measured = [row for row in rows if " | at least " in row or " | at most " in row]
+    assert len(measured) == len([*spark.TARGETS, *spark.COPY_TARGETS])

@@ -28,7 +28,7 @@ from aioprod.errors import BrokerConnectionError
 from aioprod.protocol.messages.list_groups import ListGroupsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.spark import planning
-from aioprod.spark.coordination import Coordination, open_coordination
+from aioprod.spark.coordination import Coordination, CoordinationClient, open_coordination
 from aioprod.spark.exactly_once import (
     decision_log,
     decision_topic,
@@ -79,6 +79,7 @@ class Driver:
         )
         self.client = self.new_client(servers)
         self.coordination = Coordination(self.client, BLOCK_MS / 1000)
+        self.unconnected = CoordinationClient(self.sink.producer, "c")
         self.producer = Producer(**{**self.sink.producer, "transactional_id": SINK.driver_id})
         self.task = Producer(**{**self.sink.producer, "transactional_id": ATTEMPT.transactional_id})
         self.report = TaskReport(ATTEMPT)
@@ -97,6 +98,7 @@ class Driver:
 
     async def close(self, *, timeout_ms: float) -> None:
         await self.client.close()
+        await self.unconnected.close()
         for producer in (self.producer, self.task):
             await producer.close(timeout_ms=timeout_ms)
 
@@ -192,6 +194,13 @@ CALLS: dict[str, Row | str] = {
     "spark.coordination.together": "it waits for what it is given, which has limits of its own",
     "spark.coordination.Coordination.retry": Row(_retry_until_hopeless, BLOCK_MS, ("limit_s",)),
     "spark.coordination.open_coordination": Row(_open, BLOCK_MS, ("max_block_ms",)),
+    "spark.coordination.CoordinationClient.connected": Row(
+        lambda it: it.unconnected.connected(), BLOCK_MS, ("max_block_ms",), ready=False
+    ),
+    "spark.coordination.CoordinationClient.close": Row(
+        lambda it: it.unconnected.close(), 2_000, ("2 seconds",)
+    ),
+    "spark.kept.Client.close": "a protocol: each client has its own limit",
     "spark.exactly_once.decision_log.read_decided": Row(
         lambda it: decision_log.read_decided(it.coordination, SINK, stable=True),
         3 * BLOCK_MS,

@@ -23,7 +23,6 @@ from aioprod.errors import KafkaError
 from aioprod.spark.exactly_once.driver import commit_batch
 from aioprod.spark.exactly_once.ids import Sink, short_run
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
-from aioprod.spark.exactly_once.task import write_task
 from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.readers import KafkaReader, KafkaStreamReader, RangePartition
 from aioprod.spark.reading import read_range
@@ -32,6 +31,7 @@ from aioprod.spark.sink_options import SinkOptions, parse_sink_options
 from aioprod.spark.source import KafkaDataSource
 from aioprod.spark.source_options import parse_source_options
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster
+from tests.spark.exactly_once.job import write_alone
 from tests.testing import leaks
 
 SECRET = "hunter2-hunter2"
@@ -101,7 +101,7 @@ def write_once(options: SinkOptions) -> None:
     attempt = TaskAttempt(Sink(options.transactional_id_prefix, "query"), short_run("run"), 0, 0, 0)
 
     async def write() -> None:
-        report = await write_task(options, attempt, iter([pa.record_batch({"value": ["1", "2"]})]))
+        report = await write_alone(options, attempt, iter([pa.record_batch({"value": ["1", "2"]})]))
         await commit_batch(options, [report], 0)
 
     asyncio.run(write())

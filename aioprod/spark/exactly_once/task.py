@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from aioprod.errors import KafkaError
 from aioprod.producer.producer import Producer
 from aioprod.spark.arrow import payload_bytes
-from aioprod.spark.coordination import open_coordination, together
+from aioprod.spark.coordination import CoordinationClient, old_brokers_explained, together
 from aioprod.spark.errors import NewerDecisionError, SinkError, TransactionTimedOutError
 from aioprod.spark.exactly_once.decision import Decision
 from aioprod.spark.exactly_once.decision_log import read_decided
@@ -29,10 +29,16 @@ _ABORT_LIMIT_MS = 5_000
 
 
 async def write_task(
-    options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]
+    brokers: CoordinationClient,
+    options: SinkOptions,
+    attempt: TaskAttempt,
+    batches: Iterator[pa.RecordBatch],
 ) -> TaskReport:
     """Write all rows and leave their transaction open; if the batch was written before, only count
     and digest them.
+
+    Args:
+        brokers: finds out whether it was written before; not used if there are no rows.
 
     Raises:
         SinkError: if a row could not be written; the text says which and why.
@@ -45,7 +51,7 @@ async def write_task(
         return TaskReport(attempt)
     producer = Producer(**{**options.producer, "transactional_id": attempt.transactional_id})
     try:
-        decided, _ = await together([_look(options, attempt), _start(producer)])
+        decided, _ = await together([_look(brokers, attempt), _start(producer)])
         if decided:
             return await _count(options, attempt, first, rest)
         return await _write(options, attempt, producer, first, rest)
@@ -59,16 +65,14 @@ async def _start(producer: Producer) -> bool:
     return True
 
 
-async def _look(options: SinkOptions, attempt: TaskAttempt) -> bool:
+async def _look(brokers: CoordinationClient, attempt: TaskAttempt) -> bool:
     """Tell whether the batch was written before. A decision that is being committed at this moment
     may be missed here; the driver does not miss it.
     """
-    async with open_coordination(
-        options.producer, f"{attempt.transactional_id}-look"
-    ) as coordination:
-        decision = await read_decided(coordination, attempt.sink)
-        check_not_newer(decision, attempt.version, attempt.sink.group)
-        return decision is not None and decision.version == attempt.version
+    with old_brokers_explained():
+        decision = await read_decided(await brokers.connected(), attempt.sink)
+    check_not_newer(decision, attempt.version, attempt.sink.group)
+    return decision is not None and decision.version == attempt.version
 
 
 def check_not_newer(decision: Decision | None, version: int, group: str) -> None:

@@ -14,11 +14,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioprod import Producer
+from aioprod.spark.coordination import CoordinationClient
 from aioprod.spark.exactly_once.driver import abort_batch, commit_batch
 from aioprod.spark.exactly_once.ids import Sink, short_run
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.spark.exactly_once.task import write_task
-from aioprod.spark.sink_options import parse_sink_options
+from aioprod.spark.sink_options import SinkOptions, parse_sink_options
 from aioprod.testing import EmbeddedCluster
 
 _runs = itertools.count(1)
@@ -28,6 +29,17 @@ Rows = Sequence[str]
 
 class Killed(BaseException):
     """The process has died: no code may handle this."""
+
+
+async def write_alone(
+    options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]
+) -> TaskReport:
+    """A task in a process of its own."""
+    brokers = CoordinationClient(options.producer, "alone")
+    try:
+        return await write_task(brokers, options, attempt, batches)
+    finally:
+        await brokers.close()
 
 
 class Job:
@@ -67,7 +79,7 @@ class Job:
         """One attempt of a task; its rows come in batches of two."""
         table = pa.table({"value": pa.array(rows, pa.string()), **(columns or {})})
         batches = table.to_batches(max_chunksize=2) if rows else []
-        return await write_task(
+        return await write_alone(
             self.options,
             TaskAttempt(self.sink, self.run, version, partition, number_of(partition, attempt)),
             iter(batches),

@@ -34,7 +34,6 @@ from aioprod.spark.errors import (
 from aioprod.spark.exactly_once import driver, transactions
 from aioprod.spark.exactly_once.decision_log import decide, read_decided
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
-from aioprod.spark.exactly_once.task import write_task
 from aioprod.testing import ApiKey, EmbeddedCluster, cut_answer, drop_after, drop_before, fail, hold
 from tests.spark.exactly_once.job import (
     Job,
@@ -44,6 +43,7 @@ from tests.spark.exactly_once.job import (
     open_transactions,
     rows_of,
     split,
+    write_alone,
 )
 
 E = ErrorCode
@@ -240,7 +240,7 @@ async def test_an_attempt_that_was_given_up_writes_nothing_that_is_seen(
 
     loop = asyncio.get_running_loop()
     zombie = asyncio.create_task(
-        write_task(job.options, TaskAttempt(job.sink, job.run, 0, 0, 0), slow_rows())
+        write_alone(job.options, TaskAttempt(job.sink, job.run, 0, 0, 0), slow_rows())
     )
     await gate
     assert await job.commit(0, [await job.task(0, 0, rows_of(0), attempt=1)])
@@ -260,7 +260,9 @@ async def test_an_attempt_that_begins_after_the_decision_harms_nothing(
     late = TaskAttempt(job.sink, job.run, 0, 1, number_of(1, attempt=1))
     with killed_at(driver, "end_decided", "before"):
         await job.commit(0, reports)
-    await write_task(job.options, late, iter([pa.record_batch({"value": split(rows_of(0), 2)[1]})]))
+    await write_alone(
+        job.options, late, iter([pa.record_batch({"value": split(rows_of(0), 2)[1]})])
+    )
     assert not await job.again().batch(0, split(rows_of(0), 3))
     assert committed(broker) == sorted(rows_of(0))
 
@@ -368,7 +370,7 @@ async def test_a_task_that_takes_too_long_is_told_what_to_do(broker: EmbeddedClu
         TransactionTimedOutError,
         match=r"longer than kafka\.transaction\.timeout\.ms=200, .*delivery=at-least-once",
     ):
-        await asyncio.wait_for(write_task(job.options, attempt, rows()), LIMIT_S)
+        await asyncio.wait_for(write_alone(job.options, attempt, rows()), LIMIT_S)
     assert committed(broker) == []
 
 
@@ -668,7 +670,7 @@ async def test_two_tasks_with_one_transactional_id_are_refused(broker: EmbeddedC
     job = Job(broker.bootstrap_servers)
     tasks = [TaskAttempt(job.sink, job.run, 0, partition, 7) for partition in range(2)]
     reports = [
-        await write_task(job.options, task, iter([pa.record_batch({"value": ["x"]})]))
+        await write_alone(job.options, task, iter([pa.record_batch({"value": ["x"]})]))
         for task in tasks
     ]
     with pytest.raises(SinkError, match=r"batch 0: 2 tasks have only 1 transactional ids"):

@@ -1,0 +1,109 @@
+"""What a Python process of Spark keeps between its tasks: a client that is connected, and its event
+loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from aioprod.spark.worker_process import is_reused
+
+# A client that was unused for longer is replaced: brokers and tokens may have changed. Spark ends a
+# process that is unused for a minute, and the client with it.
+IDLE_LIMIT_S = 30.0
+
+
+class Client(Protocol):
+    """What can be kept."""
+
+    async def close(self) -> None: ...
+
+
+ClientT = TypeVar("ClientT", bound=Client)
+
+
+def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's factory if it is installed: a task moves many bytes over one connection."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+@dataclass(frozen=True, slots=True)
+class _Session(Generic[ClientT]):
+    key: Any
+    runner: asyncio.Runner
+    client: ClientT
+    unused_since: float
+
+    def close(self) -> None:
+        with self.runner:
+            self.runner.run(self.client.close())
+
+
+class KeptClient(Generic[ClientT]):
+    """Keeps one client between uses, in processes that Spark reuses; in others each use has its
+    own.
+
+    The event loop does not run between uses. A client is kept only if its use has succeeded.
+
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: _Session[ClientT] | None = None
+
+    @contextmanager
+    def use(
+        self, key: Any, start: Callable[[], Awaitable[ClientT]]
+    ) -> Iterator[tuple[asyncio.Runner, ClientT]]:
+        """Provide a started client, and what runs coroutines with it.
+
+        Args:
+            key: the settings of the client, whose repr shows no secrets; a client with other
+                settings is closed.
+            start: returns a new client, started.
+
+        Raises:
+            Exception: of ``start``.
+        """
+        session, self._kept = self._kept, None
+        if session is not None and not self._fits(session, key):
+            session.close()
+            session = None
+        if session is None:
+            session = _started(key, start)
+        try:
+            yield session.runner, session.client
+        except BaseException:
+            session.close()
+            raise
+        if is_reused() and self._kept is None:
+            self._kept = _Session(key, session.runner, session.client, self._clock())
+        else:
+            session.close()
+
+    def _fits(self, session: _Session[ClientT], key: Any) -> bool:
+        return bool(session.key == key) and self._clock() - session.unused_since < IDLE_LIMIT_S
+
+
+def _started(key: Any, start: Callable[[], Awaitable[ClientT]]) -> _Session[ClientT]:
+    runner = asyncio.Runner(loop_factory=event_loop_factory())
+
+    async def started() -> ClientT:
+        return await start()
+
+    try:
+        return _Session(key, runner, runner.run(started()), 0.0)
+    except BaseException:
+        runner.close()
+        raise
