@@ -175,11 +175,8 @@ class SparkJob:
         except subprocess.TimeoutExpired:
             self.kill()
             process.wait(_JVM_END_LIMIT_S)
-            if archive is not None:
-                archive.discard()
-        else:
-            if archive is not None:
-                archive.keep()
+        if archive is not None:
+            archive.ended(process.returncode)
 
 
 def _expect_lost_connections() -> None:

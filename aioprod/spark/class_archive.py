@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ _PREFIX: Final = "spark-"
 _UNFINISHED: Final = ".spark-"
 # Java warns of each class that it can't archive, and of an archive that does not fit.
 _QUIET: Final = "-Xlog:cds*=off"
+_OLD_S: Final = 3600
 _logger = logging.getLogger(__name__)
 
 
@@ -42,7 +44,7 @@ class ArchiveMaker:
     """Makes the archive with the JVM of a run, which writes it when it ends.
 
     ``options`` are the Java options that use the archive, or make it. After the JVM has ended, call
-    `keep`.
+    `ended`.
     """
 
     def __init__(self) -> None:
@@ -52,6 +54,7 @@ class ArchiveMaker:
             return
         try:
             self._stem = _stem()
+            _remove_unfinished()
             self._made = cache_dir() / f"{_UNFINISHED}{os.getpid()}.jsa"
         except (SetupError, OSError) as error:
             _logger.debug("Spark starts without a class archive, which takes longer: %s", error)
@@ -63,24 +66,32 @@ class ArchiveMaker:
         """Tell whether the JVM writes an archive when it ends, which takes some seconds."""
         return self._made is not None
 
-    def keep(self) -> None:
-        """Give the archive its name, and remove those for another Java or other jars."""
+    def ended(self, exit_status: int) -> None:
+        """Give the archive its name, and remove those for another Java or other jars. If Java was
+        killed, remove what it has written.
+        """
         if self._made is None:
             return
         try:
-            if not self._made.exists():
-                return  # Java lacks the archive of its own classes, on which this one builds
-            size = self._made.stat().st_size
-            for old in cache_dir().glob(f"{_PREFIX}*.jsa"):
-                old.unlink(missing_ok=True)  # a JVM that has mapped it keeps it
-            self._made.replace(cache_dir() / f"{self._stem}-{size}.jsa")
+            if exit_status != 0:
+                self._made.unlink(missing_ok=True)
+            elif self._made.exists():  # else Java lacks the archive on which this one builds
+                self._keep(self._made)
         except (SetupError, OSError) as error:
             _logger.debug("the class archive of Spark is not kept: %s", error)
 
-    def discard(self) -> None:
-        """Remove what a killed JVM has written."""
-        if self._made is not None:
-            self._made.unlink(missing_ok=True)
+    def _keep(self, made: Path) -> None:
+        size = made.stat().st_size
+        for old in cache_dir().glob(f"{_PREFIX}*.jsa"):
+            old.unlink(missing_ok=True)  # a JVM that has mapped it keeps it
+        made.replace(cache_dir() / f"{self._stem}-{size}.jsa")
+
+
+def _remove_unfinished() -> None:
+    """Remove what runs have left that were killed together with their JVM."""
+    for left in cache_dir().glob(f"{_UNFINISHED}*.jsa"):
+        if time.time() - left.stat().st_mtime > _OLD_S:
+            left.unlink(missing_ok=True)
 
 
 def _stem() -> str:

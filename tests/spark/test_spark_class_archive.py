@@ -40,25 +40,25 @@ def test_the_first_run_makes_the_archive_and_later_ones_use_it(cache: Path) -> N
     assert maker.makes
     made(maker)
     assert archive_options() == "", "it is used once it has its name"
-    maker.keep()
+    maker.ended(0)
     (archive,) = archives(cache)
     assert shlex.split(archive_options())[0] == f"-XX:SharedArchiveFile={archive}"
     later = ArchiveMaker()
     assert not later.makes and later.options == archive_options()
-    later.keep()
+    later.ended(0)
     assert archives(cache) == [archive]
 
 
 def test_a_truncated_archive_is_not_used_but_made_again(cache: Path) -> None:
     first = ArchiveMaker()
     made(first)
-    first.keep()
+    first.ended(0)
     (archive,) = archives(cache)
     archive.write_bytes(b"clas")
     assert archive_options() == ""
     second = ArchiveMaker()
     made(second, b"classes!")
-    second.keep()
+    second.ended(0)
     (archive,) = archives(cache)
     assert str(archive) in archive_options()
 
@@ -73,26 +73,36 @@ def test_another_version_of_a_jar_needs_another_archive(
     monkeypatch.setenv("SPARK_HOME", str(spark))
     maker = ArchiveMaker()
     made(maker)
-    maker.keep()
+    maker.ended(0)
     assert archive_options()
     jar.write_bytes(b"22")
     assert archive_options() == ""
     newer = ArchiveMaker()
     made(newer)
-    newer.keep()
+    newer.ended(0)
     assert archive_options() and len(archives(cache)) == 1, "the old one is removed"
 
 
 def test_what_a_killed_java_has_written_is_removed(cache: Path) -> None:
     maker = ArchiveMaker()
     made(maker)
-    maker.discard()
+    maker.ended(-9)
     assert archives(cache) == [] and archive_options() == ""
+
+
+def test_what_a_killed_run_has_left_is_removed_by_a_later_one(cache: Path) -> None:
+    left = cache / ".spark-1.jsa"
+    left.write_bytes(b"cla")
+    ArchiveMaker()
+    assert left.exists(), "its JVM may still write"
+    os.utime(left, (0, 0))
+    ArchiveMaker()
+    assert not left.exists()
 
 
 def test_java_that_makes_no_archive_is_no_error(cache: Path) -> None:
     maker = ArchiveMaker()
-    maker.keep()
+    maker.ended(0)
     assert archives(cache) == []
 
 
@@ -111,5 +121,5 @@ def test_java_makes_and_uses_it_without_a_warning(cache: Path) -> None:
 
     maker = ArchiveMaker()
     assert java(maker.options) == ""
-    maker.keep()
+    maker.ended(0)
     assert archive_options() and java(archive_options()) == ""
