@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioprod.spark.progress import QueryProgress
 
 _JVM_END_LIMIT_S = 5.0
-_ARCHIVE_LIMIT_S = 20.0
+_ARCHIVE_LIMIT_S = 30.0
 _TERMINATE_LIMIT_S = 2.0
 
 
