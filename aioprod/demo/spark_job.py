@@ -16,12 +16,10 @@ from aioprod.demo.options import DemoError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from aioprod.spark.class_archive import ArchiveMaker
     from aioprod.spark.pipeline import PipelineResult
     from aioprod.spark.progress import QueryProgress
 
 _JVM_END_LIMIT_S = 5.0
-_ARCHIVE_LIMIT_S = 30.0
 _TERMINATE_LIMIT_S = 2.0
 
 
@@ -39,7 +37,6 @@ class SparkJob:
         self._log = log
         self._stop = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._archive: ArchiveMaker | None = None
 
     def run(
         self,
@@ -119,19 +116,14 @@ class SparkJob:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        from aioprod.spark.class_archive import ArchiveMaker
         from aioprod.spark.session import SHORT_RUN_JAVA_OPTIONS, configure
 
         configure()
-        self._archive = ArchiveMaker()
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         conf = SparkConf(loadDefaults=False)
         for name, value in (
             ("spark.driver.memory", "1g"),
-            (
-                "spark.driver.extraJavaOptions",
-                f"{SHORT_RUN_JAVA_OPTIONS} {self._archive.options}".strip(),
-            ),
+            ("spark.driver.extraJavaOptions", SHORT_RUN_JAVA_OPTIONS),
             ("spark.local.dir", str(self._work_dir / "local")),
             ("spark.ui.showConsoleProgress", "false"),
         ):
@@ -168,15 +160,11 @@ class SparkJob:
             return
         if process.stdin is not None:
             process.stdin.close()  # Java ends with it
-        archive = self._archive
-        makes = archive is not None and archive.makes
         try:
-            process.wait(_ARCHIVE_LIMIT_S if makes else _JVM_END_LIMIT_S)
+            process.wait(_JVM_END_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.kill()
             process.wait(_JVM_END_LIMIT_S)
-        if archive is not None:
-            archive.ended(process.returncode)
 
 
 def _expect_lost_connections() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import aioprod
-from aioprod.spark.class_archive import archive_options
 from aioprod.spark.source import KafkaDataSource
 from aioprod.spark.spark_home import quick_spark_home
 from aioprod.testing.java import java_home_for_spark
@@ -113,8 +112,7 @@ def spark_session_builder(
     for name, value in {**_SETTINGS, **(_LOCAL_SETTINGS if local else {})}.items():
         builder = builder.config(name, value)
     if local if short_run is None else short_run:
-        options = f"{SHORT_RUN_JAVA_OPTIONS} {archive_options()}".strip()
-        builder = builder.config("spark.driver.extraJavaOptions", options)
+        builder = builder.config("spark.driver.extraJavaOptions", SHORT_RUN_JAVA_OPTIONS)
     if shuffle_partitions is None and local:
         shuffle_partitions = _LOCAL_SHUFFLE_PARTITIONS
     return (
