@@ -24,6 +24,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         "PYTHONPATH",
         "SPARK_LOCAL_IP",
         "PYSPARK_GATEWAY_PORT",
+        "SPARK_HOME",
     ):
         # Set first, so that what configure() sets is undone too.
         monkeypatch.setenv(name, "")
@@ -102,3 +103,14 @@ def test_what_spark_submit_was_told_stands(clean: pytest.MonkeyPatch) -> None:
     given = settings()
     assert "spark.master" not in given and "spark.driver.host" not in given
     assert os.environ["JAVA_HOME"] == "/chosen"
+
+
+def test_a_home_of_spark_that_is_set_is_kept(clean: pytest.MonkeyPatch) -> None:
+    clean.setenv("SPARK_HOME", "/opt/spark")
+    configure()
+    assert os.environ["SPARK_HOME"] == "/opt/spark"
+
+
+def test_for_a_cluster_no_home_of_spark_is_set(clean: pytest.MonkeyPatch) -> None:
+    configure("spark://cluster:7077")
+    assert "SPARK_HOME" not in os.environ
