@@ -9,7 +9,7 @@ from pathlib import Path
 import aioprod
 
 ROOT = Path(aioprod.__file__).parent
-CLIENTS = ("cluster", "producer", "consumer", "admin", "spark", "cli", "demo")
+CLIENTS = ("cluster", "producer", "consumer", "admin", "processing", "spark", "cli", "demo")
 RUNTIME = "cluster/runtime.py"
 # Coordinators of a group have connections of their own.
 MADE_IN = {
@@ -26,9 +26,11 @@ LOOPS_WITH_PAUSES = {
     ("consumer/group/reconciling.py", "_learn_names"): "asks for the topics that are left",
     ("consumer/group/joining.py", "run"): "each answer may have another JoinGroup follow",
     ("consumer/group/offsets.py", "_send_all"): "the commits of a batch change between attempts",
+    ("processing/transactions.py", "commit_now"): "each transaction has what is complete by then",
     ("spark/planning.py", "available_offsets"): "fetchOffset.numRetries, without an error",
     ("cli/consume.py", "_partitions_of"): "waits for a new topic, without an error",
     ("demo/topics.py", "_wait_for_leaders"): "waits for the leaders of new topics",
+    ("spark/page/server.py", "_wait_for_readers"): "waits for browsers to read the end",
 }
 
 

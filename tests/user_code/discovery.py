@@ -22,7 +22,7 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.producer import ProducerConfig
 
 ROOT = Path(aioprod.__file__).parent
-ROOMS = ("", "config", "metrics", "net", "cluster", "producer", "consumer", "admin")
+ROOMS = ("", "config", "metrics", "net", "cluster", "producer", "consumer", "admin", "processing")
 CONFIGS = (ProducerConfig, ConsumerConfig, AdminConfig)
 
 
