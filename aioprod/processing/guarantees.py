@@ -128,7 +128,7 @@ class AtLeastOnce:
         if now < self._due or (self._commit is not None and not self._commit.done()):
             return
         self._due = now + self._interval_s
-        changed = _changed(partitions)
+        changed = changed_positions(partitions)
         if changed:
             offsets = _offsets(changed)
             self._commit = asyncio.ensure_future(self._consumer.commit_async(offsets))
@@ -139,7 +139,7 @@ class AtLeastOnce:
         loop = asyncio.get_running_loop()
         if self._commit is not None and not self._commit.done():
             await asyncio.wait([self._commit], timeout=max(deadline - loop.time(), 0))
-        changed = _changed(partitions)
+        changed = changed_positions(partitions)
         if not changed:
             return
         try:
@@ -229,10 +229,10 @@ class AtMostOnce:
         """Do nothing."""
 
 
-def _changed(
+def changed_positions(
     partitions: Collection[PartitionProgress],
 ) -> dict[PartitionProgress, tuple[OffsetAndMetadata, int]]:
-    """The positions to commit, each with the number of records since the last commit."""
+    """Return the positions to commit, each with the number of records since the last commit."""
     return {
         partition: (partition.completed.position, partition.completed.uncommitted)
         for partition in partitions

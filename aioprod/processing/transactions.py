@@ -25,6 +25,7 @@ from aioprod import (
     ProducerRecord,
     TransactionAbortedError,
 )
+from aioprod.processing.guarantees import changed_positions
 from aioprod.processing.observers import ProcessorFigures
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item
@@ -151,13 +152,8 @@ class ExactlyOnce:
 
     def _begin(self, partitions: Collection[PartitionProgress]) -> bool:
         parts = {
-            partition: _Part(
-                partition.completed.position,
-                partition.completed.uncommitted,
-                list(partition.completed.outputs),
-            )
-            for partition in partitions
-            if partition.completed.position is not None and not partition.completed.is_committed
+            partition: _Part(position, records, list(partition.completed.outputs))
+            for partition, (position, records) in changed_positions(partitions).items()
         }
         self._pressed = False
         if not parts:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from aioprod.spark.progress import QueryProgress
@@ -110,17 +110,7 @@ class ProgressHistory:
     def totals(self) -> dict[str, QueryTotals]:
         """Return a copy of each query's totals, by name."""
         with self._lock:
-            return {
-                name: QueryTotals(
-                    totals.newest,
-                    totals.reported_at,
-                    totals.batches,
-                    totals.rows,
-                    totals.late_rows,
-                    totals.dead_letters,
-                )
-                for name, totals in sorted(self._queries.items())
-            }
+            return {name: replace(totals) for name, totals in sorted(self._queries.items())}
 
     def document(self, run: str = "", after: int = 0) -> dict[str, Any]:
         """Return the data of the page, ready for JSON.
