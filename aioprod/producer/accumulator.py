@@ -290,6 +290,10 @@ class RecordAccumulator:
             self._stalled.pop(node_id, None)
         return taken
 
+    def has_due(self, node_id: int) -> bool:
+        """Return whether a node may have more batches to send now."""
+        return self._schedule.has_due(node_id)
+
     def _estimated_size(self, queue: PartitionQueue, batch: ProducerBatch) -> int:
         if batch.encoded is not None:
             return len(batch.encoded)

@@ -83,6 +83,10 @@ class Schedule:
         """Return the nodes that lead a due queue; -1 stands for queues without a leader."""
         return [leader for leader, queues in self._due.items() if queues]
 
+    def has_due(self, leader: int) -> bool:
+        """Return whether a node leads a queue that is marked as due."""
+        return bool(self._due.get(leader))
+
     def due(self, leader: int, now: float) -> Iterator[PartitionQueue]:
         """Yield a node's due queues, least recently served first. The caller may change them."""
         for queue in list(self._due.get(leader, ())):

@@ -188,6 +188,8 @@ class Sender:
             if not batches:
                 break
             self._send(node_id, connection, batches, now)
+            if not self._accumulator.has_due(node_id):
+                break
         else:
             self._accumulator.note_stalled(node_id, now)
         return NEVER
