@@ -22,8 +22,11 @@ from aioprod.testing.cache import SetupError, cache_dir, locked, sha256_of
 from aioprod.testing.java import find_java, home_of, is_from_wheel
 from aioprod.testing.trust_store import PASSWORD, machine_certificates, write_trust_store
 
-KAFKA_VERSIONS = ("4.1.0", "3.9.2")
+KAFKA_VERSIONS = ("4.1.0", "4.4.0", "3.9.2")
 """The supported versions of Apache Kafka, the default first."""
+
+_TOOLS_VERSION = "4.1.0"
+"""Kafka's command line tools of 4.4.0 are not in Maven's central repository."""
 
 FETCH_TIMEOUT_S = 300
 """The timeout of one way to fetch, Maven or Ivy."""
@@ -69,14 +72,14 @@ def kafka_jars(version: str = KAFKA_VERSIONS[0]) -> list[Path]:
 
 
 def kafka_tools_jars() -> list[Path]:
-    """Return the jars of the latest of ``KAFKA_VERSIONS`` with its command line tools, such as the
-    verifiable clients and the console clients.
+    """Return the jars of Kafka 4.1.0 with its command line tools, such as the verifiable clients
+    and the console clients.
 
     Raises:
         SetupError: as :func:`kafka_jars`.
     """
-    name = f"kafka-tools-{KAFKA_VERSIONS[0]}"
-    return [*kafka_jars(), *fetch(name, locked_jars(name), ways())]
+    name = f"kafka-tools-{_TOOLS_VERSION}"
+    return [*kafka_jars(_TOOLS_VERSION), *fetch(name, locked_jars(name), ways())]
 
 
 def spark_kafka_connector_jars() -> list[Path]:

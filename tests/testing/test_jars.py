@@ -161,6 +161,7 @@ def test_a_ways_last_words_are_in_the_error(
 
 def test_the_lock_file_names_whole_releases() -> None:
     sizes = {
+        "kafka-4.4.0": 45,
         "kafka-4.1.0": 46,
         "kafka-3.9.2": 56,
         "kafka-tools-4.1.0": 1,
