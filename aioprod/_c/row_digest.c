@@ -23,6 +23,19 @@ word_at(const unsigned char *data)
            | (uint64_t)data[6] << 48 | (uint64_t)data[7] << 56;
 }
 
+/* The last `left` bytes of a field, 1 to 7, padded with zeros. A copy of so few bytes into a word
+ * would make the load of that word wait for them. */
+static inline uint64_t
+last_word(const unsigned char *data, unsigned left, int longer)
+{
+    uint64_t word = 0;
+    if (longer)
+        return word_at(data + left - 8) >> (64 - 8 * left);
+    for (unsigned index = 0; index < left; index++)
+        word |= (uint64_t)data[index] << 8 * index;
+    return word;
+}
+
 static uint64_t
 number_of(const Field *field, uint64_t place)
 {
@@ -31,11 +44,8 @@ number_of(const Field *field, uint64_t place)
     int64_t left = field->size;
     for (; left >= 8; data += 8, left -= 8, factor += 2 * STEP)
         sum += mix(word_at(data) * factor);
-    if (left > 0) {
-        unsigned char last[8] = {0};
-        memcpy(last, data, (size_t)left);
-        sum += mix(word_at(last) * factor);
-    }
+    if (left > 0)
+        sum += mix(last_word(data, (unsigned)left, field->size > 8) * factor);
     return mix(sum);
 }
 

@@ -256,7 +256,9 @@ def _plain(window: pa.Table) -> pa.RecordBatch:
 
 
 def as_binary(column: pa.Array) -> pa.Array:
-    """Cast a column of less than 2 GiB to binary. Text and bytes have the same layout in Arrow, so most casts copy nothing."""
+    """Cast a column of less than 2 GiB to binary. Text and bytes have the same layout in Arrow, so
+    most casts copy nothing.
+    """
     try:
         return column.cast(pa.binary())
     except pa.ArrowInvalid:  # the bytes before the slice have more than 2 GiB

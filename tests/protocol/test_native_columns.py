@@ -296,9 +296,7 @@ def test_wrong_arguments_raise(arguments: Arguments, error: type[Exception]) -> 
         ((NUMBERS, None, bytes(8)), IndexError),
     ],
 )
-def test_wrong_arguments_of_the_digest_raise(
-    arguments: Arguments, error: type[Exception]
-) -> None:
+def test_wrong_arguments_of_the_digest_raise(arguments: Arguments, error: type[Exception]) -> None:
     with pytest.raises(error):
         accelerator().row_digest(*arguments)
 

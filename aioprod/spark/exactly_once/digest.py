@@ -59,9 +59,7 @@ class RowDigest:
         names = batch.schema.names
         others = of_bytes(_one(topic.encode()), _TOPIC)
         others = others + (
-            _of_partitions(batch.column("partition"))
-            if "partition" in names
-            else mixed(_PARTITION)
+            _of_partitions(batch.column("partition")) if "partition" in names else mixed(_PARTITION)
         )
         if "headers" in names:
             others = others + _of_headers(batch.column("headers"))
