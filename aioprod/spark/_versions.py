@@ -89,7 +89,9 @@ ROWS_PER_BATCH = 10_000
 """
 
 # Without a time zone newer versions give timestamps of no zone, older ones always those of UTC.
-_IN_UTC = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
+_IN_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
+)
 
 _COLUMNS = ("key", "value", "topic", "partition", "headers")
 
