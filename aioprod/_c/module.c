@@ -20,6 +20,7 @@ static PyMethodDef methods[] = {
     {"parse_records", parse_records, METH_VARARGS, parse_records_doc},
     {"cut_records", cut_records, METH_VARARGS, cut_records_doc},
     {"key_partitions", key_partitions, METH_VARARGS, key_partitions_doc},
+    {"row_digest", row_digest, METH_VARARGS, row_digest_doc},
     {NULL, NULL, 0, NULL},
 };
 

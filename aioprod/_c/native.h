@@ -15,6 +15,7 @@ PyObject *parse_records(PyObject *module, PyObject *args);
 PyObject *cut_records(PyObject *module, PyObject *args);
 
 PyObject *key_partitions(PyObject *module, PyObject *args);
+PyObject *row_digest(PyObject *module, PyObject *args);
 
 /* Make a type, unless an earlier execution of the module has made it; -1 with an exception. */
 int make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
@@ -30,6 +31,6 @@ int add_deliveries(PyObject *module);
 int add_fast_path(PyObject *module);
 
 extern const char murmur2_doc[], parse_records_doc[], cut_records_doc[],
-    key_partitions_doc[];
+    key_partitions_doc[], row_digest_doc[];
 
 #endif

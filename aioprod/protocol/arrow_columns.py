@@ -243,7 +243,7 @@ def _partitions(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _plain(window: pa.Table) -> pa.RecordBatch:
-    plain = {"value": _binary, "key": _binary, "headers": _plain_headers}
+    plain = {"value": as_binary, "key": as_binary, "headers": _plain_headers}
     (batch,) = window.combine_chunks().to_batches()
     names = batch.schema.names
     return pa.RecordBatch.from_arrays(
@@ -255,8 +255,10 @@ def _plain(window: pa.Table) -> pa.RecordBatch:
     )
 
 
-def _binary(column: pa.Array) -> pa.Array:
-    """Cast to binary. Text and bytes have the same layout in Arrow, so most casts copy nothing."""
+def as_binary(column: pa.Array) -> pa.Array:
+    """Cast a column of less than 2 GiB to binary. Text and bytes have the same layout in Arrow, so
+    most casts copy nothing.
+    """
     try:
         return column.cast(pa.binary())
     except pa.ArrowInvalid:  # the bytes before the slice have more than 2 GiB

@@ -1,11 +1,13 @@
 """What newer PySpark versions added, with replacements for older ones.
 
 - 4.1: stream writers that get Arrow batches; older ones get each row as an object.
-- 4.2: limits on what a micro-batch reads, and ``availableNow`` in several micro-batches.
+- 4.2: a time zone for Arrow's types; limits on what a micro-batch reads, and ``availableNow`` in
+  several micro-batches.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -17,7 +19,7 @@ try:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.datasource import DataSourceStreamWriter
     from pyspark.sql.pandas.types import to_arrow_type
-    from pyspark.sql.types import Row, StructType
+    from pyspark.sql.types import DataType, Row, StructType
 except ImportError as error:
     raise ImportError(
         f"aioprod.spark needs PySpark 4.0 or newer, and pyarrow ({error}): {INSTALL_HINT}"
@@ -77,6 +79,7 @@ __all__ = [
     "ReadMaxRows",
     "ReadMinRows",
     "SupportsTriggerAvailableNow",
+    "arrow_type",
     "stream_batches",
 ]
 
@@ -85,7 +88,17 @@ ROWS_PER_BATCH = 10_000
 (``spark.sql.execution.arrow.maxRecordsPerBatch``).
 """
 
+# Without a time zone newer versions give timestamps of no zone, older ones always those of UTC.
+_IN_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
+)
+
 _COLUMNS = ("key", "value", "topic", "partition", "headers")
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """Return the Arrow type of a Spark type; timestamps are in UTC."""
+    return to_arrow_type(kind, **_IN_UTC)
 
 
 def stream_batches(rows_or_batches: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:

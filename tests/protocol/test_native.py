@@ -19,6 +19,7 @@ from aioprod import native
 from aioprod.consumer import open_batch as open_batch  # has cut_records
 from aioprod.producer import arrow_partitions as arrow_partitions  # has key_partitions
 from aioprod.producer import fast_path as fast_path  # has FastPath; imports the other types
+from aioprod.protocol import arrow_digest as arrow_digest  # has row_digest
 from aioprod.protocol import arrow_records as arrow_records  # has ColumnBatches
 from aioprod.protocol import record_reader
 from aioprod.protocol.record_batch import read_header

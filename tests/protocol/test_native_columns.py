@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
@@ -117,6 +118,17 @@ def test_partitions_of_keys_are_alike(
     )
 
 
+@settings(max_examples=200)
+@given(st.integers(0, 1 << 32), st.sampled_from([0, 1, 2, 300]), st.booleans(), st.booleans())
+def test_rows_have_the_same_digest(seed: int, count: int, keyed: bool, each: bool) -> None:
+    rng = random.Random(seed)
+    values = binary_column(rng, count, rng.choice([0, 0.3, 1]))
+    keys = binary_column(rng, count, 0.2) if keyed else None
+    others = np.frombuffer(rng.randbytes(8 * (count if each else 1)), np.uint64)
+    found = accelerator().row_digest(values, keys, others)
+    assert found == python("row_digest")(values, keys, others)
+
+
 # -- memory ----------------------------------------------------------------------------------------
 
 
@@ -152,6 +164,9 @@ def test_offsets_outside_the_data_are_refused(offsets: list[int], use: str) -> N
     if use == "key" and not valid:
         with pytest.raises(ValueError, match="offsets outside its data"):
             accelerator().key_partitions(corrupt, 6)
+    if use in ("key", "value") and not valid:
+        with pytest.raises(ValueError, match="offsets outside its data"):
+            accelerator().row_digest(columns["value"], columns["key"], bytes(8))
 
 
 @given(offsets=st.lists(st.integers(-5, 5), min_size=3, max_size=3))
@@ -197,6 +212,8 @@ def test_buffers_that_are_too_short_are_refused() -> None:
             accelerator().ColumnBatches(None, column, None, None, None, [9], 99, 1)
         with pytest.raises(ValueError, match="offsets outside its data"):
             accelerator().key_partitions(column, 6)
+        with pytest.raises(ValueError, match="offsets outside its data"):
+            accelerator().row_digest(column, None, bytes(8))
     good = Column(9, b"\xff\xff", offsets, b"x" * 9)
     numbers = Column(9, None, bytes(8 * 8))
     for timestamps, order in ((numbers, None), (None, numbers)):
@@ -264,6 +281,26 @@ def test_wrong_arguments_raise(arguments: Arguments, error: type[Exception]) -> 
         accelerator().ColumnBatches(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((), TypeError),
+        ((GOOD, None), TypeError),
+        ((GOOD, None, None), TypeError),
+        ((b"x", None, bytes(8)), AttributeError),
+        ((None, GOOD, bytes(8)), AttributeError),
+        ((GOOD, GOOD[:1], bytes(8)), ValueError),
+        ((GOOD, GOOD, bytes(0)), ValueError),
+        ((GOOD, GOOD, bytes(15)), ValueError),
+        ((GOOD, GOOD, bytes(24)), ValueError),
+        ((NUMBERS, None, bytes(8)), IndexError),
+    ],
+)
+def test_wrong_arguments_of_the_digest_raise(arguments: Arguments, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        accelerator().row_digest(*arguments)
+
+
 def test_there_are_only_the_batches_that_there_are() -> None:
     batches = accelerator().ColumnBatches(None, GOOD, None, None, None, [2], 99, 1)
     for index in (-1, 1, 1 << 40):
@@ -302,6 +339,7 @@ def test_nothing_leaks() -> None:
     freed = pa.total_allocated_bytes()
     nothing_is_left_behind(lambda: outcome(accelerator().ColumnBatches(*arguments)))
     nothing_is_left_behind(lambda: accelerator().key_partitions(GOOD, 3))
+    nothing_is_left_behind(lambda: accelerator().row_digest(GOOD, GOOD, bytes(16)))
 
     def refused() -> None:
         for wrong in (
@@ -312,6 +350,8 @@ def test_nothing_leaks() -> None:
         ):
             with pytest.raises(ValueError):
                 accelerator().ColumnBatches(*wrong)
+        with pytest.raises(ValueError):
+            accelerator().row_digest(GOOD, GOOD[:1], bytes(8))
 
     nothing_is_left_behind(refused)
     assert pa.total_allocated_bytes() == freed

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.json as pj  # type: ignore[import-untyped]
-from pyspark.sql.pandas.types import to_arrow_type
 
+from aioprod.spark._versions import arrow_type
 from aioprod.spark.typed.json_tokens import MAX_DEPTH, MAX_NAME_LENGTH, MAX_NUMBER_LENGTH
 from aioprod.spark.typed.options import TypedOptions
 from aioprod.spark.typed.record_decoder import RecordDecoder, Row
@@ -54,7 +54,7 @@ class ValueDecoder:
     def __init__(self, options: TypedOptions) -> None:
         self._options = options
         decoded = options.decoded_schema
-        self._type = to_arrow_type(decoded, timezone="UTC")
+        self._type = arrow_type(decoded)
         zone = time_zone(options.time_zone)
         self._records = RecordDecoder(
             decoded, zone=zone, allow_non_numeric=options.allow_non_numeric

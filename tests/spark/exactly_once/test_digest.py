@@ -11,7 +11,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from aioprod import native
+from aioprod.protocol import arrow_digest
 from aioprod.protocol.arrow_buffers import padded_words
+from aioprod.protocol.arrow_digest import row_digest
 from aioprod.spark.exactly_once import digest
 from aioprod.spark.exactly_once.digest import MODULUS, RowDigest
 
@@ -138,7 +141,8 @@ def test_one_long_value_does_not_pad_the_others(monkeypatch: pytest.MonkeyPatch)
         padded.append(len(column) * count)
         return padded_words(column, word, count)
 
-    monkeypatch.setattr(digest, "padded_words", words)
+    monkeypatch.setattr(arrow_digest, "padded_words", words)
+    monkeypatch.setattr(digest, "row_digest", native.python_sources["row_digest"])
     batch = pa.record_batch(
         {"value": pa.array([b"12345678"] * 1000 + [b"x" * 800_000], pa.binary())}
     )
@@ -207,6 +211,23 @@ def test_text_counts_as_its_bytes(kind: pa.DataType) -> None:
         ("t", None, b"x", None, None),
     ]
     assert (found.rows, found.value) == digest_of(rows)
+
+
+def test_batches_too_large_for_the_offsets_of_binary_are_halved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(digest, "_MOST_BYTES", 500)
+    counts: list[int] = []
+
+    def sum_of_rows(values: pa.Array, keys: pa.Array, others: Any) -> int:
+        counts.append(len(values))
+        return row_digest(values, keys, others)
+
+    monkeypatch.setattr(digest, "row_digest", sum_of_rows)
+    rows: list[Row] = [("t", b"k%d" % n, b"v" * 50, n, None) for n in range(21)]
+    rows.append(("t", None, b"v" * 1000, 1, None))
+    assert digest_of(rows) == (22, sum(map(of_row, rows)) % MODULUS)
+    assert sum(counts) == 22 and 1 in counts and len(counts) > 3
 
 
 def test_slices_count_as_what_they_show() -> None:
