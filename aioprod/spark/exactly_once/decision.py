@@ -5,6 +5,7 @@ metadata of a committed offset. No I/O.
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,8 +14,10 @@ from aioprod.protocol.primitives import Reader, Writer
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.types import PreparedTransaction
 
-_FORMAT = 1
-_MARK = f"aioprod{_FORMAT}:"
+_MARK = "aioprod2:"
+# Without a check sum: the text's beginning could be another decision. Still read.
+_OLD_MARK = "aioprod1:"
+_SUM_BYTES = 4
 
 
 class DecisionError(KafkaError):
@@ -92,7 +95,7 @@ def encode(decision: Decision) -> str:
         writer.uvarint(each.epoch << 1 | each.v2)
         writer.varlong(each.rows)
         partition, number, producer_id = each.partition, each.number, each.producer_id
-    return _MARK + base64.b85encode(writer.buffer).decode()
+    return _MARK + base64.b85encode(writer.buffer + _sum_of(writer.buffer)).decode()
 
 
 def decode(text: str) -> Decision:
@@ -101,12 +104,17 @@ def decode(text: str) -> Decision:
     Raises:
         DecisionError: if the text is not a decision, or was written by a newer version.
     """
-    if not text.startswith(_MARK):
+    if not text.startswith((_MARK, _OLD_MARK)):
         raise DecisionError(
             f"this is no decision that this version of aioprod understands: {text[:40]!r}"
         )
     try:
-        reader = Reader(base64.b85decode(text.removeprefix(_MARK)))
+        data = base64.b85decode(text[len(_MARK) :])
+        if text.startswith(_MARK):
+            data, found = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
+            if found != _sum_of(data):
+                raise ProtocolError("its check sum does not match")
+        reader = Reader(data)
         version, run = reader.int64(), f"{reader.uint32():08x}"
         digest = reader.uint32() << 32 | reader.uint32()
         transactions = tuple(_transactions(reader))
@@ -115,6 +123,10 @@ def decode(text: str) -> Decision:
     except (ValueError, ProtocolError) as error:
         raise DecisionError(f"a decision is damaged: {text[:40]!r}: {error}") from error
     return Decision(version, run, digest, transactions)
+
+
+def _sum_of(data: bytes | bytearray) -> bytes:
+    return zlib.crc32(data).to_bytes(_SUM_BYTES, "big")
 
 
 def _transactions(reader: Reader) -> Iterable[DecidedTransaction]:
