@@ -30,6 +30,7 @@ REPOSITORY = Path(aioprod.__file__).parents[1]
 EVERY_WAY = Path(__file__).parent / "programs" / "every_way.py"
 INSTALL_TIMEOUT_S, RUN_TIMEOUT_S = 600, 400
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
+TYPED = [["0", "1.50", "2024-05-01 10:00:00"], ["1", "1.50", "2024-05-01 10:00:01"]]
 LIMITS_NEED = "need PySpark 4.2 or newer"
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -122,6 +123,7 @@ def test_every_way_works_on_each_version(tmp_path: Path, version: str) -> None:
     assert figures["version"] == version
     assert (figures["read"], figures["headers"]) == (25_000, 16_666)
     assert (figures["first"], figures["second"]) == ([25_000], [5_000])
+    assert figures["typed"] == TYPED
     assert (
         max(figures["limited"]) <= 20_002 and sum(figures["limited"]) == 30_000
         if limits
@@ -135,4 +137,5 @@ def test_every_way_works_on_each_version(tmp_path: Path, version: str) -> None:
 def test_every_way_works_through_spark_connect(tmp_path: Path) -> None:
     figures = run_every_way(installed(tmp_path / "venv", VERSIONS[-1], connect=True), "remote")
     assert (figures["read"], figures["headers"]) == (25_000, 16_666)
+    assert figures["typed"] == TYPED
     assert figures["same"] and figures["copied"] == 60_000

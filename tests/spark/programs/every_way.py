@@ -78,6 +78,29 @@ def stream(session: SparkSession, servers: str, checkpoint: str, **options: str)
         started.stop()
 
 
+def typed(session: SparkSession, servers: str, broker: ThreadedCluster) -> list[list[str]]:
+    """Write JSON, read it as columns, and return these as text."""
+    broker.create_topic("typed", 1)
+    at = F.expr("timestamp'2024-05-01 10:00:00' + make_interval(0, 0, 0, 0, 0, 0, id)")
+    values = session.range(2).select(
+        F.to_json(F.struct("id", F.lit("1.50").alias("amount"), at.alias("at"))).alias("value")
+    )
+    write(values, servers, "typed")
+    columns = (
+        session.read.format("aioprod")
+        .options(**{"kafka.bootstrap.servers": servers, "subscribe": "typed"})
+        .options(
+            **{
+                "value.format": "json",
+                "value.schema": "id BIGINT, amount DECIMAL(9,2), at TIMESTAMP",
+            }
+        )
+        .load()
+    )
+    texts = [F.col(f"value.{name}").cast("string") for name in ("id", "amount", "at")]
+    return sorted([list(row) for row in columns.select(*texts).collect()])
+
+
 def contents(broker: ThreadedCluster, topic: str) -> list[tuple[object, ...]]:
     found = [(record.key, record.value, tuple(record.headers)) for record in broker.records(topic)]
     return sorted(found, key=lambda item: str(item[1]))
@@ -129,6 +152,7 @@ def main() -> None:
                 line for line in str(error).splitlines() if "maxOffsetsPerTrigger" in line
             )
         figures |= {"first": first, "second": second, "limited": limited}
+        figures["typed"] = typed(session, servers, broker)
         figures["copied"] = len(broker.records("out"))
         figures["same"] = set(contents(broker, "out")) == set(contents(broker, "in"))
         session.stop()
