@@ -16,7 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from aioprod import Producer
 from aioprod.integrations import prometheus
 from aioprod.integrations.prometheus import PrometheusObserver
-from aioprod.metrics import BatchDone, ObservedProducer, Observers, ProducerMetrics, RequestDone
+from aioprod.metrics import (
+    BatchDone,
+    ObservedProducer,
+    ProducerMetrics,
+    ProducerObservers,
+    RequestDone,
+)
 from aioprod.testing import EmbeddedCluster
 
 
@@ -175,8 +181,8 @@ def test_one_observer_for_two_producers_is_refused(
     registry: CollectorRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
     observer = PrometheusObserver(registry)
-    Observers([observer]).on_start(observed(busy()))
-    Observers([observer]).on_start(observed(busy(), "other"))
+    ProducerObservers([observer]).start(observed(busy()))
+    ProducerObservers([observer]).start(observed(busy(), "other"))
     assert "make one for each" in caplog.text
     assert (
         registry.get_sample_value("kafka_producer_record_send_total", {"client_id": "other"})
