@@ -109,6 +109,8 @@ class ReceivedSpans:
     def _links(self, records: Iterable[ConsumerRecord]) -> list[Link]:
         links = []
         for record in records:
+            if not record.headers:
+                continue
             sender = trace.get_current_span(
                 self._propagator.extract(record.headers, Context(), HEADER_GETTER)
             ).get_span_context()
