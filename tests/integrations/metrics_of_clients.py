@@ -48,7 +48,9 @@ def of_processor(broker: EmbeddedCluster, **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def at_work(broker: EmbeddedCluster, registry: CollectorRegistry) -> AsyncIterator[Processor]:
+async def at_work(
+    broker: EmbeddedCluster, registry: CollectorRegistry
+) -> AsyncIterator[Processor[bytes | None, bytes | None]]:
     """All clients have handled ``RECORDS`` records, one of them a poison pill."""
     for topic in ("orders", "out", "dead"):
         broker.create_topic(topic, 1)
