@@ -134,7 +134,6 @@ class Workers:
         while items:
             self._called_at[task] = time.perf_counter()
             again = await self._handle(items)
-            del self._called_at[task]
             now = loop.time()
             self._tasks[task] = []
             self._release(items, again, now)

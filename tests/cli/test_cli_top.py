@@ -201,3 +201,10 @@ def test_a_cluster_that_is_gone_is_told(run: Run, way: str, unused_tcp_port: int
     settings = ("-b", f"127.0.0.1:{unused_tcp_port}", "-X", "default.api.timeout.ms=300")
     status, _, errors = run("top", *(["--json"] if way == "--json" else []), *settings)
     assert status == 1 and "no broker answers" in errors
+
+
+def test_an_empty_cluster_has_nothing_to_show(run: Run) -> None:
+    status, output, errors = run("top", "--once", "--json", "--interval", "0.1")
+    load: dict[str, Any] = json.loads(output)
+    assert (status, errors, load["groups"], load["topics"]) == (0, "", [], [])
+    assert run("top", "--once", "--interval", "0.1")[0] == 0

@@ -264,6 +264,7 @@ async def test_a_scrape_sees_consumers_and_processors(
         assert value("processor_handler_errors_total", WORKER) == 7
         assert value("processor_partition_records_lag", WORKER, ORDERS_0) == 0
         assert value("processor_partition_records_in_flight", WORKER, ORDERS_0) == 0
+        assert value("processor_longest_call_seconds", WORKER) == 0
         of_calls = [WORKER, {"topic": "orders"}]
         count = "processor_handler_seconds_count"
         assert value(count, *of_calls, {"outcome": "success"}) == 5

@@ -20,6 +20,10 @@ from aioprod.types import ConsumerRecord
 
 # A call without a timeout gives the group this long, then checks again.
 _JOIN_S = 30.0
+# A call that waits polls at least this often, and several times per max_poll_interval_ms: it must
+# not count as an application that has stopped polling.
+_POLL_EACH_S = 5.0
+_POLLS_PER_LIMIT = 3
 
 
 class RecordCalls:
@@ -38,6 +42,7 @@ class RecordCalls:
         reporter: ConsumerReporter,
     ) -> None:
         self._max_poll_records = config.max_poll_records
+        self._poll_each_s = min(_POLL_EACH_S, config.max_poll_interval_ms / 1000 / _POLLS_PER_LIMIT)
         self._guard = guard
         self._ready = ready
         self._notifier = notifier
@@ -107,7 +112,8 @@ class RecordCalls:
         if self._membership.needs_attention:
             return deadline is None or began < deadline
         self._scheduler.wake()
-        waited = await self._notifier.wait(deadline)
+        until = began + self._poll_each_s
+        waited = await self._notifier.wait(until if deadline is None else min(until, deadline))
         now = asyncio.get_running_loop().time()
         self._reporter.waited(now - began, now)
         return waited
