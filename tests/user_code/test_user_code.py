@@ -30,8 +30,13 @@ from tests.user_code.seams import ENDS_PROGRAM, KINDS, Seam, run_seam
 from tests.user_code.spark_seams import SPARK_SEAMS
 
 SEAMS = [*PRODUCER_SEAMS, *PLUGIN_SEAMS, *CONSUMER_SEAMS, *OBSERVER_SEAMS, *SPARK_SEAMS]
-# Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver.
-OURS = frozenset({"Delivery", "ProducerBatch", "OpenTelemetryObserver"})
+# Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver, and so on.
+OURS = frozenset(
+    {
+        *("Delivery", "ProducerBatch"),
+        *("OpenTelemetryObserver", "OpenTelemetryConsumerObserver"),
+    }
+)
 OF_ANY = {"partition_assignment_strategy": Assignor}
 # Attributes that a plug-in may have, and those of data.
 HOOKS = {
