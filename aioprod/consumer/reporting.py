@@ -60,7 +60,8 @@ class ConsumerReporter:
         if error is None:
             self._metrics.fetched(latency_s, now)
         if self._observers:
-            self._observers.tell("on_request", RequestDone(node_id, "Fetch", latency_s, error))
+            event = RequestDone(node_id, "Fetch", latency_s, _shown(error))
+            self._observers.tell("on_request", event)
 
     def polled(self, now: float) -> None:
         """Report that the application asks for records."""
@@ -107,8 +108,7 @@ class ConsumerReporter:
         """Report that offsets were committed, or were not."""
         self._metrics.commit_done(latency_s, error is not None, self._now())
         if self._observers:
-            shown = None if error is None else copy_of(error)
-            self._observers.tell("on_commit", CommitDone(offsets, latency_s, shown))
+            self._observers.tell("on_commit", CommitDone(offsets, latency_s, _shown(error)))
         if error is None:
             self._interceptors.on_commit(offsets)
 
@@ -137,4 +137,10 @@ class ConsumerReporter:
         now = self._now()
         latency_s, self._rebalance_began = now - self._rebalance_began, None
         self._metrics.rebalanced(latency_s, error is not None, now)
-        self._observers.tell("on_rebalance", RebalanceDone(latency_s, error))
+        shown = _shown(error) if isinstance(error, KafkaError) else error
+        self._observers.tell("on_rebalance", RebalanceDone(latency_s, shown))
+
+
+def _shown(error: KafkaError | None) -> KafkaError | None:
+    """Return an error for observers: calls of the application may raise the original."""
+    return None if error is None else copy_of(error)
