@@ -34,7 +34,7 @@ async def test_a_member_that_waits_for_records_stays_in_its_group(
         max_poll_interval_ms=max_poll_interval_ms,
     ) as consumer:
         waiting: asyncio.Task[Any] = asyncio.create_task(
-            anext(consumer) if call == "async for" else getattr(consumer, call)()  # type: ignore[arg-type]
+            anext(consumer) if call == "async for" else getattr(consumer, call)()
         )
         await asyncio.sleep(1_000)
         assert consumer.assignment() == {TP}
