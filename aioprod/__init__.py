@@ -16,6 +16,8 @@ if _typing.TYPE_CHECKING:
     from aioprod.errors import *  # noqa: F403
     from aioprod.interceptors import ConsumerInterceptor as ConsumerInterceptor
     from aioprod.interceptors import ProducerInterceptor as ProducerInterceptor
+    from aioprod.metrics import AdminObserver as AdminObserver
+    from aioprod.metrics import ConsumerObserver as ConsumerObserver
     from aioprod.metrics import ProducerObserver as ProducerObserver
     from aioprod.producer import *  # noqa: F403
     from aioprod.serialization import BytesDeserializer as BytesDeserializer
@@ -32,9 +34,11 @@ else:
         globals(),
         {
             "Admin": "aioprod.admin",
+            "AdminObserver": "aioprod.metrics",
             "BytesDeserializer": "aioprod.serialization",
             "BytesSerializer": "aioprod.serialization",
             "ConsumerInterceptor": "aioprod.interceptors",
+            "ConsumerObserver": "aioprod.metrics",
             "Deserializer": "aioprod.serialization",
             "ErrorCode": "aioprod.error_codes",
             "JsonDeserializer": "aioprod.serialization",

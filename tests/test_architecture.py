@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"base", "protocol"},
     "simulation": {"cluster"},
     "pytest_plugin": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
-    "integrations": {"base", "public"},
+    "integrations": {"base", "public", "processing"},
     "spark": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
     "template": {"base", "testing", "pytest_plugin", "spark"},
     "demo": {*CLIENT, "producer", "consumer", "admin", "public", "testing", "spark"},

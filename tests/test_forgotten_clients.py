@@ -21,8 +21,10 @@ import uvloop
 
 from aioprod import (
     Admin,
+    AdminObserver,
     Consumer,
     ConsumerInterceptor,
+    ConsumerObserver,
     KafkaError,
     Producer,
     ProducerClosedError,
@@ -31,6 +33,7 @@ from aioprod import (
     TopicPartition,
 )
 from aioprod.config.setting import Source
+from aioprod.config.settings.admin import ADMIN_SETTINGS
 from aioprod.config.settings.consumer import CONSUMER_SETTINGS
 from aioprod.config.settings.producer import PRODUCER_SETTINGS
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
@@ -374,8 +377,8 @@ def test_nothing_is_said_of_one_that_is_closed_or_was_never_started(
         asyncio.run(main())
 
 
-class Part(ProducerInterceptor, ConsumerInterceptor, ProducerObserver):
-    """A plug-in of any kind."""
+class Part(ProducerInterceptor, ConsumerInterceptor):
+    """A plug-in of any kind; an observer has its client's base class, too."""
 
     def __init__(self) -> None:
         self.closed = 0
@@ -397,8 +400,14 @@ PARTS: list[tuple[type[Any], list[str], list[str]]] = [
         ["key_serializer", "value_serializer", "partitioner"],
         ["interceptors", "observers"],
     ),
-    (Consumer, ["key_deserializer", "value_deserializer"], ["interceptors"]),
+    (Consumer, ["key_deserializer", "value_deserializer"], ["interceptors", "observers"]),
+    (Admin, [], ["observers"]),
 ]
+OBSERVERS: dict[type[Any], type] = {
+    Producer: ProducerObserver,
+    Consumer: ConsumerObserver,
+    Admin: AdminObserver,
+}
 ENDS = [
     "closed",
     "closed in another loop",
@@ -411,7 +420,11 @@ ENDS = [
 
 def test_every_setting_that_takes_plugins_is_in_the_table() -> None:
     table = {client: (single, listed) for client, single, listed in PARTS}
-    for client, settings in ((Producer, PRODUCER_SETTINGS), (Consumer, CONSUMER_SETTINGS)):
+    for client, settings in (
+        (Producer, PRODUCER_SETTINGS),
+        (Consumer, CONSUMER_SETTINGS),
+        (Admin, ADMIN_SETTINGS),
+    ):
         single, listed = table[client]
         for source, names in ((Source.PLUGIN, single), (Source.PLUGINS, listed)):
             assert set(names) == {
@@ -419,12 +432,15 @@ def test_every_setting_that_takes_plugins_is_in_the_table() -> None:
             }
 
 
-@pytest.mark.parametrize(("client", "single", "listed"), PARTS, ids=["producer", "consumer"])
+@pytest.mark.parametrize(
+    ("client", "single", "listed"), PARTS, ids=["producer", "consumer", "admin"]
+)
 @pytest.mark.parametrize("how", ENDS)
 def test_parts_are_closed_once_however_the_client_ends(
     broker: ThreadedCluster, client: type[Any], single: list[str], listed: list[str], how: str
 ) -> None:
-    parts = {name: Part() for name in (*single, *listed)}
+    of_observers: Any = type("Observer", (Part, OBSERVERS[client]), {})
+    parts = {name: of_observers() if name == "observers" else Part() for name in (*single, *listed)}
     settings: dict[str, Any] = {
         name: [part] if name in listed else part for name, part in parts.items()
     }

@@ -16,9 +16,9 @@ from aioprod.metrics import (
     BatchDone,
     BatchSent,
     ObservedProducer,
-    Observers,
     ProducerMetrics,
     ProducerObserver,
+    ProducerObservers,
     RequestDone,
 )
 
@@ -363,22 +363,25 @@ def observed() -> ObservedProducer:
     return ObservedProducer("me", dict, dict, dict)
 
 
+METHODS = ("on_batch_done", "on_batch_sent", "on_connection", "on_request", "on_start", "close")
+
+
 def test_no_observer_is_false_so_that_no_event_is_made() -> None:
-    assert not Observers()
-    assert Observers([ProducerObserver()])
+    assert not ProducerObservers()
+    assert ProducerObservers([ProducerObserver()])
 
 
 def test_every_observer_hears_everything() -> None:
     first, second = Recorder(), Recorder()
-    observers = Observers([first, ProducerObserver(), second])
+    observers = ProducerObservers([first, ProducerObserver(), second])
     sent = BatchSent("t", 0, 1, 10, 500, 1_000, 1, 0.004)
     request = RequestDone(1, "Produce", 0.003, None)
-    observers.on_start(observed())
-    observers.on_start(observed())  # a start that failed is tried again
-    observers.on_connection(1, "localhost:9092", True, None)
-    observers.on_batch_sent(sent)
-    observers.on_request(request)
-    observers.on_batch_done(DONE)
+    observers.start(observed())
+    observers.start(observed())  # a start that failed is tried again
+    observers.tell("on_connection", 1, "localhost:9092", True, None)
+    observers.tell("on_batch_sent", sent)
+    observers.tell("on_request", request)
+    observers.tell("on_batch_done", DONE)
     observers.close()
     assert (
         first.seen
@@ -391,24 +394,23 @@ def test_an_observer_that_fails_is_logged_once_until_it_works_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken, other = Broken(), Recorder()
-    observers = Observers([broken, other])
+    observers = ProducerObservers([broken, other])
     for _ in range(5):
-        observers.on_batch_done(DONE)
+        observers.tell("on_batch_done", DONE)
     assert len(other.seen) == 5
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     assert "Broken.on_batch_done" in caplog.text and "a fault of the observer's" in caplog.text
     broken.failing = False
-    observers.on_batch_done(DONE)
+    observers.tell("on_batch_done", DONE)
     broken.failing = True
-    observers.on_batch_done(DONE)
+    observers.tell("on_batch_done", DONE)
     assert len(caplog.records) == 2
 
 
 def test_an_observer_is_not_called_for_what_it_does_not_watch() -> None:
     """An observer that only wants outcomes costs nothing for requests."""
-    observers = Observers([Broken()])
-    assert (observers._batch_sent, observers._request, observers._connection) == ((), (), ())
-    assert len(observers._batch_done) == 1
+    observers = ProducerObservers([Broken()])
+    assert [name for name in METHODS if observers.wants(name)] == ["on_batch_done"]
 
 
 # -- documentation ---------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ from aioprod.processing import failure_headers as headers
 from aioprod.testing import EmbeddedCluster
 from tests.testing.doc_blocks import python_blocks
 
-PAGE = (Path(__file__).parent.parent / "docs" / "processing.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = (DOCS / "processing.md").read_text(encoding="utf-8")
+FIGURES = (DOCS / "observability.md").read_text(encoding="utf-8")
 
 
 async def test_the_code_of_the_page_works(broker: EmbeddedCluster, capsys: Any) -> None:
@@ -32,7 +34,7 @@ async def test_the_code_of_the_page_works(broker: EmbeddedCluster, capsys: Any) 
     async with app.router.lifespan_context(app), asyncio.timeout(30):
         while not processor.metrics()["records-handled-total"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        shown = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", PAGE))
+        shown = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", FIGURES))
         assert set(processor.metrics()) <= shown
         assert processor.in_flight_by_key() == {}
     assert capsys.readouterr().out == "b'42' 3 1\n"

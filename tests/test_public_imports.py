@@ -28,7 +28,10 @@ PACKAGES = (
     "aioprod.processing",
 )
 # Classes of aioprod.metrics that are not for users, and a class of aioprod.protocol.
-INTERNAL = {"ApiKey", "ConsumerMetrics", "Observers", "ProducerMetrics"}
+INTERNAL = {
+    *("ApiKey", "ConsumerMetrics", "ProducerMetrics", "ObserverList"),
+    *("AdminObservers", "ConsumerObservers", "ProducerObservers"),
+}
 
 
 def printed(code: str) -> str:

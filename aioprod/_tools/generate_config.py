@@ -82,7 +82,7 @@ from typing import Any, TypedDict
 from aioprod.config.compression import TopicCompression
 from aioprod.config.producer import CustomPartitioner
 from aioprod.interceptors import ConsumerInterceptor, ProducerInterceptor
-from aioprod.metrics import ProducerObserver
+from aioprod.metrics import AdminObserver, ConsumerObserver, ProducerObserver
 from aioprod.serialization import Deserializer, Serializer
 from aioprod.types import TokenProvider
 '''

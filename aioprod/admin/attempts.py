@@ -64,9 +64,18 @@ class Outcomes(Generic[K, V]):
         self._last_errors: dict[K, KafkaError] = {}
         self._unanswered: set[K] = set()
 
+    @property
+    def items(self) -> int:
+        """The number of items."""
+        return len(self._order)
+
     def results(self) -> Results[K, V]:
         """Return all outcomes, in the order of the items."""
         return Results(self._call, {item: self._outcomes[item] for item in self._order})
+
+    def errors(self) -> list[KafkaError]:
+        """Return the errors of items, which stay to be retrieved by the application."""
+        return [outcome for outcome in self._outcomes.values() if isinstance(outcome, KafkaError)]
 
     def check_complete(self) -> None:
         """Raise an error of the last attempt if an item has no outcome yet."""

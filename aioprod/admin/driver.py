@@ -12,6 +12,7 @@ import contextlib
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from aioprod.admin.answers import partition_name
@@ -24,7 +25,8 @@ from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.config.admin import AdminConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AdminClosedError, BrokerError, KafkaError
+from aioprod.errors import AdminClosedError, BrokerError, KafkaError, copy_of
+from aioprod.metrics import AdminObservers, CallDone, ObservedAdmin
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
 from aioprod.types import TopicPartition
@@ -47,8 +49,13 @@ class AdminDriver(ClientLifecycle):
 
     def __init__(self, config: AdminConfig, rng: random.Random) -> None:
         self.config = config
+        self._observers = AdminObservers(config.observers)
         self.runtime = ClientRuntime(
-            config, rng, kind="admin client", closed_error=AdminClosedError
+            config,
+            rng,
+            kind="admin client",
+            closed_error=AdminClosedError,
+            on_connection=partial(self._observers.tell, "on_connection"),
         )
         self._brokers = self.runtime.brokers
         self._metadata = self.runtime.metadata
@@ -56,10 +63,14 @@ class AdminDriver(ClientLifecycle):
     # -- life --------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
+        self._observers.start(ObservedAdmin(self.config.client_id))
         await self._metadata.first((), "default_api_timeout_ms")
 
     def begin(self) -> None:
         self._metadata.start()
+
+    def close_plugins(self) -> None:
+        self._observers.close()
 
     # -- retries -----------------------------------------------------------------------------------
 
@@ -120,7 +131,27 @@ class AdminDriver(ClientLifecycle):
             if not timer.expired():
                 raise
             outcomes.give_up(f"{limit_name}={limit_ms:.0f}")
-        return outcomes.results()
+        except KafkaError as error:  # the client was closed
+            self._report(call, outcomes, len(outcomes.pending), error, loop.time() - begun)
+            raise
+        results = outcomes.results()
+        failures = outcomes.errors()
+        first = failures[0] if failures else None
+        self._report(call, outcomes, len(failures), first, loop.time() - begun)
+        return results
+
+    def _report(
+        self,
+        call: str,
+        outcomes: Outcomes[K, V],
+        failed: int,
+        error: KafkaError | None,
+        seconds: float,
+    ) -> None:
+        if self._observers:
+            shown = None if error is None else copy_of(error)
+            done = CallDone(call, outcomes.items, failed, outcomes.attempts, seconds, shown)
+            self._observers.tell("on_call", done)
 
     def _limit(self, timeout_ms: float | None) -> tuple[float, str]:
         if timeout_ms is None:

@@ -13,6 +13,7 @@ from aioprod.cli.groups import add_groups
 from aioprod.cli.parser import Parser, name_choices, unknown_text
 from aioprod.cli.pipeline import add_pipeline
 from aioprod.cli.produce import add_produce
+from aioprod.cli.top import add_top
 from aioprod.cli.topics import add_topics
 
 _COMMANDS = (
@@ -22,6 +23,7 @@ _COMMANDS = (
     add_topics,
     add_groups,
     add_cluster,
+    add_top,
     add_produce,
     add_consume,
 )

@@ -128,15 +128,22 @@ class ClientRuntime:
     def separate_connections(
         self,
         on_change: Callable[[], None] = lambda: None,
+        on_connection: ConnectionCallback = lambda *_: None,
         on_silence: Callable[[], object] = lambda: None,
     ) -> Brokers:
         """Make further connections to the same brokers, for requests that others must not wait
         behind. The runtime keeps their addresses up to date and closes them.
 
         Args:
-            on_change, on_silence: see :class:`aioprod.net.brokers.Brokers`.
+            on_change, on_connection, on_silence: see :class:`aioprod.net.brokers.Brokers`.
         """
-        brokers = Brokers(self.config, self.rng, on_change=on_change, on_silence=on_silence)
+        brokers = Brokers(
+            self.config,
+            self.rng,
+            on_change=on_change,
+            on_connection=on_connection,
+            on_silence=on_silence,
+        )
         self.metadata.inform(brokers)
         self._separate.append(brokers)
         return brokers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aioprod.config.client import ClientConfig
@@ -9,6 +10,7 @@ from aioprod.config.kafka_properties import SettingsTable
 from aioprod.config.setting import apply_checks
 from aioprod.config.settings.admin import ADMIN_ONLY, ADMIN_SETTINGS
 from aioprod.config.unsupported import ADMIN_UNSUPPORTED
+from aioprod.metrics import AdminObserver
 from aioprod.public_module import set_module
 
 
@@ -112,6 +114,8 @@ class AdminConfig(ClientConfig):
             retries.
             Kafka: ``default.api.timeout.ms`` (since 2.5, KIP-533). Default: ``60_000`` ms; allowed:
             at least 1.
+        observers: ``AdminObserver`` objects, which are called for each call and connection.
+            Not in Kafka. Default: ``()``.
 
     Raises:
         ConfigError: if a setting is invalid.
@@ -119,6 +123,7 @@ class AdminConfig(ClientConfig):
 
     connections_max_idle_ms: int = 300_000
     default_api_timeout_ms: int = 60_000
+    observers: Sequence[AdminObserver] = ()
 
     # End of the generated part.
 

@@ -14,6 +14,7 @@ from aioprod.config.settings.consumer import CONSUMER_ONLY, CONSUMER_SETTINGS
 from aioprod.config.unsupported import CONSUMER_UNSUPPORTED
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ConsumerInterceptor
+from aioprod.metrics import ConsumerObserver
 from aioprod.public_module import set_module
 from aioprod.serialization import Deserializer
 
@@ -193,6 +194,9 @@ class ConsumerConfig(ClientConfig):
         interceptors: ``ConsumerInterceptor`` objects, which get records before the application
             does, and committed offsets.
             Kafka: ``interceptor.classes`` (since 0.10, KIP-42). Default: ``()``.
+        observers: ``ConsumerObserver`` objects, which are called for polls, records, commits,
+            rebalances, stalls and connections.
+            Not in Kafka. Default: ``()``.
         metrics_sample_window_ms: Length of a window of ``metrics()``, over which rates and averages
             are computed.
             Kafka: ``metrics.sample.window.ms``. Default: ``30_000`` ms; allowed: at least 1.
@@ -230,6 +234,7 @@ class ConsumerConfig(ClientConfig):
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     interceptors: Sequence[ConsumerInterceptor] = ()
+    observers: Sequence[ConsumerObserver] = ()
     metrics_sample_window_ms: int = 30_000
     metrics_num_samples: int = 2
 

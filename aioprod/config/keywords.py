@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from aioprod.config.compression import TopicCompression
 from aioprod.config.producer import CustomPartitioner
 from aioprod.interceptors import ConsumerInterceptor, ProducerInterceptor
-from aioprod.metrics import ProducerObserver
+from aioprod.metrics import AdminObserver, ConsumerObserver, ProducerObserver
 from aioprod.serialization import Deserializer, Serializer
 from aioprod.types import TokenProvider
 
@@ -118,6 +118,7 @@ class ConsumerSettings(ClientSettings, total=False):
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
     interceptors: Sequence[ConsumerInterceptor]
+    observers: Sequence[ConsumerObserver]
     metrics_sample_window_ms: int
     metrics_num_samples: int
 
@@ -126,3 +127,4 @@ class AdminSettings(ClientSettings, total=False):
     """The keyword arguments of :class:`aioprod.Admin`."""
 
     default_api_timeout_ms: int
+    observers: Sequence[AdminObserver]

@@ -113,8 +113,8 @@ PRODUCER_UNSUPPORTED: Mapping[str, str] = {
 
 CONSUMER_UNSUPPORTED: Mapping[str, str] = {
     **SECURITY_UNSUPPORTED,
-    "enable.metrics.push": f"{_NO_PUSH}; read Consumer.metrics()",
-    "metric.reporters": "it names Java classes; read Consumer.metrics()",
+    "enable.metrics.push": f"{_NO_PUSH}; read Consumer.metrics(), or set observers",
+    "metric.reporters": "it names Java classes; set observers",
     "metrics.recording.level": _ALWAYS_RECORDED,
     "share.acknowledgement.mode": "share groups (KIP-932) are not supported",
 }

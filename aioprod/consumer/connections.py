@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.consumer import ConsumerConfig
+from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.requests import Requests
 from aioprod.net.silence import SILENCE_S
 
@@ -18,6 +19,7 @@ class Connections:
         config: the consumer's settings.
         runtime: has the connections for all requests except fetches, and calls ``brokers_changed``
             of ``requests``.
+        reporter: hears of the connections for fetches.
         on_change: called when a connection opens or closes.
 
     Attributes:
@@ -27,10 +29,15 @@ class Connections:
     """
 
     def __init__(
-        self, config: ConsumerConfig, runtime: ClientRuntime, on_change: Callable[[], None]
+        self,
+        config: ConsumerConfig,
+        runtime: ClientRuntime,
+        reporter: ConsumerReporter,
+        on_change: Callable[[], None],
     ) -> None:
         self._fetch_brokers = runtime.separate_connections(
             on_change=lambda: self.fetch_requests.brokers_changed(),
+            on_connection=reporter.connection_changed,
             on_silence=self._broker_is_silent,
         )
         self.metadata = runtime.metadata

@@ -18,12 +18,12 @@ from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_results import FetchResults, PartitionFetch
 from aioprod.consumer.fetch_sessions import Asked, FetchSession
 from aioprod.consumer.problems import Problems
+from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.requests import Requests
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import PartitionState, SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
-from aioprod.metrics import ConsumerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.protocol.messages.fetch import FetchRequest, FetchResponse
 from aioprod.types import TopicPartition
@@ -60,7 +60,7 @@ class Fetcher:
         buffer: gets the fetched data.
         problems: collects errors of nodes.
         backoff: the pauses after errors.
-        metrics: counts responses.
+        reporter: hears of responses and failures.
         results: handles the data in responses.
         scheduler: woken after each response.
     """
@@ -73,7 +73,7 @@ class Fetcher:
         buffer: FetchBuffer,
         problems: Problems,
         backoff: Backoff,
-        metrics: ConsumerMetrics,
+        reporter: ConsumerReporter,
         results: FetchResults,
         scheduler: Scheduler,
     ) -> None:
@@ -84,7 +84,7 @@ class Fetcher:
         self._buffer = buffer
         self._problems = problems
         self._backoff = backoff
-        self._metrics = metrics
+        self._reporter = reporter
         self._results = results
         self._scheduler = scheduler
         self._nodes: dict[int, _NodeState] = {}
@@ -254,10 +254,11 @@ class Fetcher:
         if answer.cancelled() or error is not None:
             node.session.lost()
             assert isinstance(error, KafkaError), error
+            self._reporter.fetched(node_id, now - sent_at, error, now)
             self._node_failed(node_id, mine, error, now)
         else:
             reply = answer.result()
-            self._metrics.fetched(now - sent_at, now)
+            self._reporter.fetched(node_id, now - sent_at, None, now)
             node.session.answered(reply.error_code, reply.session_id)
             if reply.error_code in _SESSION_ERRORS and not node.failures:
                 node.failures = 1  # the next request begins a new session, without a pause

@@ -23,7 +23,6 @@ from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetch_results import FetchResults
 from aioprod.consumer.fetcher import Fetcher
 from aioprod.consumer.group.classic import ClassicMember
-from aioprod.consumer.group.offsets import Offsets
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.reconciling import ReconcilingMember
 from aioprod.consumer.health import Health
@@ -35,6 +34,7 @@ from aioprod.consumer.positions import PositionFinder
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.record_conversion import RecordConverter
+from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.stall_watch import StallWatch
@@ -67,25 +67,23 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     metrics = ConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
     interceptors = ConsumerInterceptorChain(config.interceptors)
     converter = RecordConverter(config, interceptors)
+    reporter = ConsumerReporter(config, metrics, interceptors, now=lambda: runtime.now())
 
     notifier, buffer = Notifier(), FetchBuffer(on_end=lambda: scheduler.wake())
     problems = Problems(notifier.notify)
-    in_group = config.group_id is not None
-    ready = ReadyRecords(buffer, metrics, notifier, problems, in_group=in_group)
+    ready = ReadyRecords(buffer, reporter, notifier, problems, in_group=config.group_id is not None)
     runtime = _runtime(
-        config, rng, on_change=lambda: connections.requests.brokers_changed(), on_fork=ready.clear
+        config, rng, reporter, lambda: connections.requests.brokers_changed(), on_fork=ready.clear
     )
     run_state = RunState(runtime, clock, on_fault=ready.interrupt)
     guard = CallGuard(runtime.loop_binding, run_state, ready, config.default_api_timeout_ms)
 
     scheduler = Scheduler(notifier, on_fault=run_state.fail)
-    connections = Connections(config, runtime, on_change=scheduler.wake)
+    connections = Connections(config, runtime, reporter, on_change=scheduler.wake)
     metadata, requests, backoff = runtime.metadata, connections.requests, runtime.backoff
     subscription = SubscriptionState(scheduler.wake_all, ready.settle_partition, ready.drop)
-    partitions = GroupPartitions(subscription, guard.listener_call)
-    membership = _membership(
-        config, subscription, runtime, partitions, ready.interrupt, interceptors.on_commit
-    )
+    partitions = GroupPartitions(subscription, reporter, guard.listener_call)
+    membership = _membership(config, subscription, runtime, partitions, ready.interrupt, reporter)
     finder = PositionFinder(
         config, metadata, subscription, requests, problems, backoff, membership, clock, scheduler
     )
@@ -93,22 +91,28 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
         config, metadata, subscription, buffer, problems, backoff, metrics, converter
     )
     fetcher = Fetcher(
-        config, connections, subscription, buffer, problems, backoff, metrics, results, scheduler
+        config, connections, subscription, buffer, problems, backoff, reporter, results, scheduler
     )
-    watch = StallWatch(config, subscription, buffer, problems, membership, metadata, ready.settle)
+    watch = StallWatch(
+        config, subscription, buffer, problems, membership, metadata, reporter, ready.settle
+    )
     updates = MetadataUpdates(metadata, subscription, problems, membership, scheduler)
     commits = CommitQueue(membership, config.default_api_timeout_ms)
     background = Background(
         guard, ready, connections, membership, commits, finder, fetcher, updates, scheduler, watch
+    )
+    figures = FigureCalls(config, run_state, ready, subscription, buffer, metrics, watch)
+    lifecycle = Lifecycle(
+        config, runtime, run_state, guard, background, converter, subscription, reporter, figures
     )
     return Graph(
         guard,
         ready,
         subscription,
         Health(run_state, membership, problems, watch),
-        Lifecycle(runtime, run_state, guard, background, converter, subscription, config.group_id),
+        lifecycle,
         RecordCalls(
-            config, guard, ready, notifier, scheduler, membership, subscription, problems, metrics
+            config, guard, ready, notifier, scheduler, membership, subscription, problems, reporter
         ),
         SubscriptionCalls(
             config, guard, run_state, subscription, membership, metadata, problems, metrics
@@ -116,13 +120,14 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
         PositionCalls(guard, subscription, membership, problems, notifier),
         CommitCalls(guard, subscription, membership, commits),
         LookupCalls(config, guard, metadata, requests, backoff),
-        FigureCalls(config, run_state, ready, subscription, buffer, metrics, watch),
+        figures,
     )
 
 
 def _runtime(
     config: ConsumerConfig,
     rng: random.Random,
+    reporter: ConsumerReporter,
     on_change: Callable[[], None],
     on_fork: Callable[[], None],
 ) -> ClientRuntime:
@@ -135,6 +140,7 @@ def _runtime(
         not_started_error=ConsumerStateError,
         create_topics=config.allow_auto_create_topics,
         on_change=on_change,
+        on_connection=reporter.connection_changed,
         on_fork=on_fork,
     )
 
@@ -145,13 +151,13 @@ def _membership(
     runtime: ClientRuntime,
     partitions: GroupPartitions,
     on_attention: Callable[[], None],
-    on_commit: Callable[[Offsets], None],
+    reporter: ConsumerReporter,
 ) -> Membership:
     """Make the group member that ``group_id`` and ``group_protocol`` require."""
     if config.group_id is None:
         return NoGroup(config, subscription, runtime.metadata, partitions, on_attention)
     member = ReconcilingMember if config.group_protocol == "consumer" else ClassicMember
-    return member(config, subscription, runtime, partitions, on_attention, on_commit)
+    return member(config, subscription, runtime, partitions, on_attention, reporter.commit_done)
 
 
 def client_id(group_id: str | None) -> str:

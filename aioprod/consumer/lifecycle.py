@@ -6,9 +6,12 @@ import asyncio
 
 from aioprod.arguments import check_limit_ms
 from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.background import Background
+from aioprod.consumer.calls.figures import FigureCalls
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.record_conversion import RecordConverter
+from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.subscription import SubscriptionState
 
@@ -19,12 +22,15 @@ class Lifecycle(ClientLifecycle):
     """Starts and closes a consumer once.
 
     Args:
+        config: the consumer's settings.
         runtime: the connections, metadata and state of the consumer.
         run_state: holds the stage of the consumer.
         guard: the application's calls, which ``close`` ends.
         background: the work to start and end.
         converter: has the user's deserializers and interceptors, which are closed with it.
-        subscription, group_id: name in a warning what is lost if the consumer is dropped.
+        subscription: names in a warning what is lost if the consumer is dropped.
+        reporter: has the observers, which are closed with the consumer.
+        figures: has the metrics for observers.
 
     Attributes:
         runtime: the connections, metadata and state of the consumer.
@@ -32,21 +38,25 @@ class Lifecycle(ClientLifecycle):
 
     def __init__(
         self,
+        config: ConsumerConfig,
         runtime: ClientRuntime,
         run_state: RunState,
         guard: CallGuard,
         background: Background,
         converter: RecordConverter,
         subscription: SubscriptionState,
-        group_id: str | None,
+        reporter: ConsumerReporter,
+        figures: FigureCalls,
     ) -> None:
         self.runtime = runtime
         self._run_state = run_state
         self._guard = guard
         self._background = background
         self._converter = converter
+        self._reporter = reporter
+        self._figures = figures
         self._subscription = subscription
-        self._group_id = group_id
+        self._group_id = config.group_id
 
     async def start(self) -> None:
         """See :meth:`aioprod.Consumer.start`."""
@@ -75,6 +85,7 @@ class Lifecycle(ClientLifecycle):
     async def connect(self) -> None:
         """Get the metadata of the topics that are read."""
         self._run_state.begin_start()
+        self._reporter.started(self._figures.observed())
         try:
             await self._background.connect()
         except BaseException:
@@ -97,8 +108,9 @@ class Lifecycle(ClientLifecycle):
         await self._background.close()
 
     def close_plugins(self) -> None:
-        """Close deserializers and interceptors."""
+        """Close deserializers, interceptors and observers."""
         self._converter.close()
+        self._reporter.close()
 
     def closed(self) -> None:
         """Enter STOPPED."""

@@ -11,7 +11,8 @@ from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.records import Records
-from aioprod.metrics import ConsumerMetrics
+from aioprod.consumer.reporting import ConsumerReporter
+from aioprod.consumer.subscription import PartitionState
 from aioprod.types import ConsumerRecord, TopicPartition
 from aioprod.user_code import surface
 
@@ -29,6 +30,7 @@ class ReadyRecords:
 
     Args:
         buffer: the data that are not decoded yet.
+        reporter: hears of the records that the application got.
         in_group: whether the slow path is needed at intervals.
 
     Attributes:
@@ -38,7 +40,7 @@ class ReadyRecords:
     def __init__(
         self,
         buffer: FetchBuffer,
-        metrics: ConsumerMetrics,
+        reporter: ConsumerReporter,
         notifier: Notifier,
         problems: Problems,
         *,
@@ -46,7 +48,7 @@ class ReadyRecords:
     ) -> None:
         self.records: deque[ConsumerRecord] = deque()
         self._buffer = buffer
-        self._metrics = metrics
+        self._reporter = reporter
         self._notifier = notifier
         self._problems = problems
         self._in_group = in_group
@@ -87,7 +89,7 @@ class ReadyRecords:
             while most and (found := self._buffer.take(most)) is not None:
                 source, records = found
                 source.state.position = source.position
-                self._metrics.handed_out(source.state.tp.topic, len(records), now)
+                self._reporter.handed_out(source.state.tp, len(records), now)
                 taken.append(records)
                 most -= len(records)
         except BaseException as error:
@@ -112,6 +114,18 @@ class ReadyRecords:
         """Take back records of this partition."""
         if self._source is not None and self._source.state.tp == tp:
             self.settle()
+
+    def offset_of(self, state: PartitionState) -> int | None:
+        """Return the offset of the next record for the application; change nothing, so that any
+        thread may call this.
+        """
+        source = self._source
+        if source is not None and source.state is state:
+            try:
+                return self.records[0].offset
+            except IndexError:
+                return source.position.offset
+        return None if state.position is None else state.position.offset
 
     def interrupt(self) -> None:
         """Make the next call, or the waiting one, take the slow path."""
@@ -146,5 +160,5 @@ class ReadyRecords:
         self._source = None
         assert self._loop is not None
         taken = self._count - len(rest)
-        self._metrics.handed_out(source.state.tp.topic, taken, self._loop.time())
+        self._reporter.handed_out(source.state.tp, taken, self._loop.time())
         return rest

@@ -15,6 +15,7 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.problems import Problems
+from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.subscription import PartitionState, Phase, SubscriptionState
 from aioprod.errors import KafkaError
 from aioprod.types import TopicPartition
@@ -63,6 +64,7 @@ class StallWatch:
 
     Args:
         metadata: knows the leaders.
+        reporter: hears of each stall, and of its end.
         settle: makes the positions those of the application.
     """
 
@@ -74,6 +76,7 @@ class StallWatch:
         problems: Problems,
         membership: Membership,
         metadata: Metadata,
+        reporter: ConsumerReporter,
         settle: Callable[[], None],
     ) -> None:
         self._limit_s = config.stall_timeout_ms / 1000
@@ -83,6 +86,7 @@ class StallWatch:
         self._problems = problems
         self._membership = membership
         self._metadata = metadata
+        self._reporter = reporter
         self._settle = settle
         self._next = 0.0
         self._seen: dict[TopicPartition | None, _Seen] = {}
@@ -97,6 +101,10 @@ class StallWatch:
     def stalled_partitions(self) -> int:
         """The number of partitions that are not read."""
         return len(self._stalls.keys() - {None})
+
+    def is_stalled(self, tp: TopicPartition) -> bool:
+        """Whether a partition is not read."""
+        return tp in self._stalls
 
     def step(self, now: float) -> float:
         """Look, if that is due; return the loop time of the next look."""
@@ -131,11 +139,15 @@ class StallWatch:
     def _report(self, stalls: dict[TopicPartition | None, Stall], now: float) -> None:
         for what, stall in stalls.items():
             if what not in self._stalls:
-                log.warning("for %.0f s %s", now - stall.since, stall)
+                seconds = now - stall.since
+                log.warning("for %.0f s %s", seconds, stall)
+                self._reporter.stalled(what, stall.reason, seconds, is_over=False)
         for what, stall in self._stalls.items():
             if what not in stalls and (what is None or what in self._subscription.partitions):
                 name = "the group" if what is None else f"{what.topic}-{what.partition}"
-                log.info("%s: reading continues, after %.0f s", name, now - stall.since)
+                seconds = now - stall.since
+                log.info("%s: reading continues, after %.0f s", name, seconds)
+                self._reporter.stalled(what, stall.reason, seconds, is_over=True)
 
     def _reason_of_group(self) -> str:
         problem = self._membership.problem

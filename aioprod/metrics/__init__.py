@@ -1,24 +1,48 @@
-"""The metrics of producers and consumers, and observers of producers."""
+"""The metrics of producers and consumers, and observers of clients."""
 
+from aioprod.metrics.admin_observers import AdminObserver, AdminObservers, CallDone, ObservedAdmin
 from aioprod.metrics.consumer import ConsumerMetrics
-from aioprod.metrics.observers import (
+from aioprod.metrics.consumer_observers import (
+    CommitDone,
+    ConsumerObserver,
+    ConsumerObservers,
+    ObservedConsumer,
+    PartitionsChanged,
+    RebalanceDone,
+    RecordsReturned,
+    StallChanged,
+)
+from aioprod.metrics.observing import ObserverList, RequestDone
+from aioprod.metrics.producer import ProducerMetrics, TransactionStep
+from aioprod.metrics.producer_observers import (
     BatchDone,
     BatchSent,
     ObservedProducer,
-    Observers,
     ProducerObserver,
-    RequestDone,
+    ProducerObservers,
 )
-from aioprod.metrics.producer import ProducerMetrics, TransactionStep
 
 __all__ = [
+    "AdminObserver",
+    "AdminObservers",
     "BatchDone",
     "BatchSent",
+    "CallDone",
+    "CommitDone",
     "ConsumerMetrics",
+    "ConsumerObserver",
+    "ConsumerObservers",
+    "ObservedAdmin",
+    "ObservedConsumer",
     "ObservedProducer",
-    "Observers",
+    "ObserverList",
+    "PartitionsChanged",
     "ProducerMetrics",
     "ProducerObserver",
+    "ProducerObservers",
+    "RebalanceDone",
+    "RecordsReturned",
     "RequestDone",
+    "StallChanged",
     "TransactionStep",
 ]

@@ -8,8 +8,8 @@ from aioprod.metrics.windows import ConsumedTopicSample, ConsumerSample, Windows
 
 
 class ConsumerMetrics:
-    """Totals, and rates and averages over the last windows, named as in Kafka's
-    ``consumer-fetch-manager-metrics``.
+    """Totals, and rates and averages over the last windows, named as in Kafka's groups
+    ``consumer-metrics``, ``consumer-fetch-manager-metrics`` and ``consumer-coordinator-metrics``.
 
     Times are seconds of a monotonic clock. Snapshots always have all keys; an average or maximum of
     no values is 0.0, not NaN.
@@ -24,6 +24,8 @@ class ConsumerMetrics:
         self._samples = samples
         self._consumer = Windows(ConsumerSample, self._window_s, samples)
         self._topics: dict[str, Windows[ConsumedTopicSample]] = {}
+        self._rebalanced_at: float | None = None
+        self._polled_at: float | None = None
 
     # -- events --
 
@@ -51,6 +53,51 @@ class ConsumerMetrics:
         sample = self._sample(now)
         sample.polls += 1
         sample.poll_wait_s += seconds
+
+    def polled(self, now: float) -> float | None:
+        """Record that the application asks for records; return the seconds since it did so last."""
+        before, self._polled_at = self._polled_at, now
+        if before is None:
+            return None
+        interval_s = now - before
+        sample = self._sample(now)
+        sample.intervals += 1
+        sample.interval_s += interval_s
+        sample.interval_s_max = max(sample.interval_s_max, interval_s)
+        return interval_s
+
+    def commit_done(self, latency_s: float, failed: bool, now: float) -> None:
+        """Record the end of a commit; only the latency of those that succeeded counts."""
+        sample = self._sample(now)
+        if failed:
+            sample.commits_failed += 1
+            return
+        sample.commits += 1
+        sample.commit_s += latency_s
+        sample.commit_s_max = max(sample.commit_s_max, latency_s)
+
+    def rebalanced(self, latency_s: float, failed: bool, now: float) -> None:
+        """Record the end of a rebalance."""
+        sample = self._sample(now)
+        if failed:
+            sample.rebalances_failed += 1
+            return
+        self._rebalanced_at = now
+        sample.rebalances += 1
+        sample.rebalance_s += latency_s
+        sample.rebalance_s_max = max(sample.rebalance_s_max, latency_s)
+
+    def partitions_lost(self, partitions: int, now: float) -> None:
+        """Record partitions that other members may have got before they were revoked."""
+        self._sample(now).partitions_lost += partitions
+
+    def connection_changed(self, opened: bool, now: float) -> None:
+        """Record that a connection was opened or closed."""
+        sample = self._sample(now)
+        if opened:
+            sample.opened += 1
+        else:
+            sample.closed += 1
 
     def keep_topics(self, topics: frozenset[str]) -> None:
         """Drop the metrics of all other topics."""
@@ -93,6 +140,23 @@ class ConsumerMetrics:
             "records-per-request-avg": _mean(recent.records, recent.fetches),
             "poll-total": float(total.polls),
             "poll-wait-time-ns-total": total.poll_wait_s * 1e9,
+            "time-between-poll-avg": _mean(recent.interval_s * 1000, recent.intervals),
+            "time-between-poll-max": recent.interval_s_max * 1000,
+            "last-poll-seconds-ago": _since(self._polled_at, now),
+            "commit-total": float(total.commits),
+            "commit-rate": recent.commits / elapsed,
+            "commit-error-total": float(total.commits_failed),
+            "commit-latency-avg": _mean(recent.commit_s * 1000, recent.commits),
+            "commit-latency-max": recent.commit_s_max * 1000,
+            "rebalance-total": float(total.rebalances),
+            "failed-rebalance-total": float(total.rebalances_failed),
+            "rebalance-latency-total": total.rebalance_s * 1000,
+            "rebalance-latency-avg": _mean(recent.rebalance_s * 1000, recent.rebalances),
+            "rebalance-latency-max": recent.rebalance_s_max * 1000,
+            "last-rebalance-seconds-ago": _since(self._rebalanced_at, now),
+            "partitions-lost-total": float(total.partitions_lost),
+            "connection-creation-total": float(total.opened),
+            "connection-close-total": float(total.closed),
             **gauges,
         }
 
@@ -108,6 +172,11 @@ class ConsumerMetrics:
                 "bytes-consumed-rate": recent.fetched_bytes / elapsed,
             }
         return found
+
+
+def _since(then: float | None, now: float) -> float:
+    """Return the seconds since a time; -1 if there was none, as in Kafka."""
+    return -1.0 if then is None else now - then
 
 
 def _mean(total: float, count: int) -> float:

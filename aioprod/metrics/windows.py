@@ -86,6 +86,20 @@ class ConsumerSample(Sample):
     latency_s_max: float = 0.0
     polls: int = 0
     poll_wait_s: float = 0.0
+    intervals: int = 0
+    interval_s: float = 0.0
+    interval_s_max: float = 0.0
+    commits: int = 0
+    commits_failed: int = 0
+    commit_s: float = 0.0
+    commit_s_max: float = 0.0
+    rebalances: int = 0
+    rebalances_failed: int = 0
+    rebalance_s: float = 0.0
+    rebalance_s_max: float = 0.0
+    partitions_lost: int = 0
+    opened: int = 0
+    closed: int = 0
 
 
 @dataclass(slots=True)

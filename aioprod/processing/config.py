@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from aioprod import ConfigError, ConsumerSettings, ProducerSettings
-from aioprod.config.checks import in_range, one_of
+from aioprod.config.checks import in_range, list_of, one_of
 from aioprod.config.keywords import ClientSettings
 from aioprod.processing.observers import ProcessorObserver
 from aioprod.processing.retries import RetryPolicy
@@ -77,7 +77,8 @@ class ProcessorConfig:
         transactional_id: of the producer, with ``exactly_once``. Another one for each process that
             runs at the same time; by default the group with the ``group_instance_id``, or else with
             a random number.
-        observers: hear of handlers, retries, dead letters and commits.
+        observers: ``ProcessorObserver`` objects, which are called for handlers, retries, dead
+            letters and commits.
         consumer, producer: settings of the consumer and the producer alone.
 
     Raises:
@@ -112,7 +113,7 @@ class ProcessorConfig:
         in_range(1, _MAX_MS)("commit_interval_ms", self.commit_interval_ms)
         in_range(0, _MAX_MS)("drain_timeout_ms", self.drain_timeout_ms)
         in_range(0, _MAX_MS)("unhealthy_after_ms", self.unhealthy_after_ms)
-        put(self, "observers", tuple(self.observers))
+        put(self, "observers", list_of(ProcessorObserver)("observers", self.observers))
         if self.retry is None:
             at_most_once = self.guarantee == GuaranteeName.AT_MOST_ONCE
             put(self, "retry", RetryPolicy(attempts=1) if at_most_once else RetryPolicy())

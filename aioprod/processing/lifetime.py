@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from aioprod import ConfigError, ConsumerStatus, Deserializer, TopicPartition
+from aioprod import ConfigError, ConsumerStateError, ConsumerStatus, Deserializer, TopicPartition
 from aioprod.arguments import check_topics
 from aioprod.processing.clients import make_consumer, make_producer
 from aioprod.processing.config import GuaranteeName, ProcessorConfig, ProcessorSettings, split
 from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce, Guarantee
 from aioprod.processing.health import AsgiApp, ProcessorState, ProcessorStatus, answer, asgi_app
-from aioprod.processing.observers import ProcessorFigures
+from aioprod.processing.observers import ObservedProcessor, ProcessorFigures
 from aioprod.processing.records import AnyHandler
 from aioprod.processing.runner import Runner, Stage
 from aioprod.processing.scheduling import Order, OrderedScheduler
@@ -73,7 +73,7 @@ class ProcessorBase:
             self._consumer,
             self._producer,
             self._scheduler,
-            (key_deserializer, value_deserializer),
+            (key_deserializer, value_deserializer, self._figures),
         )
         guarantee = self._make_guarantee()
         self._workers = Workers(
@@ -149,6 +149,12 @@ class ProcessorBase:
         """
         if self._runner.stage is not Stage.NEW:
             raise ConfigError("start: a processor starts once; make a new one")
+        client_id = self._consumer.config.client_id
+        self._figures.started(
+            ObservedProcessor(
+                client_id, self.config.group_id, self.metrics, self.metrics_by_partition
+            )
+        )
         await self._runner.start()
 
     async def stop(self) -> None:
@@ -298,8 +304,24 @@ class ProcessorBase:
             **self._figures.snapshot(),
             "records-in-flight": self._workers.in_flight,
             "records-queued": self._scheduler.queued,
+            "keys-in-flight": len(self.in_flight_by_key()),
+            "longest-call-seconds": self._workers.longest_call_s(),
             "records-lag-max": max(lags, default=0),
             "assigned-partitions": len(self._runner.partitions),
+        }
+
+    def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
+        """Return ``records-in-flight`` (in handlers), ``records-pending`` (read, and not done) and
+        ``records-lag`` of each assigned partition; the lag is left out before its first fetch.
+        """
+        lags = self.lag()
+        return {
+            tp: {
+                "records-in-flight": float(partition.active),
+                "records-pending": float(partition.completed.incomplete),
+                **({"records-lag": float(lags[tp])} if tp in lags else {}),
+            }
+            for tp, partition in self._runner.partitions.copy().items()
         }
 
     def lag(self) -> Mapping[TopicPartition, int]:
@@ -308,12 +330,15 @@ class ProcessorBase:
         """
         if self._runner.stage not in (Stage.RUNNING, Stage.STOPPING):
             return {}
-        ends = {tp: self._consumer.highwater(tp) for tp in self._runner.partitions}
         lags = {}
-        for tp, partition in self._runner.partitions.items():
-            first, end = partition.completed.first_incomplete, ends[tp]
-            if end is not None:
-                lags[tp] = max(0, end - first) if first is not None else self._consumer.lag(tp) or 0
+        for tp, partition in self._runner.partitions.copy().items():
+            try:
+                first, end = partition.completed.first_incomplete, self._consumer.highwater(tp)
+                if end is not None:
+                    left = max(0, end - first) if first is not None else self._consumer.lag(tp)
+                    lags[tp] = left or 0
+            except (ConsumerStateError, IndexError):
+                continue  # revoked meanwhile: this may run in another thread
         return lags
 
     def in_flight_by_key(self) -> Mapping[tuple[TopicPartition, bytes | None], int]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
 from typing import NamedTuple
 
 from aioprod import ConsumerRecord, TopicPartition
+from aioprod.metrics import ObserverList
 from aioprod.public_module import set_module
-from aioprod.user_code import surface
-
-log = logging.getLogger(__name__)
 
 _TOTALS = (
     "records-handled-total",
@@ -21,6 +20,21 @@ _TOTALS = (
     "handler-errors-total",
     "commits-total",
 )
+
+
+@set_module("aioprod.processing")
+class Handling(NamedTuple):
+    """A call of the handler that begins.
+
+    Attributes:
+        records: the records as stored: bytes. One, or those of a batch.
+        is_batch: whether the handler gets a list.
+        attempt: the number of the call with the first record.
+    """
+
+    records: Sequence[ConsumerRecord]
+    is_batch: bool
+    attempt: int
 
 
 @set_module("aioprod.processing")
@@ -93,12 +107,43 @@ class OffsetsCommitted(NamedTuple):
 
 
 @set_module("aioprod.processing")
+class ObservedProcessor(NamedTuple):
+    """Metrics of a processor, which an observer may read at any time, in any thread.
+
+    Attributes:
+        client_id: the ``client_id`` of its consumer.
+        group_id: its group.
+        metrics: see :meth:`Processor.metrics`.
+        metrics_by_partition: see :meth:`Processor.metrics_by_partition`.
+    """
+
+    client_id: str
+    group_id: str
+    metrics: Callable[[], Mapping[str, float]]
+    metrics_by_partition: Callable[[], Mapping[TopicPartition, Mapping[str, float]]]
+
+
+@set_module("aioprod.processing")
 class ProcessorObserver:
     """Base class of observers: override what you need.
 
-    All methods run in the event loop and must not block. An error in a method is logged and changes
-    nothing; KeyboardInterrupt and SystemExit are also raised by the event loop.
+    All methods run in the event loop and must not block. An error in a method is logged, once until
+    the method succeeds again, and changes nothing. KeyboardInterrupt and SystemExit are also raised
+    by the event loop.
     """
+
+    def on_start(self, processor: ObservedProcessor) -> None:
+        """Called once, when the processor starts to connect. If it is never started, nothing else
+        is called.
+        """
+
+    def handling(self, event: Handling) -> AbstractContextManager[object] | None:
+        """Return a context manager for a call of the handler, or None. The handler runs inside it,
+        in its task: context variables that it sets are seen by the handler. It ends when the
+        outputs are acknowledged (with ``exactly_once``: kept for the transaction), or with the
+        error, which it can't suppress.
+        """
+        return None
 
     def on_handled(self, event: Handled) -> None:
         """Called when the handler has succeeded."""
@@ -112,6 +157,43 @@ class ProcessorObserver:
     def on_offsets_committed(self, event: OffsetsCommitted) -> None:
         """Called when positions are committed."""
 
+    def close(self) -> None:
+        """Called once, last, when the processor has ended."""
+
+
+class _Surroundings:
+    """The context managers of observers around one call of the handler."""
+
+    def __init__(self, observers: ObserverList[ProcessorObserver], event: Handling) -> None:
+        self._observers = observers
+        self._event = event
+        self._open: list[tuple[ProcessorObserver, AbstractContextManager[object]]] = []
+
+    def __enter__(self) -> None:
+        for observer in self._observers.overriding("handling"):
+            try:
+                manager = observer.handling(self._event)
+                if manager is not None:
+                    manager.__enter__()
+                    self._open.append((observer, manager))
+            except BaseException as error:
+                self._observers.failed(observer, "handling", error)
+            else:
+                self._observers.succeeded(observer, "handling")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for observer, manager in reversed(self._open):
+            try:
+                manager.__exit__(kind, error, traceback)
+            except BaseException as own:
+                if own is not error:
+                    self._observers.failed(observer, "handling", own)
+
 
 class ProcessorFigures:
     """Counts what happens, and tells the observers.
@@ -123,41 +205,48 @@ class ProcessorFigures:
     """
 
     def __init__(self, observers: Iterable[ProcessorObserver]) -> None:
-        self._observers = tuple(observers)
+        self._observers = ObserverList(ProcessorObserver, observers)
         self.clock = time.time
         self.totals: Counter[str] = Counter()
         self.handler_seconds = 0.0
 
+    def started(self, processor: ObservedProcessor) -> None:
+        """Tell the observers that the processor starts."""
+        self._observers.start(processor)
+
+    def close(self) -> None:
+        """Close the observers."""
+        self._observers.close()
+
+    def handling(
+        self, records: Sequence[ConsumerRecord], is_batch: bool, attempt: int
+    ) -> AbstractContextManager[None]:
+        """Return the context manager in which the handler is called."""
+        if not self._observers.wants("handling"):
+            return nullcontext()
+        return _Surroundings(self._observers, Handling(records, is_batch, attempt))
+
     def handled(self, event: Handled) -> None:
         self.totals["records-handled-total"] += event.records
         self.handler_seconds += event.seconds
-        self._tell("on_handled", event)
+        self._observers.tell("on_handled", event)
 
     def failed(self, event: HandlerFailed) -> None:
         self.totals["handler-errors-total"] += 1
         if event.next_step not in ("dead letter", "stop"):
             self.totals["records-retried-total"] += event.records
         self.handler_seconds += event.seconds
-        self._tell("on_handler_failed", event)
+        self._observers.tell("on_handler_failed", event)
 
     def dead_lettered(self, event: DeadLettered) -> None:
         self.totals["records-dead-lettered-total"] += 1
-        self._tell("on_dead_letter", event)
+        self._observers.tell("on_dead_letter", event)
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.totals["commits-total"] += 1
-        self._tell("on_offsets_committed", OffsetsCommitted(offsets))
+        self._observers.tell("on_offsets_committed", OffsetsCommitted(offsets))
 
     def snapshot(self) -> dict[str, float]:
         """Return the counts."""
         counts = {name: float(self.totals[name]) for name in _TOTALS}
         return {**counts, "handler-time-seconds-total": self.handler_seconds}
-
-    def _tell(self, method: str, event: object) -> None:
-        for observer in self._observers:
-            try:
-                getattr(observer, method)(event)
-            except BaseException as error:
-                name = type(observer).__name__
-                log.error("%s.%s failed", name, method, exc_info=error)
-                surface(error)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 
 from aioprod import (
@@ -159,7 +160,10 @@ class ExactlyOnce:
         if not parts:
             return False
         member = self._consumer.group_metadata()
-        self._task = asyncio.create_task(self._run(parts, member), name="aioprod-transaction")
+        # An empty context: it sends outputs of many handlers, and none is that of the caller.
+        self._task = asyncio.create_task(
+            self._run(parts, member), name="aioprod-transaction", context=Context()
+        )
         return True
 
     async def _run(self, parts: _Parts, member: ConsumerGroupMetadata) -> None:

@@ -67,6 +67,7 @@ class Workers:
         self._on_change = on_change
         self._on_failure = on_failure
         self._tasks: dict[asyncio.Task[None], list[Item]] = {}
+        self._called_at: dict[asyncio.Task[None], float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self.stopped = False
@@ -74,11 +75,16 @@ class Workers:
     @property
     def in_flight(self) -> int:
         """The number of records that are being handled."""
-        return sum(map(len, self._tasks.values()))
+        return sum(map(len, list(self._tasks.values())))
 
     def in_flight_records(self) -> list[ConsumerRecord]:
         """Return the records that are being handled, as stored."""
-        return [item.record for items in self._tasks.values() for item in items]
+        return [item.record for items in list(self._tasks.values()) for item in items]
+
+    def longest_call_s(self) -> float:
+        """Return the seconds since the oldest call began that has not ended; 0 without one."""
+        began = list(self._called_at.values())
+        return time.perf_counter() - min(began) if began else 0.0
 
     def start_due(self) -> None:
         """Start tasks for the records that can be handled now, and look again when the next one is
@@ -126,6 +132,7 @@ class Workers:
         assert task is not None
         turn_ends = loop.time() + _TURN_S
         while items:
+            self._called_at[task] = time.perf_counter()
             again = await self._handle(items)
             now = loop.time()
             self._tasks[task] = []
@@ -151,6 +158,7 @@ class Workers:
                 self._scheduler.finish(item, now)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        self._called_at.pop(task, None)
         self._release(self._tasks.pop(task), again=False, now=task.get_loop().time())
         if not task.cancelled():
             error = task.exception()
@@ -182,10 +190,13 @@ class Workers:
         began = time.perf_counter()
         try:
             records = [self._read(item) for item in items]
-            argument: Any = records if self._batch_records is not None else records[0]
-            returned = await self._handler(argument)
-            seconds = time.perf_counter() - began
-            await self._guarantee.deliver(items, outputs_of(returned))
+            is_batch = self._batch_records is not None
+            argument: Any = records if is_batch else records[0]
+            stored = [item.record for item in items]
+            with self._figures.handling(stored, is_batch, items[0].attempt):
+                returned = await self._handler(argument)
+                seconds = time.perf_counter() - began
+                await self._guarantee.deliver(items, outputs_of(returned))
         except ENDS_PROGRAM:
             raise
         except BaseException as error:

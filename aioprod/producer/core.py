@@ -15,7 +15,7 @@ from aioprod.config.plugins import close_plugins
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError, ProducerClosedError
 from aioprod.interceptors import InterceptorChain
-from aioprod.metrics import ObservedProducer, Observers, ProducerMetrics
+from aioprod.metrics import ObservedProducer, ProducerMetrics, ProducerObservers
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender
@@ -56,8 +56,6 @@ class ProducerCore(ClientLifecycle):
             interceptor.
     """
 
-    _observed = False
-
     def __init__(self, config: ProducerConfig, clock: Clock, rng: random.Random) -> None:
         """Make all collaborators, each from earlier ones; docs/architecture.md has a diagram."""
         self.config = config
@@ -65,7 +63,7 @@ class ProducerCore(ClientLifecycle):
         # Metrics and observers.
         windows = config.metrics_sample_window_ms, config.metrics_num_samples
         self.metrics = metrics = ProducerMetrics(*windows)
-        self.observers = observers = Observers(config.observers)
+        self.observers = observers = ProducerObservers(config.observers)
         self.interceptors = interceptors = InterceptorChain(config.interceptors)
         events = BatchReporter(metrics, observers, interceptors)
         connections = ConnectionReporter(metrics, observers, self.now)
@@ -122,12 +120,11 @@ class ProducerCore(ClientLifecycle):
 
     async def connect(self) -> None:
         """Get the metadata and, with ``transactional_id``, the producer id."""
-        if not self._observed and self.observers:
-            self._observed = True
+        if self.observers:
             observed = ObservedProducer(
                 self.config.client_id, self.snapshot, self.snapshot_by_topic, self.snapshot_by_node
             )
-            self.observers.on_start(observed)
+            self.observers.start(observed)
         await self.metadata.first((), "max_block_ms", "request_timeout_ms")
         await self.transactions.start()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from aioprod.errors import KafkaError, copy_of
 from aioprod.interceptors import InterceptorChain
-from aioprod.metrics import BatchDone, BatchSent, Observers, ProducerMetrics, RequestDone
+from aioprod.metrics import BatchDone, BatchSent, ProducerMetrics, ProducerObservers, RequestDone
 from aioprod.producer.batch import BatchState, ProducerBatch, place_of
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.types import TopicPartition
@@ -26,7 +26,7 @@ class BatchReporter:
     """
 
     def __init__(
-        self, metrics: ProducerMetrics, observers: Observers, interceptors: InterceptorChain
+        self, metrics: ProducerMetrics, observers: ProducerObservers, interceptors: InterceptorChain
     ) -> None:
         self._metrics = metrics
         self._observers = observers
@@ -51,7 +51,7 @@ class BatchReporter:
             if batch.state is BatchState.FAILED:
                 self._note_given_up(batch)
         if self._observed:
-            self._observers.on_batch_done(_summary(batch, now))
+            self._observers.tell("on_batch_done", _summary(batch, now))
         if self._intercepted:
             error = _error_of(batch)
             for index in range(batch.count):
@@ -100,7 +100,7 @@ class BatchReporter:
 class RequestReporter:
     """Reports Produce requests and the batches in them. Times are loop times in seconds."""
 
-    def __init__(self, metrics: ProducerMetrics, observers: Observers) -> None:
+    def __init__(self, metrics: ProducerMetrics, observers: ProducerObservers) -> None:
         self._metrics = metrics
         self._observers = observers
         self._observed = bool(observers)
@@ -122,7 +122,8 @@ class RequestReporter:
             records += count
             self._metrics.batch_sent(batch.topic, count, size, plain_size, queue_time_s, now)
             if self._observed:
-                self._observers.on_batch_sent(
+                self._observers.tell(
+                    "on_batch_sent",
                     BatchSent(
                         batch.topic,
                         batch.partition,
@@ -132,14 +133,14 @@ class RequestReporter:
                         plain_size,
                         batch.attempts,
                         queue_time_s,
-                    )
+                    ),
                 )
         self._metrics.request_sent(node_id, records, sum(map(len, buffers)), now)
 
     def replied(self, node_id: int, sent_at: float, throttle_time_ms: int, now: float) -> None:
         """Report the reply to a request."""
         if self._observed:
-            self._observers.on_request(RequestDone(node_id, "Produce", now - sent_at, None))
+            self._observers.tell("on_request", RequestDone(node_id, "Produce", now - sent_at, None))
         self._metrics.request_done(node_id, now - sent_at, now)
         if throttle_time_ms:
             self._metrics.throttled(node_id, throttle_time_ms, now)
@@ -147,7 +148,9 @@ class RequestReporter:
     def failed(self, node_id: int, sent_at: float, error: KafkaError, now: float) -> None:
         """Report a request that gets no reply."""
         if self._observed:
-            self._observers.on_request(RequestDone(node_id, "Produce", now - sent_at, error))
+            self._observers.tell(
+                "on_request", RequestDone(node_id, "Produce", now - sent_at, error)
+            )
 
 
 class ConnectionReporter:
@@ -158,7 +161,7 @@ class ConnectionReporter:
     """
 
     def __init__(
-        self, metrics: ProducerMetrics, observers: Observers, now: Callable[[], float]
+        self, metrics: ProducerMetrics, observers: ProducerObservers, now: Callable[[], float]
     ) -> None:
         self._metrics = metrics
         self._observers = observers
@@ -170,7 +173,7 @@ class ConnectionReporter:
             self._metrics.connection_opened(self._now())
         else:
             self._metrics.connection_closed(self._now())
-        self._observers.on_connection(node_id, address, opened, error)
+        self._observers.tell("on_connection", node_id, address, opened, error)
 
 
 def _error_of(batch: ProducerBatch) -> KafkaError | None:

@@ -68,6 +68,10 @@ def test_a_topics_life(run: Run, kafka: str, protocol: str) -> None:
     reset = run("groups", "reset-offsets", group, "--to-earliest", "--execute", "--json", *where)
     assert reset[0] == 0 and {each["to"] for each in json.loads(reset[1])} == {0}
     assert group in run("groups", "list", "--type", protocol, *where)[1]
+    options = ("--once", "--json", "--interval", "0.1", "--group", group, "--topic", topic)
+    load = json.loads(run("top", *options, *where)[1])
+    assert [(each["type"], each["lag"]) for each in load["groups"]] == [(protocol, 100)]
+    assert [(each["topic"], each["partitions"]) for each in load["topics"]] == [(topic, 3)]
     assert run("groups", "delete", group, *where) == (0, "", "")
     assert run("topics", "delete-records", topic, "--all", *where)[0] == 0
     assert run("consume", topic, "--exit", *where)[1] == ""

@@ -7,13 +7,42 @@ from typing import Any
 
 import pytest
 
-from aioprod import BrokerError, ConsumerStatus, ErrorCode, KafkaError
+from aioprod import BrokerError, Consumer, ConsumerStatus, ErrorCode, KafkaError
 from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import LATEST, list_offsets
 from aioprod.consumer.subscription import PartitionState, Phase, SubscriptionState
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, change_answer, hold
 from tests.consumer.number_topics import TOPIC, TP, fill, numbers, reading, take
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("max_poll_interval_ms", [300_000, 6_000])
+@pytest.mark.parametrize("call", ["getone", "getmany", "async for"])
+async def test_a_member_that_waits_for_records_stays_in_its_group(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture, call: str, max_poll_interval_ms: int
+) -> None:
+    """A call that waits polls: the group must not take it for an application that has stopped."""
+    broker.create_topic(TOPIC, 1)
+    async with Consumer(
+        TOPIC,
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="g",
+        session_timeout_ms=6_000,
+        heartbeat_interval_ms=2_000,
+        fetch_max_wait_ms=10_000,
+        max_poll_interval_ms=max_poll_interval_ms,
+    ) as consumer:
+        waiting: asyncio.Task[Any] = asyncio.create_task(
+            anext(consumer) if call == "async for" else getattr(consumer, call)()
+        )
+        await asyncio.sleep(1_000)
+        assert consumer.assignment() == {TP}
+        assert consumer.metrics()["rebalance-total"] == 1
+        assert consumer.metrics()["time-between-poll-max"] <= 5_001
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    assert "no poll for max_poll_interval_ms" not in caplog.text
 
 
 @pytest.mark.parametrize("call", ["getone", "getmany", "position"])

@@ -368,7 +368,7 @@ def test_a_span_knows_the_broker_and_the_client_where_an_observer_does(spans: Sp
 
 
 def test_what_is_known_of_partitions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioprod.integrations.opentelemetry.MAX_PARTITIONS", 10)
+    monkeypatch.setattr("aioprod.integrations.opentelemetry.producer.MAX_PARTITIONS", 10)
     observer = OpenTelemetryObserver(MeterProvider([InMemoryMetricReader()]))
     observer.on_connection(7, "kafka-7:9092", True, None)
     for partition in range(100):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
 
@@ -13,11 +14,23 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aioprod import Producer
-from aioprod.integrations import prometheus
-from aioprod.integrations.prometheus import PrometheusObserver
-from aioprod.metrics import BatchDone, ObservedProducer, Observers, ProducerMetrics, RequestDone
+from aioprod import Consumer, Producer
+from aioprod.integrations.prometheus import (
+    PrometheusConsumerObserver,
+    PrometheusObserver,
+    PrometheusProcessorObserver,
+    collector,
+)
+from aioprod.metrics import (
+    BatchDone,
+    ObservedProducer,
+    ProducerMetrics,
+    ProducerObservers,
+    RequestDone,
+)
+from aioprod.processing import Processor
 from aioprod.testing import EmbeddedCluster
+from tests.integrations.metrics_of_clients import Raw, at_work, of_processor, until
 
 
 @pytest.fixture
@@ -146,7 +159,7 @@ def test_a_registry_is_not_kept_alive() -> None:
     del registry
     gc.collect()
     assert gone() is None
-    assert not [key for key in prometheus._BY_REGISTRY if key is None]
+    assert not [key for key in collector._BY_REGISTRY if key is None]
 
 
 def test_topics_and_nodes_may_be_left_out(registry: CollectorRegistry) -> None:
@@ -175,8 +188,8 @@ def test_one_observer_for_two_producers_is_refused(
     registry: CollectorRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
     observer = PrometheusObserver(registry)
-    Observers([observer]).on_start(observed(busy()))
-    Observers([observer]).on_start(observed(busy(), "other"))
+    ProducerObservers([observer]).start(observed(busy()))
+    ProducerObservers([observer]).start(observed(busy(), "other"))
     assert "make one for each" in caplog.text
     assert (
         registry.get_sample_value("kafka_producer_record_send_total", {"client_id": "other"})
@@ -193,7 +206,7 @@ def test_a_name_that_somebody_else_uses_is_refused_and_nothing_stays_behind(
     with pytest.raises(ValueError, match="Duplicated"):
         started(registry)
     assert names(registry) == {"kafka_producer_batch_size_avg"}
-    assert registry not in prometheus._BY_REGISTRY
+    assert registry not in collector._BY_REGISTRY
 
 
 async def test_a_producer_is_scraped_as_long_as_it_runs(
@@ -213,3 +226,129 @@ async def test_a_producer_is_scraped_as_long_as_it_runs(
         metrics = producer.metrics()
     assert all(f"kafka_producer_{name.replace('-', '_')}" in page for name in metrics)
     assert names(registry) == set()
+
+
+# -- consumers and processors ----------------------------------------------------------------------
+
+READER = {"client_id": "reader", "group_id": "audit"}
+WORKER = {"client_id": "worker", "group_id": "billing"}
+OUT_0 = {"topic": "out", "partition": "0"}
+ORDERS_0 = {"topic": "orders", "partition": "0"}
+
+
+@pytest.mark.virtual_time
+async def test_a_scrape_sees_consumers_and_processors(
+    broker: EmbeddedCluster, registry: CollectorRegistry
+) -> None:
+    async with at_work(broker, registry):
+
+        def value(name: str, *labels: dict[str, str]) -> float | None:
+            joined = {name: text for each in labels for name, text in each.items()}
+            return registry.get_sample_value(f"kafka_{name}", joined)
+
+        assert value("consumer_records_consumed_total", READER) == 5
+        assert value("consumer_topic_records_consumed_total", READER, {"topic": "out"}) == 5
+        assert value("consumer_partition_records_lag", READER, OUT_0) == 0
+        assert value("consumer_partition_records_lead", READER, OUT_0) == 5
+        assert value("consumer_partition_stalled", READER, OUT_0) == 0
+        assert value("consumer_rebalance_total", READER) == 1
+        assert value("consumer_rebalance_seconds_count", READER) == 1
+        assert value("consumer_commit_total", READER) == 1
+        assert value("consumer_commit_seconds_count", READER, {"outcome": "success"}) == 1
+        assert (value("consumer_poll_interval_seconds_count", READER) or 0) > 0
+        assert (value("consumer_request_seconds_count", READER) or 0) > 0
+        assert (value("consumer_connection_creation_total", READER) or 0) > 0
+        assert value("processor_records_handled_total", WORKER) == 5
+        assert value("processor_records_retried_total", WORKER) == 6
+        assert value("processor_records_dead_lettered_total", WORKER) == 1
+        assert value("processor_handler_errors_total", WORKER) == 7
+        assert value("processor_partition_records_lag", WORKER, ORDERS_0) == 0
+        assert value("processor_partition_records_in_flight", WORKER, ORDERS_0) == 0
+        assert value("processor_longest_call_seconds", WORKER) == 0
+        of_calls = [WORKER, {"topic": "orders"}]
+        count = "processor_handler_seconds_count"
+        assert value(count, *of_calls, {"outcome": "success"}) == 5
+        assert value(count, *of_calls, {"outcome": "error"}) == 7
+    assert names(registry) == set(), "all have closed"
+
+
+@pytest.mark.virtual_time
+async def test_a_handler_that_hangs_is_seen(
+    broker: EmbeddedCluster, registry: CollectorRegistry
+) -> None:
+    called = asyncio.Event()
+
+    async def hang(record: Raw) -> None:
+        called.set()
+        await asyncio.Event().wait()
+
+    broker.create_topic("orders", 1)
+    async with Producer(broker.bootstrap_servers) as producer:
+        for _ in range(3):
+            await producer.send_and_wait("orders", b"x", key=b"same")
+    observer = PrometheusProcessorObserver(registry)
+    settings = of_processor(broker, observers=[observer], drain_timeout_ms=0)
+    async with Processor(hang, "orders", **settings):
+        await called.wait()
+        of_partition = WORKER | ORDERS_0
+        for name, expected in (
+            ("processor_records_in_flight", 1.0),
+            ("processor_keys_in_flight", 1.0),
+        ):
+            assert registry.get_sample_value(f"kafka_{name}", WORKER) == expected
+        assert (registry.get_sample_value("kafka_processor_longest_call_seconds", WORKER) or 0) > 0
+        name = "kafka_processor_partition_records_in_flight"
+        assert registry.get_sample_value(name, of_partition) == 1
+        await until(lambda: registry.get_sample_value(PENDING, of_partition) == 3)
+        assert registry.get_sample_value(LAG, of_partition) == 3
+
+
+PENDING = "kafka_processor_partition_records_pending"
+LAG = "kafka_processor_partition_records_lag"
+
+
+@pytest.mark.virtual_time
+async def test_a_scrape_may_ask_for_any_name_before_there_is_a_value(
+    broker: EmbeddedCluster, registry: CollectorRegistry
+) -> None:
+    """What a registry hears at the registration is all that it can be asked for later."""
+    async with at_work(broker, registry):
+        described = {
+            family.name
+            for clients in collector._BY_REGISTRY[registry].values()
+            for family in clients.describe()
+        }
+        assert names(registry) <= described
+
+
+@pytest.mark.virtual_time
+async def test_scrapes_in_another_thread_change_nothing(
+    broker: EmbeddedCluster, registry: CollectorRegistry
+) -> None:
+    broker.create_topic("out", 1)
+    async with Producer(broker.bootstrap_servers) as producer:
+        for number in range(10):
+            await producer.send("out", b"%d" % number)
+    consumer = Consumer(
+        "out",
+        bootstrap_servers=broker.bootstrap_servers,
+        client_id="reader",
+        auto_offset_reset="earliest",
+        observers=[PrometheusConsumerObserver(registry)],
+    )
+    of_partition = {"client_id": "reader", "group_id": "", **OUT_0}
+    async with consumer:
+        lags = []
+        async for record in consumer:
+            ready = len(consumer._ready)
+            scrape = threading.Thread(target=lambda: lags.append(lag(registry, of_partition)))
+            scrape.start()
+            scrape.join()
+            assert len(consumer._ready) == ready, "the fast path goes on"
+            if record.offset == 9:
+                break
+    assert lags == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+
+
+def lag(registry: CollectorRegistry, labels: dict[str, str]) -> float | None:
+    return registry.get_sample_value("kafka_consumer_partition_records_lag", labels)

@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import aioprod
 import aioprod.integrations
+import aioprod.processing
 import aioprod.spark
 from aioprod.config.admin import AdminConfig
 from aioprod.config.client import ClientConfig
@@ -27,12 +28,12 @@ CONFIGS = (ProducerConfig, ConsumerConfig, AdminConfig)
 
 
 def public_classes() -> Iterator[type]:
-    """The public classes of the clients, of Spark and of the integrations."""
+    """The public classes of the clients, of processors, of Spark and of the integrations."""
     integrations = [
         importlib.import_module(f"aioprod.integrations.{module.name}")
         for module in pkgutil.iter_modules(aioprod.integrations.__path__)
     ]
-    for home in (aioprod, aioprod.spark, *integrations):
+    for home in (aioprod, aioprod.processing, aioprod.spark, *integrations):
         for name in getattr(home, "__all__", None) or [
             name for name in vars(home) if name[0] != "_"
         ]:
@@ -49,7 +50,9 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         try:
             hints = get_type_hints(function, namespace)
         except NameError as error:  # of a package that is imported for type checking only
-            namespace[str(error.name)] = types.SimpleNamespace(RecordBatch=object, Table=object)
+            namespace[str(error.name)] = types.SimpleNamespace(
+                **dict.fromkeys(("RecordBatch", "Table", "Request", "Response"), object)
+            )
         else:
             hints.pop("return", None)
             return hints

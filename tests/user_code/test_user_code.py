@@ -23,14 +23,20 @@ from tests.user_code.consumer_seams import (
     reading,
 )
 from tests.user_code.discovery import optional_attributes, seams_of_parameters, seams_of_settings
+from tests.user_code.observer_seams import OBSERVER_SEAMS
 from tests.user_code.plugin_seams import OAUTH, PLUGIN_SEAMS, SECURITY, good_token
 from tests.user_code.producer_seams import PRODUCER_SEAMS, QUICK
 from tests.user_code.seams import ENDS_PROGRAM, KINDS, Seam, run_seam
 from tests.user_code.spark_seams import SPARK_SEAMS
 
-SEAMS = [*PRODUCER_SEAMS, *PLUGIN_SEAMS, *CONSUMER_SEAMS, *SPARK_SEAMS]
-# Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver.
-OURS = frozenset({"Delivery", "ProducerBatch", "OpenTelemetryObserver"})
+SEAMS = [*PRODUCER_SEAMS, *PLUGIN_SEAMS, *CONSUMER_SEAMS, *OBSERVER_SEAMS, *SPARK_SEAMS]
+# Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver, and so on.
+OURS = frozenset(
+    {
+        *("Delivery", "ProducerBatch"),
+        *("OpenTelemetryObserver", "OpenTelemetryConsumerObserver"),
+    }
+)
 OF_ANY = {"partition_assignment_strategy": Assignor}
 # Attributes that a plug-in may have, and those of data.
 HOOKS = {

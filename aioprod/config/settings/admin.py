@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from aioprod.config.setting import Section, Setting, milliseconds, section
+from aioprod.config.checks import list_of
+from aioprod.config.setting import Section, Setting, Source, milliseconds, section
 from aioprod.config.settings.client import CONNECTIONS
 from aioprod.config.settings.security import SECURITY
+from aioprod.metrics import AdminObserver
 
 #: The settings that only admin clients have, or with another default.
 ADMIN_ONLY: Section = section(
@@ -18,6 +20,15 @@ ADMIN_ONLY: Section = section(
         1,
         "Timeout of calls without their own `timeout_ms`, including retries.",
         since="2.5, KIP-533",
+    ),
+    Setting(
+        "observers",
+        "Sequence[AdminObserver]",
+        (),
+        "`AdminObserver` objects, which are called for each call and connection.",
+        list_of(AdminObserver),
+        kafka_name=None,
+        source=Source.PLUGINS,
     ),
 )
 ADMIN_SETTINGS: Mapping[str, Setting] = {**SECURITY, **CONNECTIONS, **ADMIN_ONLY}

@@ -22,6 +22,7 @@ from aioprod.config.settings.client import CONNECTIONS, METRICS
 from aioprod.config.settings.security import SECURITY
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ConsumerInterceptor
+from aioprod.metrics import ConsumerObserver
 
 #: The names of isolation levels, and their numbers in requests.
 ISOLATION_LEVELS: Mapping[str, int] = {"read_uncommitted": 0, "read_committed": 1}
@@ -241,6 +242,16 @@ RECORDS = section(
         list_of(ConsumerInterceptor),
         kafka_name="interceptor.classes",
         since="0.10, KIP-42",
+        source=Source.PLUGINS,
+    ),
+    Setting(
+        "observers",
+        "Sequence[ConsumerObserver]",
+        (),
+        "`ConsumerObserver` objects, which are called for polls, records, commits, rebalances, "
+        "stalls and connections.",
+        list_of(ConsumerObserver),
+        kafka_name=None,
         source=Source.PLUGINS,
     ),
 )

@@ -10,8 +10,8 @@ from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.stall_watch import StallWatch
-from aioprod.consumer.subscription import SubscriptionState
-from aioprod.metrics import ConsumerMetrics
+from aioprod.consumer.subscription import PartitionState, SubscriptionState
+from aioprod.metrics import ConsumerMetrics, ObservedConsumer
 from aioprod.types import TopicPartition
 
 
@@ -28,6 +28,7 @@ class FigureCalls:
         metrics: ConsumerMetrics,
         watch: StallWatch,
     ) -> None:
+        self._config = config
         self._run_state = run_state
         self._ready = ready
         self._subscription = subscription
@@ -38,10 +39,7 @@ class FigureCalls:
 
     def lag(self, partition: TopicPartition) -> int | None:
         """See :meth:`aioprod.Consumer.lag`."""
-        state = self._subscription[check_partition(partition)]
-        end = state.last_stable_offset if self._read_committed else state.high_watermark
-        self._ready.settle()
-        return None if state.position is None or end < 0 else max(end - state.position.offset, 0)
+        return self._lag(self._subscription[check_partition(partition)])
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """See :meth:`aioprod.Consumer.highwater`."""
@@ -56,8 +54,26 @@ class FigureCalls:
     def metrics(self) -> Mapping[str, float]:
         """See :meth:`aioprod.Consumer.metrics`."""
         self._ready.settle()
-        partitions = self._subscription.partitions
-        lags = [lag for tp in partitions if (lag := self.lag(tp)) is not None]
+        return self._snapshot()
+
+    def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
+        """See :meth:`aioprod.Consumer.metrics_by_topic`."""
+        self._ready.settle()
+        return self._snapshot_by_topic()
+
+    def observed(self) -> ObservedConsumer:
+        """Return the metrics for observers, which change nothing when they are read."""
+        return ObservedConsumer(
+            self._config.client_id,
+            self._config.group_id,
+            self._snapshot,
+            self._snapshot_by_topic,
+            self._snapshot_by_partition,
+        )
+
+    def _snapshot(self) -> Mapping[str, float]:
+        partitions = self._subscription.partitions.copy()
+        lags = [lag for state in partitions.values() if (lag := self._lag(state)) is not None]
         gauges = {
             "records-lag-max": float(max(lags, default=0)),
             "buffered-bytes": float(self._buffer.size),
@@ -66,7 +82,25 @@ class FigureCalls:
         }
         return self._metrics.snapshot(self._run_state.now(), gauges)
 
-    def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
-        """See :meth:`aioprod.Consumer.metrics_by_topic`."""
-        self._ready.settle()
+    def _snapshot_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         return self._metrics.snapshot_by_topic(self._run_state.now())
+
+    def _snapshot_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
+        found = {}
+        for tp, state in self._subscription.partitions.copy().items():
+            figures = {
+                "paused": float(state.paused),
+                "stalled": float(self._watch.is_stalled(tp)),
+            }
+            offset, lag = self._ready.offset_of(state), self._lag(state)
+            if lag is not None:
+                figures["records-lag"] = float(lag)
+            if offset is not None and state.log_start_offset >= 0:
+                figures["records-lead"] = float(max(offset - state.log_start_offset, 0))
+            found[tp] = figures
+        return found
+
+    def _lag(self, state: PartitionState) -> int | None:
+        end = state.last_stable_offset if self._read_committed else state.high_watermark
+        offset = self._ready.offset_of(state)
+        return None if offset is None or end < 0 else max(end - offset, 0)

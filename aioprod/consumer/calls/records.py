@@ -12,14 +12,18 @@ from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.records import Records
+from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import Mode, SubscriptionState
 from aioprod.errors import ConsumerStateError, KafkaTimeoutError
-from aioprod.metrics import ConsumerMetrics
 from aioprod.types import ConsumerRecord
 
 # A call without a timeout gives the group this long, then checks again.
 _JOIN_S = 30.0
+# A call that waits polls at least this often, and several times per max_poll_interval_ms: it must
+# not count as an application that has stopped polling.
+_POLL_EACH_S = 5.0
+_POLLS_PER_LIMIT = 3
 
 
 class RecordCalls:
@@ -35,9 +39,10 @@ class RecordCalls:
         membership: Membership,
         subscription: SubscriptionState,
         problems: Problems,
-        metrics: ConsumerMetrics,
+        reporter: ConsumerReporter,
     ) -> None:
         self._max_poll_records = config.max_poll_records
+        self._poll_each_s = min(_POLL_EACH_S, config.max_poll_interval_ms / 1000 / _POLLS_PER_LIMIT)
         self._guard = guard
         self._ready = ready
         self._notifier = notifier
@@ -45,7 +50,7 @@ class RecordCalls:
         self._membership = membership
         self._subscription = subscription
         self._problems = problems
-        self._metrics = metrics
+        self._reporter = reporter
 
     async def getone(self, timeout_ms: float | None) -> ConsumerRecord:
         """Return the next record, and decode the ones after it."""
@@ -80,6 +85,7 @@ class RecordCalls:
         now = asyncio.get_running_loop().time()
         membership = self._membership
         membership.polled(now)
+        self._reporter.polled(now)
         if membership.needs_attention:
             await membership.ensure_active(now + _JOIN_S if deadline is None else deadline)
             self._guard.check_open()  # a listener may have closed the consumer
@@ -106,15 +112,16 @@ class RecordCalls:
         if self._membership.needs_attention:
             return deadline is None or began < deadline
         self._scheduler.wake()
-        waited = await self._notifier.wait(deadline)
+        until = began + self._poll_each_s
+        waited = await self._notifier.wait(until if deadline is None else min(until, deadline))
         now = asyncio.get_running_loop().time()
-        self._metrics.waited(now - began, now)
+        self._reporter.waited(now - began, now)
         return waited
 
     def _no_record(self, timeout_ms: float) -> KafkaTimeoutError:
         where = ", ".join(sorted(self._subscription.all_topics())) or "no partition"
         now = asyncio.get_running_loop().time()
-        read = int(self._metrics.snapshot(now, {})["records-consumed-total"])
+        read = self._reporter.records_so_far(now)
         latest = self._problems.latest
         cause = latest[0] if latest else self._membership.problem
         why = f"; the last error: {cause}" if cause is not None else ""

@@ -19,7 +19,7 @@ from aioprod.consumer.group.joining import Joined, Joining
 from aioprod.consumer.group.leading import Leadership
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.member_state import Generation, JoinStage, MemberState
-from aioprod.consumer.group.offsets import Committer, Offsets
+from aioprod.consumer.group.offsets import Committer, OnCommit
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
@@ -50,7 +50,7 @@ class ClassicMember(GroupMember):
         runtime: ClientRuntime,
         partitions: GroupPartitions,
         on_attention: Callable[[], None],
-        on_commit: Callable[[Offsets], None],
+        on_commit: OnCommit,
     ) -> None:
         super().__init__(config, subscription, runtime, partitions, on_attention, on_commit)
         assignors = make_assignors(config.partition_assignment_strategy)
@@ -123,6 +123,7 @@ class ClassicMember(GroupMember):
     def _rejoin(self, reason: str) -> None:
         if self._rejoin_reason is None:
             self._rejoin_reason = reason
+            self._partitions.rebalance_began()
             log.info("group %r: joining: %s", self._connections.group_id, reason)
         self._attend()
 
@@ -163,6 +164,7 @@ class ClassicMember(GroupMember):
 
     def _begin_joining(self, reason: str) -> None:
         self._heartbeats.stop()
+        self._partitions.rebalance_began()
         self._leadership = None
         self._rejoin_reason = None
         self._state.begin_joining()
@@ -180,6 +182,7 @@ class ClassicMember(GroupMember):
             # Other members may have its partitions by now.
             self._rejoin_reason = self._rejoin_reason or "the last attempt has failed"
             self._state.lose(keep_member_id=True)
+            self._partitions.rebalance_ended(_join_error(task))
         error = None if task.cancelled() else task.exception()
         if isinstance(error, BrokerError) and error.code is ErrorCode.FENCED_INSTANCE_ID:
             self._fail(error)
@@ -419,3 +422,9 @@ class ClassicMember(GroupMember):
         for task in tasks:
             if task is not None:
                 task.cancel()
+
+
+def _join_error(task: asyncio.Task[Joined | None]) -> BaseException:
+    """Return why a task that tried to join has no assignment."""
+    error = None if task.cancelled() else task.exception()
+    return error or KafkaError("the coordinator has removed this member")

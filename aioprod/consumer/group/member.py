@@ -17,7 +17,7 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.auto_commit import AutoCommit
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.error_actions import ErrorAction
-from aioprod.consumer.group.offsets import Committer, GroupOffsets, Offsets
+from aioprod.consumer.group.offsets import Committer, GroupOffsets, Offsets, OnCommit
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.consumer.subscription import Mode, SubscriptionState
@@ -49,7 +49,7 @@ class GroupMember(ABC):
         runtime: ClientRuntime,
         partitions: GroupPartitions,
         on_attention: Callable[[], None],
-        on_commit: Callable[[Offsets], None],
+        on_commit: OnCommit,
     ) -> None:
         self.needs_attention = False
         self._on_attention = on_attention
@@ -296,6 +296,7 @@ class GroupMember(ABC):
                 )
         finally:
             self._poll_watch.stop()
+            self._partitions.rebalance_abandoned()
             self._inside = False
             # Otherwise other members would get the partitions only after the session timeout.
             with contextlib.suppress(TimeoutError):

@@ -35,6 +35,7 @@ from aioprod.protocol.messages.offset_fetch import (
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+OnCommit = Callable[[Offsets, float, KafkaError | None], None]
 
 
 class Committer(NamedTuple):
@@ -88,13 +89,13 @@ class GroupOffsets:
         connections: the connections to the coordinator.
         standing: the member.
         is_gone: returns whether a partition does not exist; its commit is not retried then.
-        on_commit: called with committed offsets.
+        on_commit: called with the offsets of each commit, its seconds, and its error or None.
     """
 
     connections: GroupConnections
     standing: Standing
     is_gone: Callable[[TopicPartition], bool] = field(default=lambda tp: False)
-    on_commit: Callable[[Offsets], None] = field(default=lambda offsets: None)
+    on_commit: OnCommit = field(default=lambda offsets, seconds, error: None)
     _waiting: list[_Commit] = field(default_factory=list)
     _sending: asyncio.Task[None] | None = None
 
@@ -112,6 +113,7 @@ class GroupOffsets:
         if not offsets:
             return
         loop = asyncio.get_running_loop()
+        began = loop.time()
         mine = _Commit(dict(offsets), self.standing.committer(), deadline, loop.create_future())
         self._waiting.append(mine)
         if self._sending is None or self._sending.done():
@@ -120,8 +122,10 @@ class GroupOffsets:
         await asyncio.wait([mine.done], timeout=deadline - loop.time())
         if not mine.done.done():
             _fail(mine, self._too_late("OffsetCommit", mine.last_error))
+        error = mine.done.exception()
+        assert error is None or isinstance(error, KafkaError), error
+        self.on_commit(offsets, loop.time() - began, error)
         mine.done.result()
-        self.on_commit(offsets)
 
     async def close(self) -> None:
         """Cancel commits in flight."""

@@ -10,8 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.errors import ConsumerStateError
+from aioprod.metrics.consumer_observers import PartitionsEvent
 from aioprod.types import TopicPartition
 from aioprod.user_code import is_cancelled
 
@@ -24,15 +26,18 @@ class GroupPartitions:
     CancelledError if nothing was cancelled, which becomes the cause of a ConsumerStateError.
 
     Args:
+        reporter: hears of each change.
         listener_call: returns a context manager for each call of the listener.
     """
 
     def __init__(
         self,
         subscription: SubscriptionState,
+        reporter: ConsumerReporter,
         listener_call: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._subscription = subscription
+        self._reporter = reporter
         self._listener_call = listener_call
 
     @property
@@ -48,13 +53,15 @@ class GroupPartitions:
         """Revoke partitions; the listener may still commit. Raise the listener's exception."""
         listener = self._subscription.listener
         await self._drop(
-            partitions, listener.on_partitions_revoked if listener is not None else None
+            "revoked", partitions, listener.on_partitions_revoked if listener is not None else None
         )
 
     async def lose(self, partitions: Collection[TopicPartition]) -> None:
         """Drop partitions that other members have already. Raise the listener's exception."""
         listener = self._subscription.listener
-        await self._drop(partitions, listener.on_partitions_lost if listener is not None else None)
+        await self._drop(
+            "lost", partitions, listener.on_partitions_lost if listener is not None else None
+        )
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions; new ones are fetched after the listener was called. Raise
@@ -65,30 +72,50 @@ class GroupPartitions:
         self._subscription.take_assignment(
             sorted(partitions), awaiting_callback=listener is not None
         )
-        if listener is None:
-            return
         try:
-            await self._call(listener.on_partitions_assigned, added)
+            if listener is not None:
+                await self._call("assigned", listener.on_partitions_assigned, added)
+            else:
+                self._reporter.partitions_changed("assigned", added, 0.0)
         finally:
             self._subscription.release(added)
+            self._reporter.rebalance_ended()
+
+    def rebalance_began(self) -> None:
+        """Note that a rebalance begins; :meth:`assign` ends it."""
+        self._reporter.rebalance_began()
+
+    def rebalance_ended(self, error: BaseException | None = None) -> None:
+        """Note that the rebalance, if there is one, has ended without an assignment."""
+        self._reporter.rebalance_ended(error)
+
+    def rebalance_abandoned(self) -> None:
+        """Note that the consumer leaves its group."""
+        self._reporter.rebalance_abandoned()
 
     async def _drop(
         self,
+        event: PartitionsEvent,
         partitions: Collection[TopicPartition],
         callback: Callable[[list[TopicPartition]], Any] | None,
     ) -> None:
         self.stop_reading(partitions)
         try:
             if callback is not None:
-                await self._call(callback, partitions)
+                await self._call(event, callback, partitions)
+            else:
+                self._reporter.partitions_changed(event, partitions, 0.0)
         finally:
             self._subscription.take_assignment(sorted(self.owned.difference(partitions)))
 
     async def _call(
         self,
+        event: PartitionsEvent,
         callback: Callable[[list[TopicPartition]], Any],
         partitions: Collection[TopicPartition],
     ) -> None:
+        now = asyncio.get_running_loop().time
+        began = now()
         with self._listener_call():
             try:
                 result = callback(sorted(partitions))
@@ -102,3 +129,5 @@ class GroupPartitions:
                 raise ConsumerStateError(
                     f"rebalance listener: {name} raised CancelledError, but nothing was cancelled"
                 ) from error
+            finally:
+                self._reporter.partitions_changed(event, partitions, now() - began)

@@ -20,7 +20,7 @@ from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.member import GroupMember
-from aioprod.consumer.group.offsets import Committer, Offsets
+from aioprod.consumer.group.offsets import Committer, OnCommit
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.session import JOIN_EPOCH, Session, TopicIds, Wishes
 from aioprod.consumer.subscription import SubscriptionState
@@ -55,7 +55,7 @@ class ReconcilingMember(GroupMember):
         runtime: ClientRuntime,
         partitions: GroupPartitions,
         on_attention: Callable[[], None],
-        on_commit: Callable[[Offsets], None],
+        on_commit: OnCommit,
     ) -> None:
         super().__init__(config, subscription, runtime, partitions, on_attention, on_commit)
         # 16 random bytes in base 64, as in Java.
@@ -125,8 +125,12 @@ class ReconcilingMember(GroupMember):
             return
         target = self._target()
         owned = self._partitions.owned
-        if target is None or target == owned:
+        if target is None:
             return
+        if target == owned:
+            self._partitions.rebalance_ended()
+            return
+        self._partitions.rebalance_began()
         revoked = owned - target
         if revoked and not await self._revoke(revoked, deadline):
             self.needs_attention = True
@@ -138,6 +142,7 @@ class ReconcilingMember(GroupMember):
             if target != self._partitions.owned:
                 await self._partitions.assign(target)
         finally:
+            self._partitions.rebalance_ended()
             self._due.set()  # the coordinator waits for the acknowledgment
 
     def _target(self) -> frozenset[TopicPartition] | None:
@@ -177,6 +182,7 @@ class ReconcilingMember(GroupMember):
 
     def _put_out(self) -> None:
         """Note that the coordinator has removed this member."""
+        self._partitions.rebalance_ended(KafkaError("the coordinator has removed this member"))
         self._stop_heartbeats()
         self._session.begin()
         self._lost = True
@@ -247,6 +253,7 @@ class ReconcilingMember(GroupMember):
                 reply.heartbeat_interval_ms, MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS
             )
             if self._session.answered(reply):
+                self._partitions.rebalance_began()
                 self._look_up_names()
                 self._attend()
             return action

@@ -16,9 +16,11 @@ from aioprod.consumer.group.classic import ClassicMember
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.reconciling import ReconcilingMember
+from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.subscription import Phase, Position, RebalanceListener, SubscriptionState
 from aioprod.errors import ConsumerClosedError
 from aioprod.interceptors import ConsumerInterceptorChain
+from aioprod.metrics import ConsumerMetrics
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
@@ -75,15 +77,18 @@ class Driver:
         self.subscription = SubscriptionState()
         self.listener = listener
         self.interceptors = ConsumerInterceptorChain(self.config.interceptors)
+        self.reporter = ConsumerReporter(
+            self.config, ConsumerMetrics(), self.interceptors, self.runtime.now
+        )
         self.attention = asyncio.Event()
         member = ReconcilingMember if self.config.group_protocol == "consumer" else ClassicMember
         self.member: GroupMember = member(
             self.config,
             self.subscription,
             self.runtime,
-            GroupPartitions(self.subscription),
+            GroupPartitions(self.subscription, self.reporter),
             self.attention.set,
-            self.interceptors.on_commit,
+            self.reporter.commit_done,
         )
         self._closed = False
 

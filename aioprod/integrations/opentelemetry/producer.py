@@ -1,12 +1,4 @@
-"""OpenTelemetry: a span for each record and metrics for each batch, by the semantic conventions for
-messaging.
-
-Requires the extra ``opentelemetry``, which is the API only: without an SDK nothing is recorded, but
-the current context is still propagated.
-
-The conventions for messaging are not final; these are the names of version 1.30 and later
-(``messaging.kafka.offset``, ``messaging.operation.type``).
-"""
+"""Spans of records that are sent, and metrics of their batches."""
 
 from __future__ import annotations
 
@@ -16,49 +8,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry import metrics, propagate, trace
+from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
-from opentelemetry.propagators.textmap import Setter, TextMapPropagator
+from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
-from aioprod.errors import BrokerError, KafkaError
+from aioprod.errors import KafkaError
+from aioprod.integrations.opentelemetry.conventions import (
+    HEADER_GETTER,
+    HEADER_SETTER,
+    body_attributes,
+    duration_histogram,
+    end_span,
+    error_type,
+    operation,
+    server_attributes,
+)
 from aioprod.interceptors import ProducerInterceptor
 from aioprod.metrics import BatchDone, BatchSent, ObservedProducer, ProducerObserver
-from aioprod.types import Header, ProducerRecord, RecordMetadata, TopicPartition
+from aioprod.types import ProducerRecord, RecordMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 
 MAX_OPEN_SPANS = 100_000
 MAX_PARTITIONS = 10_000
 
-_SYSTEM = {
-    "messaging.system": "kafka",
-    "messaging.operation.name": "send",
-    "messaging.operation.type": "send",
-}
-# As the conventions recommend for messaging.client.operation.duration.
-_DURATION_BOUNDARIES = (
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.075,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-    2.5,
-    5.0,
-    7.5,
-    10.0,
-)
-
-
-def error_type(error: BaseException) -> str:
-    """Return ``error.type``: the name of the broker's error code, such as ``MESSAGE_TOO_LARGE``, if
-    there is one, else the exception's class.
-    """
-    return error.code.name if isinstance(error, BrokerError) else type(error).__qualname__
+_SEND = operation("send", "send")
 
 
 class OpenTelemetryObserver(ProducerObserver):
@@ -76,14 +51,7 @@ class OpenTelemetryObserver(ProducerObserver):
         self, meter_provider: MeterProvider | None = None, *, partitions: bool = False
     ) -> None:
         meter = metrics.get_meter("aioprod", meter_provider=meter_provider)
-        self._duration = meter.create_histogram(
-            "messaging.client.operation.duration",
-            unit="s",
-            description=(
-                "Duration of messaging operation initiated by a producer or consumer client."
-            ),
-            explicit_bucket_boundaries_advisory=_DURATION_BOUNDARIES,
-        )
+        self._duration = duration_histogram(meter)
         self._sent = meter.create_counter(
             "messaging.client.sent.messages",
             unit="{message}",
@@ -101,11 +69,7 @@ class OpenTelemetryObserver(ProducerObserver):
         self, node_id: int, address: str, opened: bool, error: Exception | None
     ) -> None:
         if opened:
-            host, _, port = address.rpartition(":")
-            self._addresses[node_id] = {
-                "server.address": host.removeprefix("[").removesuffix("]"),
-                "server.port": int(port),
-            }
+            self._addresses[node_id] = server_attributes(address)
 
     def on_batch_sent(self, event: BatchSent) -> None:
         if len(self._leaders) >= MAX_PARTITIONS:
@@ -114,7 +78,7 @@ class OpenTelemetryObserver(ProducerObserver):
 
     def on_batch_done(self, event: BatchDone) -> None:
         attributes: dict[str, str | int] = {
-            **_SYSTEM,
+            **_SEND,
             "messaging.destination.name": event.topic,
             **self.server(event.topic, event.partition),
         }
@@ -133,22 +97,13 @@ class OpenTelemetryObserver(ProducerObserver):
         return self._addresses.get(self._leaders.get((topic, partition), -1), {})
 
 
-class _HeaderSetter(Setter[list[Header]]):
-    def set(self, carrier: list[Header], key: str, value: str) -> None:
-        # A forwarded record may have the headers of an earlier span.
-        carrier[:] = [header for header in carrier if header[0] != key]
-        carrier.append((key, value.encode()))
-
-
-_SETTER = _HeaderSetter()
-
-
 class OpenTelemetryInterceptor(ProducerInterceptor):
     """Makes a span ``send <topic>`` for each record, from ``send`` to its outcome, and propagates
     it in the record's headers (``traceparent``).
 
-    The span's parent is the current span of the caller of ``send``. Put this interceptor last, so
-    that no other one removes the headers.
+    The span's parent is the current span of the caller of ``send``; without one, that in the
+    record's headers, so a record that is passed on with its headers stays in its trace. Put this
+    interceptor last, so that no other one removes the headers.
 
     Args:
         tracer_provider: receives the spans; the global one by default.
@@ -188,12 +143,15 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         span = self._tracer.start_span(
-            f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=self._attributes(record)
+            f"send {record.topic}",
+            self._parent(record),
+            kind=SpanKind.PRODUCER,
+            attributes=self._attributes(record),
         )
         try:
             headers = list(record.headers)
             self._propagator.inject(
-                headers, context=trace.set_span_in_context(span), setter=_SETTER
+                headers, context=trace.set_span_in_context(span), setter=HEADER_SETTER
             )
             if headers != list(record.headers):
                 record = record._replace(headers=tuple(headers))
@@ -215,7 +173,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
             span.set_attribute("messaging.kafka.offset", metadata.offset)
         if self._observer is not None:
             span.set_attributes(self._observer.server(metadata.topic, metadata.partition))
-        _end(span, error)
+        end_span(span, error)
 
     def on_send_error(
         self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
@@ -225,7 +183,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
             return
         if topic_partition is not None:
             span.set_attribute("messaging.destination.partition.id", str(topic_partition.partition))
-        _end(span, error)
+        end_span(span, error)
 
     def close(self) -> None:
         """End open spans: the producer reports no further outcomes."""
@@ -236,9 +194,18 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
             )
             span.end()
 
+    def _parent(self, record: ProducerRecord) -> Context | None:
+        """Return the context in the record's headers; None for the current one."""
+        if not record.headers or trace.get_current_span().get_span_context().is_valid:
+            return None
+        try:
+            return self._propagator.extract(record.headers, getter=HEADER_GETTER)
+        except (TypeError, ValueError):  # these are no headers: the span ends with that error
+            return None
+
     def _attributes(self, record: ProducerRecord) -> dict[str, str | int | bool]:
         attributes: dict[str, str | int | bool] = {
-            **_SYSTEM,
+            **_SEND,
             "messaging.destination.name": record.topic,
         }
         client_id = self._client_id or (
@@ -246,12 +213,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         )
         if client_id:
             attributes["messaging.client.id"] = client_id
-        if isinstance(record.key, str):
-            attributes["messaging.kafka.message.key"] = record.key
-        if record.value is None:
-            attributes["messaging.kafka.message.tombstone"] = True
-        elif isinstance(record.value, bytes | bytearray | memoryview):
-            attributes["messaging.message.body.size"] = len(record.value)
+        attributes |= body_attributes(record.key, record.value)
         return attributes
 
     def _key(self, record: ProducerRecord) -> object:
@@ -272,11 +234,3 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
     def _forget(self, record: ProducerRecord) -> Span | None:
         found = self._open.pop(self._key(record), None)
         return found[0] if found is not None else None
-
-
-def _end(span: Span, error: Exception | None) -> None:
-    if error is not None:
-        span.set_attribute("error.type", error_type(error))
-        span.record_exception(error)
-        span.set_status(Status(StatusCode.ERROR, str(error)))
-    span.end()

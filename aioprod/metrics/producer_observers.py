@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from aioprod.metrics.observing import ObserverList, RequestDone
 from aioprod.public_module import set_module
-from aioprod.user_code import surface
-
-log = logging.getLogger(__name__)
 
 
 @set_module("aioprod.metrics")
@@ -55,23 +52,6 @@ class BatchDone(NamedTuple):
     batch_bytes: int
     attempts: int
     queue_time_s: float
-    latency_s: float
-    error: Exception | None
-
-
-@set_module("aioprod.metrics")
-class RequestDone(NamedTuple):
-    """A request that was answered or has failed.
-
-    Attributes:
-        node_id: the broker.
-        api: the name of the request in Kafka's protocol, such as ``"Produce"``.
-        latency_s: seconds since it was written.
-        error: the reason if there is no response; else None.
-    """
-
-    node_id: int
-    api: str
     latency_s: float
     error: Exception | None
 
@@ -127,69 +107,8 @@ class ProducerObserver:
         """Called once, last, when the producer is closed."""
 
 
-class Observers:
-    """The observers of a producer; false if there are none, so that it creates no events."""
+class ProducerObservers(ObserverList[ProducerObserver]):
+    """The observers of a producer."""
 
     def __init__(self, observers: Iterable[ProducerObserver] = ()) -> None:
-        self._observers = tuple(observers)
-        self._failing: set[tuple[int, str]] = set()
-        self._started = False
-        # Calls only overridden methods.
-        self._batch_sent = self._overriding("on_batch_sent")
-        self._batch_done = self._overriding("on_batch_done")
-        self._request = self._overriding("on_request")
-        self._connection = self._overriding("on_connection")
-
-    def __bool__(self) -> bool:
-        return bool(self._observers)
-
-    def on_start(self, producer: ObservedProducer) -> None:
-        """Call ``on_start`` of all observers, once even if the start is retried."""
-        if not self._started:
-            self._started = True
-            self._tell("on_start", self._observers, producer)
-
-    def on_batch_sent(self, event: BatchSent) -> None:
-        self._tell("on_batch_sent", self._batch_sent, event)
-
-    def on_batch_done(self, event: BatchDone) -> None:
-        self._tell("on_batch_done", self._batch_done, event)
-
-    def on_request(self, event: RequestDone) -> None:
-        self._tell("on_request", self._request, event)
-
-    def on_connection(
-        self, node_id: int, address: str, opened: bool, error: Exception | None
-    ) -> None:
-        self._tell("on_connection", self._connection, node_id, address, opened, error)
-
-    def close(self) -> None:
-        self._tell("close", self._observers)
-
-    def _overriding(self, method: str) -> tuple[ProducerObserver, ...]:
-        base = getattr(ProducerObserver, method)
-        return tuple(
-            observer
-            for observer in self._observers
-            if getattr(type(observer), method, None) is not base
-        )
-
-    def _tell(self, method: str, observers: tuple[ProducerObserver, ...], *event: Any) -> None:
-        for observer in observers:
-            try:
-                getattr(observer, method)(*event)
-            except BaseException as error:
-                self._failed(observer, method, error)
-            else:
-                if self._failing:
-                    self._failing.discard((id(observer), method))
-
-    def _failed(self, observer: ProducerObserver, method: str, error: BaseException) -> None:
-        # Logged once until it succeeds: a broken observer must not fill the log.
-        if (id(observer), method) not in self._failing:
-            self._failing.add((id(observer), method))
-            name = type(observer).__name__
-            log.error(
-                "%s.%s failed; not logged again until it succeeds", name, method, exc_info=error
-            )
-            surface(error)
+        super().__init__(ProducerObserver, observers)

@@ -1,0 +1,146 @@
+"""Reports what happens in a consumer to its metrics, observers and interceptors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from aioprod.config.consumer import ConsumerConfig
+from aioprod.errors import KafkaError, copy_of
+from aioprod.interceptors import ConsumerInterceptorChain
+from aioprod.metrics import (
+    CommitDone,
+    ConsumerMetrics,
+    ConsumerObservers,
+    ObservedConsumer,
+    PartitionsChanged,
+    RebalanceDone,
+    RecordsReturned,
+    RequestDone,
+    StallChanged,
+)
+from aioprod.metrics.consumer_observers import PartitionsEvent
+from aioprod.types import OffsetAndMetadata, TopicPartition
+
+
+class ConsumerReporter:
+    """One method for each kind of event. Times are loop times in seconds.
+
+    Args:
+        config: has the observers.
+        now: returns the loop time, for events that come without one.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        metrics: ConsumerMetrics,
+        interceptors: ConsumerInterceptorChain,
+        now: Callable[[], float],
+    ) -> None:
+        self._metrics = metrics
+        self._observers = observers = ConsumerObservers(config.observers)
+        self._interceptors = interceptors
+        self._now = now
+        self._wants_polls = observers.wants("on_poll")
+        self._wants_records = observers.wants("on_records")
+        self._rebalance_began: float | None = None
+
+    def started(self, consumer: ObservedConsumer) -> None:
+        """Report that the consumer starts to connect."""
+        self._observers.start(consumer)
+
+    def close(self) -> None:
+        """Close the observers."""
+        self._observers.close()
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def fetched(self, node_id: int, latency_s: float, error: KafkaError | None, now: float) -> None:
+        """Report that a Fetch was answered, or has failed."""
+        if error is None:
+            self._metrics.fetched(latency_s, now)
+        if self._observers:
+            event = RequestDone(node_id, "Fetch", latency_s, _shown(error))
+            self._observers.tell("on_request", event)
+
+    def polled(self, now: float) -> None:
+        """Report that the application asks for records."""
+        interval_s = self._metrics.polled(now)
+        if self._wants_polls and interval_s is not None:
+            self._observers.tell("on_poll", interval_s)
+
+    def waited(self, seconds: float, now: float) -> None:
+        """Report that a call waited for records."""
+        self._metrics.waited(seconds, now)
+
+    def handed_out(self, tp: TopicPartition, records: int, now: float) -> None:
+        """Report that the application got records."""
+        self._metrics.handed_out(tp.topic, records, now)
+        if self._wants_records and records:
+            self._observers.tell("on_records", RecordsReturned(*tp, records))
+
+    def records_so_far(self, now: float) -> int:
+        """Return how many records the application got."""
+        return int(self._metrics.snapshot(now, {})["records-consumed-total"])
+
+    def stalled(
+        self, partition: TopicPartition | None, reason: str, seconds: float, *, is_over: bool
+    ) -> None:
+        """Report that a partition is not read, or is read again."""
+        event = StallChanged(partition, reason, seconds, is_over)
+        self._observers.tell("on_stall", event)
+
+    def connection_changed(
+        self, node_id: int, address: str, opened: bool, error: KafkaError | None
+    ) -> None:
+        """Report a connection that was opened, or was closed because of ``error``."""
+        self._metrics.connection_changed(opened, self._now())
+        self._observers.tell("on_connection", node_id, address, opened, error)
+
+    # -- the group ---------------------------------------------------------------------------------
+
+    def commit_done(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        latency_s: float,
+        error: KafkaError | None,
+    ) -> None:
+        """Report that offsets were committed, or were not."""
+        self._metrics.commit_done(latency_s, error is not None, self._now())
+        if self._observers:
+            self._observers.tell("on_commit", CommitDone(offsets, latency_s, _shown(error)))
+        if error is None:
+            self._interceptors.on_commit(offsets)
+
+    def partitions_changed(
+        self, event: PartitionsEvent, partitions: Collection[TopicPartition], listener_s: float
+    ) -> None:
+        """Report partitions that were assigned, revoked or lost."""
+        if event == "lost":
+            self._metrics.partitions_lost(len(partitions), self._now())
+        change = PartitionsChanged(event, tuple(sorted(partitions)), listener_s)
+        self._observers.tell("on_partitions", change)
+
+    def rebalance_began(self) -> None:
+        """Note the beginning of a rebalance, unless one is under way."""
+        if self._rebalance_began is None:
+            self._rebalance_began = self._now()
+
+    def rebalance_abandoned(self) -> None:
+        """Forget the rebalance that is under way: the consumer leaves its group."""
+        self._rebalance_began = None
+
+    def rebalance_ended(self, error: BaseException | None = None) -> None:
+        """Report the end of the rebalance that is under way, if there is one."""
+        if self._rebalance_began is None:
+            return
+        now = self._now()
+        latency_s, self._rebalance_began = now - self._rebalance_began, None
+        self._metrics.rebalanced(latency_s, error is not None, now)
+        shown = _shown(error) if isinstance(error, KafkaError) else error
+        self._observers.tell("on_rebalance", RebalanceDone(latency_s, shown))
+
+
+def _shown(error: KafkaError | None) -> KafkaError | None:
+    """Return an error for observers: calls of the application may raise the original."""
+    return None if error is None else copy_of(error)

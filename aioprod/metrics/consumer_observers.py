@@ -1,0 +1,165 @@
+"""Observers of a consumer, which are called for polls, records, commits, rebalances and stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from aioprod.metrics.observing import ObserverList, RequestDone
+from aioprod.public_module import set_module
+from aioprod.types import OffsetAndMetadata, TopicPartition
+
+PartitionsEvent = Literal["assigned", "revoked", "lost"]
+
+
+@set_module("aioprod.metrics")
+class RecordsReturned(NamedTuple):
+    """Records of one partition that the application got.
+
+    Attributes:
+        topic, partition: where they were read.
+        records: their number.
+    """
+
+    topic: str
+    partition: int
+    records: int
+
+
+@set_module("aioprod.metrics")
+class CommitDone(NamedTuple):
+    """A commit that the coordinator acknowledged, or that failed.
+
+    Attributes:
+        offsets: the positions.
+        latency_s: seconds from the call to its outcome, including retries.
+        error: None if it was acknowledged.
+    """
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    latency_s: float
+    error: Exception | None
+
+
+@set_module("aioprod.metrics")
+class PartitionsChanged(NamedTuple):
+    """Partitions that the group assigned to this consumer, or took away.
+
+    Attributes:
+        event: ``assigned``, ``revoked``, or ``lost``: other members may have them already.
+        partitions: which.
+        listener_s: seconds in the rebalance listener.
+    """
+
+    event: PartitionsEvent
+    partitions: tuple[TopicPartition, ...]
+    listener_s: float
+
+
+@set_module("aioprod.metrics")
+class RebalanceDone(NamedTuple):
+    """A rebalance in which this consumer adopted an assignment, or failed to get one.
+
+    Attributes:
+        latency_s: seconds since it began for this consumer: with the classic protocol since it had
+            to join, with that of KIP-848 since the coordinator sent another assignment.
+        error: why it failed; None if it did not. The consumer tries again.
+    """
+
+    latency_s: float
+    error: BaseException | None
+
+
+@set_module("aioprod.metrics")
+class StallChanged(NamedTuple):
+    """A partition that is not read although it has records, or is read again.
+
+    Attributes:
+        partition: None if the consumer waits for its group.
+        reason: what it waits or waited for.
+        seconds: how long it has made no progress.
+        is_over: whether it is read again.
+    """
+
+    partition: TopicPartition | None
+    reason: str
+    seconds: float
+    is_over: bool
+
+
+@set_module("aioprod.metrics")
+class ObservedConsumer(NamedTuple):
+    """Metrics of a consumer, which an observer may read at any time, in any thread.
+
+    Attributes:
+        client_id: the consumer's ``client_id``.
+        group_id: its group, or None.
+        metrics: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot`.
+        metrics_by_topic: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot_by_topic`.
+        metrics_by_partition: ``records-lag``, ``records-lead``, ``paused`` and ``stalled`` (0 or 1)
+            of each assigned partition. Lag and lead are left out before the first fetch.
+    """
+
+    client_id: str
+    group_id: str | None
+    metrics: Callable[[], Mapping[str, float]]
+    metrics_by_topic: Callable[[], Mapping[str, Mapping[str, float]]]
+    metrics_by_partition: Callable[[], Mapping[TopicPartition, Mapping[str, float]]]
+
+
+@set_module("aioprod.metrics")
+class ConsumerObserver:
+    """Base class of observers of a consumer; override the methods that you need.
+
+    All methods run in the event loop and must not block. An error in a method is logged, once until
+    the method succeeds again, and changes nothing. KeyboardInterrupt and SystemExit are also raised
+    by the event loop.
+    """
+
+    def on_start(self, consumer: ObservedConsumer) -> None:
+        """Called once, when the consumer starts to connect. If it is never started, only ``close``
+        is called.
+        """
+
+    def on_request(self, event: RequestDone) -> None:
+        """Called when a Fetch is answered or has failed."""
+
+    def on_poll(self, interval_s: float) -> None:
+        """Called when the application asks for records, with the seconds since it did so last,
+        which ``max_poll_interval_ms`` limits. While ``async for`` takes records that were fetched,
+        this is about once a second.
+        """
+
+    def on_records(self, event: RecordsReturned) -> None:
+        """Called when the application got records of a partition; with ``async for`` and
+        ``getone`` when it got the last one that was decoded, or at the next poll.
+        """
+
+    def on_commit(self, event: CommitDone) -> None:
+        """Called when a commit is acknowledged or has failed."""
+
+    def on_partitions(self, event: PartitionsChanged) -> None:
+        """Called when the group has assigned, revoked or lost partitions, after the listener."""
+
+    def on_rebalance(self, event: RebalanceDone) -> None:
+        """Called when a rebalance has ended for this consumer, or has failed."""
+
+    def on_stall(self, event: StallChanged) -> None:
+        """Called when a partition was not read for ``stall_timeout_ms``, and when it is again."""
+
+    def on_connection(
+        self, node_id: int, address: str, opened: bool, error: Exception | None
+    ) -> None:
+        """Called when a connection to ``address`` is opened or closed. ``node_id`` -1 is a
+        bootstrap server. A consumer has two connections to each broker that it reads from.
+        """
+
+    def close(self) -> None:
+        """Called once, last, when the consumer is closed."""
+
+
+class ConsumerObservers(ObserverList[ConsumerObserver]):
+    """The observers of a consumer."""
+
+    def __init__(self, observers: Iterable[ConsumerObserver] = ()) -> None:
+        super().__init__(ConsumerObserver, observers)

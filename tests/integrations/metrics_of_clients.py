@@ -1,0 +1,79 @@
+"""A producer, a consumer and processors at work, with all Prometheus observers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from aioprod import Consumer, Producer, ProducerRecord
+from aioprod.integrations.prometheus import (
+    PrometheusConsumerObserver,
+    PrometheusObserver,
+    PrometheusProcessorObserver,
+)
+from aioprod.processing import Processor, Record, RetryPolicy
+from aioprod.testing import EmbeddedCluster
+
+Raw = Record[bytes | None, bytes | None]
+RECORDS = 6
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(600):
+        while not condition():  # noqa: ASYNC110 - a state of the broker
+            await asyncio.sleep(0.01)
+
+
+async def handle(record: Raw) -> ProducerRecord:
+    """Fail once for each record, and always for ``poison``."""
+    if record.attempt == 1 or record.value == b"poison":
+        raise ValueError("not yet")
+    return ProducerRecord("out", record.value, record.key)
+
+
+def of_processor(broker: EmbeddedCluster, **more: Any) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "group_id": "billing",
+        "client_id": "worker",
+        "retry": RetryPolicy(attempts=2, backoff_ms=1),
+        "dead_letter_topic": "dead",
+        "commit_interval_ms": 20,
+        **more,
+    }
+
+
+@asynccontextmanager
+async def at_work(
+    broker: EmbeddedCluster, registry: CollectorRegistry
+) -> AsyncIterator[Processor[bytes | None, bytes | None]]:
+    """All clients have handled ``RECORDS`` records, one of them a poison pill."""
+    for topic in ("orders", "out", "dead"):
+        broker.create_topic(topic, 1)
+    producer = Producer(
+        broker.bootstrap_servers, client_id="shop", observers=[PrometheusObserver(registry)]
+    )
+    consumer = Consumer(
+        "out",
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="audit",
+        client_id="reader",
+        auto_offset_reset="earliest",
+        observers=[PrometheusConsumerObserver(registry)],
+    )
+    settings = of_processor(broker, observers=[PrometheusProcessorObserver(registry)])
+    processor = Processor(handle, "orders", **settings)
+    async with producer, processor, consumer:
+        for number in range(RECORDS - 1):
+            await producer.send("orders", b"%d" % number, key=b"%d" % number)
+        await producer.send("orders", b"poison")
+        for _ in range(RECORDS - 1):
+            await consumer.getone(timeout_ms=60_000)
+        await consumer.commit()
+        await until(lambda: broker.records("dead"))
+        await until(lambda: processor.metrics()["records-lag-max"] == 0)
+        yield processor

@@ -1,0 +1,189 @@
+"""The rows of observers of consumers, admin clients and processors, and of handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any
+
+from aioprod import Admin, AdminObserver, ConsumerObserver, RebalanceListener
+from aioprod.processing import BatchProcessor, Processor, ProcessorObserver, RetryPolicy
+from aioprod.testing import EmbeddedCluster
+from tests.user_code.consumer_seams import (
+    GROUP,
+    STORED,
+    ZERO,
+    cluster,
+    consumer_of,
+    expect,
+    read,
+)
+from tests.user_code.producer_seams import faulty
+from tests.user_code.seams import Run, Seam, logged
+
+
+def methods_of(base: type) -> list[str]:
+    return [name for name in vars(base) if not name.startswith("_")]
+
+
+def spy_of(base: type, heard: list[str]) -> Any:
+    """An observer that notes the names of its methods that are called."""
+    methods = {name: lambda _, *event, name=name: heard.append(name) for name in methods_of(base)}
+    return type("Spy", (base,), methods)()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 - a state of the broker
+        await asyncio.sleep(0.01)
+
+
+# -- consumers ------------------------------------------------------------------------------------
+
+
+async def of_consumer(method: str, run: Run) -> None:
+    """It reads, commits, stalls for a while, reads on and leaves its group."""
+    heard: list[str] = []
+    plugins = [faulty(ConsumerObserver, method, run), spy_of(ConsumerObserver, heard)]
+    async with cluster() as broker:
+        settings = {**GROUP, "stall_timeout_ms": 50, "observers": plugins}
+        async with consumer_of(broker, **settings) as consumer:
+            consumer.subscribe(["t"], listener=RebalanceListener())
+            first = await consumer.getmany(1, timeout_ms=5_000)
+            consumer.pause(ZERO)
+            await until(lambda: "on_stall" in heard)
+            consumer.resume(ZERO)
+            expect([*first, *await read(consumer, 2 * STORED - 1)])
+            await consumer.commit()
+    assert set(heard) == set(methods_of(ConsumerObserver))
+
+
+# -- admin clients --------------------------------------------------------------------------------
+
+
+async def of_admin(method: str, run: Run) -> None:
+    heard: list[str] = []
+    plugins = [faulty(AdminObserver, method, run), spy_of(AdminObserver, heard)]
+    async with cluster() as broker:
+        async with Admin(broker.bootstrap_servers, observers=plugins) as admin:
+            assert "t" in await admin.list_topics()
+    assert set(heard) == set(methods_of(AdminObserver))
+
+
+# -- processors -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def stored() -> AsyncIterator[EmbeddedCluster]:
+    async with cluster() as broker:
+        broker.create_topic("dead", 1)
+        yield broker
+
+
+def settings_of(broker: EmbeddedCluster) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "group_id": "g",
+        "retry": RetryPolicy(attempts=1),
+        "dead_letter_topic": "dead",
+        "commit_interval_ms": 10,
+    }
+
+
+async def of_processor(method: str, run: Run) -> None:
+    heard: list[str] = []
+    handled: list[tuple[int, int]] = []
+
+    async def handle(record: Any) -> None:
+        handled.append((record.partition, record.offset))
+        if record.offset == 2:
+            raise ValueError("a record at fault")
+
+    plugins = [faulty(ProcessorObserver, method, run), spy_of(ProcessorObserver, heard)]
+    async with stored() as broker:
+        async with Processor(handle, "t", observers=plugins, **settings_of(broker)):
+            await until(lambda: sum(broker.committed_offsets("g").values()) == 2 * STORED)
+        assert len(broker.records("dead")) == 2
+    assert sorted(handled) == [(p, n) for p in (0, 1) for n in range(STORED)]
+    assert set(heard) == set(methods_of(ProcessorObserver))
+
+
+async def around_a_handler(step: str, run: Run) -> None:
+    """A context manager of an observer fails when it begins, or when it ends."""
+    order: list[str] = []
+
+    class Manager(ProcessorObserver):
+        @contextmanager
+        def handling(self, event: object) -> Iterator[None]:
+            order.append("begin")
+            if step == "begin":
+                run.fail()
+            try:
+                yield
+            finally:
+                order.append("end")
+            if step == "end":
+                run.fail()
+
+    class Inner(ProcessorObserver):
+        @contextmanager
+        def handling(self, event: object) -> Iterator[None]:
+            order.append("inner")
+            yield
+
+    async def handle(record: object) -> None:
+        order.append("handler")
+
+    async with stored() as broker:
+        plugins = [Manager(), Inner()]
+        async with Processor(handle, "t", observers=plugins, **settings_of(broker)):
+            await until(lambda: sum(broker.committed_offsets("g").values()) == 2 * STORED)
+        assert broker.records("dead") == []
+    ended = ["end"] if step == "end" else []
+    assert order == ["begin", "inner", "handler", *ended] * 2 * STORED
+
+
+async def handler(kind: Any, run: Run) -> None:
+    """The handler fails with one record; a program that is to end takes no further ones."""
+
+    async def handle(given: Any) -> None:
+        record = given[0] if kind is BatchProcessor else given
+        if (record.partition, record.offset) == (0, 2):
+            run.fail()
+
+    more = {"max_batch_records": 1} if kind is BatchProcessor else {}
+    async with stored() as broker:
+        processor = kind(handle, "t", **more, **settings_of(broker))
+        if run.ends:
+            await run.note(processor.run(handle_signals=False))
+            assert max(broker.committed_offsets("g").values(), default=0) <= STORED
+            return
+        async with processor:
+            await until(lambda: sum(broker.committed_offsets("g").values()) == 2 * STORED)
+        assert len(broker.records("dead")) == 1
+
+
+def failed_record(run: Run) -> None:
+    """It is a failure of the record, or ends the program and so the processor."""
+    assert run.told == run.ends
+    assert run.surfaced == run.ends
+
+
+OBSERVER_SEAMS = [
+    *(
+        Seam(f"{base.__name__}.{method}", logged, partial(scenario, method))
+        for base, scenario in (
+            (ConsumerObserver, of_consumer),
+            (AdminObserver, of_admin),
+            (ProcessorObserver, of_processor),
+        )
+        for method in methods_of(base)
+    ),
+    *(
+        Seam("ProcessorObserver.handling", logged, partial(around_a_handler, step), step)
+        for step in ("begin", "end")
+    ),
+    Seam("Processor(handler)", failed_record, partial(handler, Processor)),
+    Seam("BatchProcessor(handler)", failed_record, partial(handler, BatchProcessor)),
+]
