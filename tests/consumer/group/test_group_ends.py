@@ -391,8 +391,8 @@ async def test_it_leaves_although_a_commit_is_in_flight_when_the_time_to_close_i
 async def test_members_hear_of_a_rebalance_before_the_coordinator_goes_on_without_them(
     cluster: EmbeddedCluster,
 ) -> None:
-    """The first member learns by a heartbeat that the second joins, and has ``max_poll_interval_ms``
-    to join again; ``heartbeat_interval_ms`` alone would be too long for that.
+    """The first member learns by a heartbeat that the second joins, and has
+    ``max_poll_interval_ms`` to join again; ``heartbeat_interval_ms`` alone would be too long.
     """
     slow = {"heartbeat_interval_ms": 5_000, "max_poll_interval_ms": 1_000}
     first, second = (member(cluster.bootstrap_servers, "t", **slow) for _ in range(2))
