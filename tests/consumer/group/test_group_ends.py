@@ -408,3 +408,36 @@ async def test_members_hear_of_a_rebalance_before_the_coordinator_goes_on_withou
         while len(first.assignment()) < 2:
             await first.getmany(timeout_ms=50)
         await asyncio.gather(poll(first), poll(second))
+
+
+class Told(RebalanceListener):
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        self.calls.append(f"assigned {len(partitions)}")
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        self.calls.append(f"revoked {len(partitions)}")
+        await asyncio.sleep(LIMIT_S)  # nobody waits for this
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("call", ["close", "unsubscribe", "cancelled close"])
+async def test_the_listener_is_told_although_the_last_commit_takes_longer_than_allowed(
+    cluster: EmbeddedCluster, call: str
+) -> None:
+    cluster.on_every(ApiKey.OFFSET_COMMIT, hold_answer(asyncio.Event()))
+    told = Told()
+    async with asyncio.timeout(LIMIT_S):
+        async with member(cluster.bootstrap_servers) as consumer:
+            consumer.subscribe(["t"], listener=told)
+            await consumer.getone()
+            ending = asyncio.create_task(
+                consumer.unsubscribe() if call == "unsubscribe" else consumer.close(500)
+            )
+            await cluster.wait_for_request(ApiKey.OFFSET_COMMIT)
+            if call != "close":
+                ending.cancel()
+            await asyncio.wait([ending])
+            assert told.calls == ["assigned 2", "revoked 2"]

@@ -24,8 +24,8 @@ from tests.simulation.history import CANCELLED, OK, error_name
 from tests.simulation.run_context import RunContext
 
 _LISTENER_COMMIT_MS = 1_000
-_CALM_PAUSE_SECONDS = 0.02
-_CALM_POLL_MS = 50
+_CALM_PAUSE_SECONDS = 0.05
+_CALM_POLL_MS = 200
 # `close` waits this long for each of its last tasks, beyond its limit.
 _CLOSE_SLACK_SECONDS = 4.0
 

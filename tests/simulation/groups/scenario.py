@@ -227,7 +227,7 @@ def _draw_member(
         "enable_auto_commit": commits == "auto",
         "auto_commit_interval_ms": rng.choice([50, 500, 2_000]),
         "max_poll_records": rng.choice([1, 5, 500]),
-        "fetch_max_wait_ms": rng.choice([20, 200]),
+        "fetch_max_wait_ms": rng.choice([50, 400]),
         "max_partition_fetch_bytes": rng.choice([200, 1_048_576]),
         "request_timeout_ms": rng.choice([500, 2_000]),
         "default_api_timeout_ms": rng.choice([2_000, 8_000]),
