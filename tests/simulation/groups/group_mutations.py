@@ -5,22 +5,24 @@ simulation must find each of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from aioprod.consumer.background import Background
 from aioprod.consumer.calls.records import RecordCalls
 from aioprod.consumer.fetch_sessions import FetchSession
-from aioprod.consumer.group import heartbeats
+from aioprod.consumer.group import heartbeats, leading
 from aioprod.consumer.group.assignors import CooperativeStickyAssignor, MemberSubscription
 from aioprod.consumer.group.classic import ClassicMember
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.heartbeats import Heartbeats
-from aioprod.consumer.group.offsets import GroupOffsets
+from aioprod.consumer.group.offsets import Committer, GroupOffsets
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.positions import PositionFinder
 from aioprod.consumer.records import Records
 from aioprod.consumer.subscription import SubscriptionState
+from aioprod.errors import KafkaError
 from aioprod.testing.broker.groups.group import Group
 from aioprod.types import OffsetAndMetadata, TopicPartition
 from tests.simulation.planting import Mutation, Patch, into
@@ -45,19 +47,25 @@ def the_next_record_is_committed(patch: Patch) -> None:
     patch.setattr(SubscriptionState, "consumed", consumed)
 
 
-@mutation("committed-unfinished")
-def records_are_committed_by_the_call_that_returns_them(patch: Patch) -> None:
+@mutation("committed-unfinished", found_by=2)
+def records_are_committed_before_the_next_call(patch: Patch) -> None:
     original = RecordCalls.getmany
 
     async def getmany(self: RecordCalls, *arguments: Any) -> Records:
         records = await original(self, *arguments)
-        commits: Any = self._membership
-        if commits._auto_commit.enabled:
-            offsets = self._subscription.consumed()
-            await commits.commit(offsets, asyncio.get_running_loop().time() + 0.1)
+        membership: Any = self._membership
+        if records and membership._auto_commit.enabled:
+            task = asyncio.ensure_future(_commit_soon(membership, self._subscription.consumed()))
+            task.add_done_callback(lambda _: None)
         return records
 
     patch.setattr(RecordCalls, "getmany", getmany)
+
+
+async def _commit_soon(membership: Any, offsets: Any) -> None:
+    await asyncio.sleep(0.001)
+    with contextlib.suppress(KafkaError):
+        await membership.commit(offsets, asyncio.get_running_loop().time() + 0.1)
 
 
 @mutation("nonmonotonic-poll")
@@ -68,7 +76,7 @@ def the_committed_offset_is_not_looked_up(patch: Patch) -> None:
     patch.setattr(PositionFinder, "_initialize", initialize)
 
 
-@mutation("poll-skip", "committed-unread")
+@mutation("poll-skip", "committed-unread", found_by=2)
 def a_cancelled_call_loses_its_records(patch: Patch) -> None:
     original = RecordCalls.getmany
 
@@ -102,7 +110,7 @@ def an_eager_member_keeps_its_partitions(patch: Patch) -> None:
     patch.setattr(ClassicMember, "_prepare", prepare)
 
 
-@mutation("two-owners")
+@mutation("two-owners", found_by=3)
 def the_leader_moves_partitions_at_once(patch: Patch) -> None:
     """A cooperative assignor must not, before their owner has revoked them."""
     original = CooperativeStickyAssignor.assign
@@ -124,7 +132,22 @@ def the_leader_moves_partitions_at_once(patch: Patch) -> None:
     patch.setattr(CooperativeStickyAssignor, "assign", assign)
 
 
-@mutation("unbalanced-callbacks")
+@mutation("double-assignment", found_by=3)
+def the_leader_assigns_a_partition_twice(patch: Patch) -> None:
+    original = CooperativeStickyAssignor.assign
+
+    def assign(
+        self: CooperativeStickyAssignor, topics: Any, members: Sequence[MemberSubscription]
+    ) -> Any:
+        shares = original(self, topics, members)
+        given = [tp for share in shares.values() for tp in share]
+        return {**shares, members[0].member_id: given}
+
+    patch.setattr(CooperativeStickyAssignor, "assign", assign)
+    patch.setattr(leading, "_check", lambda *arguments: None)
+
+
+@mutation("unbalanced-callbacks", found_by=1)
 def lost_partitions_are_dropped_silently(patch: Patch) -> None:
     async def lose(self: GroupPartitions, partitions: Collection[TopicPartition]) -> None:
         await self._drop(partitions, None)
@@ -150,12 +173,12 @@ def a_member_does_not_hear_of_rebalances(patch: Patch) -> None:
     patch.setattr(ClassicMember, "heartbeat_said", lambda *arguments: None)
 
 
-@mutation("not-live", "troubled")
+@mutation("not-live", "troubled", found_by=3)
 def heartbeats_come_too_seldom(patch: Patch) -> None:
     patch.setattr(heartbeats, "_PER_POLL_INTERVAL", 1e-6)
 
 
-@mutation("not-live", "troubled")
+@mutation("not-live", "troubled", found_by=12)
 def the_former_coordinator_is_asked_forever(patch: Patch) -> None:
     patch.setattr(GroupConnections, "forget_coordinator", lambda self: None)
 
@@ -168,7 +191,7 @@ def a_member_does_not_leave(patch: Patch) -> None:
     patch.setattr(ClassicMember, "_tell_leaving", tell_leaving)
 
 
-@mutation("not-left")
+@mutation("not-left", found_by=2)
 def a_member_that_commits_does_not_leave(patch: Patch) -> None:
     async def finish(self: Background, deadline: float, timeout: asyncio.Timeout) -> None:
         self._ready.settle()
@@ -206,19 +229,6 @@ def the_coordinator_takes_commits_of_earlier_generations(patch: Patch) -> None:
     )
 
 
-def _committer_of(member: ClassicMember) -> Any:
-    from aioprod.consumer.group.offsets import Committer
-
+def _committer_of(member: ClassicMember) -> Committer:
     generation = member._state.generation
     return Committer(generation.generation_id, generation.member_id)
-
-
-@mutation("double-assignment", "two-owners")
-def the_coordinator_mixes_the_shares_up(patch: Patch) -> None:
-    original = Group.listed_members
-
-    def listed_members(self: Group) -> Any:
-        """The leader does not hear of the last member, which gets its share."""
-        return original(self)
-
-    patch.setattr(Group, "listed_members", listed_members)

@@ -38,6 +38,7 @@ class MemberActor(RebalanceListener):
         running: whether it has started and neither left nor died.
         trace: what the checkers judge.
         positions: where it would commit each of its partitions.
+        reached: where it read last, of all partitions that it had.
     """
 
     def __init__(self, context: RunContext, history: GroupHistory, plan: MemberPlan) -> None:
@@ -46,6 +47,7 @@ class MemberActor(RebalanceListener):
         self.running = False
         self.trace = MemberTrace(plan.name, plan.commits == "auto", plan.is_cooperative)
         self.positions: dict[TopicPartition, int] = {}
+        self.reached: dict[TopicPartition, int] = {}
         self.consumer: Consumer
         self._context = context
         self._history = history
@@ -185,7 +187,7 @@ class MemberActor(RebalanceListener):
             for each in found
         ]
         for tp, offset, _ in records:
-            self.positions[tp] = offset + 1
+            self.positions[tp] = self.reached[tp] = offset + 1
         if records:
             self._history.handed(self.plan.name, records)
 

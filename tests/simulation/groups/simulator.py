@@ -177,8 +177,8 @@ class _GroupRun:
             await asyncio.sleep(_PAUSE_SECONDS)
         final.unread = self._behind()
         if not final.unread:
-            await self._probe(final)
             self._look_at_members(final)
+            await self._probe(final)
         for actor in self._actors:
             actor.end()
 
@@ -233,7 +233,7 @@ class _GroupRun:
         while unread := [
             tp
             for tp, end in ends.items()
-            if all(actor.positions.get(tp, 0) <= end for actor in self._actors)
+            if all(actor.reached.get(tp, 0) <= end for actor in self._actors)
         ]:
             if loop.time() > deadline:
                 final.unprobed = unread
