@@ -58,7 +58,10 @@ class ProducerFaults(FaultInjector):
             scenario.nodes,
             scenario.loses_responses,
             {TOPIC: scenario.partitions},
-            [plan.name for plan in (*scenario.producers, *scenario.readers)],
+            [
+                *(producer.name for producer in scenario.producers),
+                *(reader.name for reader in scenario.readers),
+            ],
         )
         super().__init__(context, plan)
         self._scenario = scenario

@@ -369,7 +369,8 @@ def check_end(history: GroupHistory) -> Iterator[Finding]:
     for member, text in final.troubled.items():
         yield Finding("troubled", f"{member}: {text}", (member, "group"))
     for member in final.present:
-        yield Finding("not-left", f"{member} was closed and is in the group", (member, "group"))
+        if not history.members[member].hurried:
+            yield Finding("not-left", f"{member} was closed and is in the group", (member, "group"))
 
 
 def check_leftovers(history: GroupHistory) -> Iterator[Finding]:

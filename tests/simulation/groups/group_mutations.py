@@ -1,5 +1,5 @@
-"""Known bugs of consumers in groups, and of group coordinators, each a patch that plants one. The
-simulation must find each of them.
+"""Known bugs of consumers in groups, each a patch that plants one. The simulation must find each of
+them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 
 from aioprod.consumer.background import Background
 from aioprod.consumer.calls.records import RecordCalls
+from aioprod.consumer.fetch_results import FetchResults, PartitionFetch
 from aioprod.consumer.fetch_sessions import FetchSession
 from aioprod.consumer.group import heartbeats, leading
 from aioprod.consumer.group.assignors import CooperativeStickyAssignor, MemberSubscription
 from aioprod.consumer.group.classic import ClassicMember
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.heartbeats import Heartbeats
-from aioprod.consumer.group.offsets import Committer, GroupOffsets
+from aioprod.consumer.group.offsets import GroupOffsets
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.positions import PositionFinder
 from aioprod.consumer.records import Records
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.errors import KafkaError
-from aioprod.testing.broker.groups.group import Group
 from aioprod.types import OffsetAndMetadata, TopicPartition
 from tests.simulation.planting import Mutation, Patch, into
 
@@ -53,19 +53,19 @@ def records_are_committed_before_the_next_call(patch: Patch) -> None:
 
     async def getmany(self: RecordCalls, *arguments: Any) -> Records:
         records = await original(self, *arguments)
-        membership: Any = self._membership
-        if records and membership._auto_commit.enabled:
-            task = asyncio.ensure_future(_commit_soon(membership, self._subscription.consumed()))
+        member: Any = self._membership
+        if records and member._auto_commit.enabled:
+            task = asyncio.ensure_future(_commit_soon(member, self._subscription.consumed()))
             task.add_done_callback(lambda _: None)
         return records
 
     patch.setattr(RecordCalls, "getmany", getmany)
 
 
-async def _commit_soon(membership: Any, offsets: Any) -> None:
+async def _commit_soon(member: Any, offsets: Any) -> None:
     await asyncio.sleep(0.001)
     with contextlib.suppress(KafkaError):
-        await membership.commit(offsets, asyncio.get_running_loop().time() + 0.1)
+        await member.commit(offsets, asyncio.get_running_loop().time() + 0.1)
 
 
 @mutation("nonmonotonic-poll")
@@ -213,22 +213,17 @@ def heartbeats_never_end(patch: Patch) -> None:
 
 
 @mutation("troubled")
+def an_error_of_a_partition_without_news_is_kept(patch: Patch) -> None:
+    original = FetchResults._is_present
+
+    def is_present(self: FetchResults, fetch: PartitionFetch) -> bool:
+        answered = fetch.state.high_watermark >= 0 and self._problems.of(fetch.state.tp) is not None
+        return not answered and original(self, fetch)
+
+    patch.setattr(FetchResults, "_is_present", is_present)
+
+
+@mutation("troubled")
 def the_end_of_a_partition_that_comes_back_is_unknown(patch: Patch) -> None:
     original = FetchSession.begin
     patch.setattr(FetchSession, "begin", lambda self, wanted, unanswered=(): original(self, wanted))
-
-
-# -- the coordinator -------------------------------------------------------------------------------
-
-
-@mutation("committed-backwards")
-def the_coordinator_takes_commits_of_earlier_generations(patch: Patch) -> None:
-    patch.setattr(Group, "check_generation", lambda self, generation_id: None)
-    patch.setattr(
-        ClassicMember, "committer", lambda self, before=None: before or _committer_of(self)
-    )
-
-
-def _committer_of(member: ClassicMember) -> Committer:
-    generation = member._state.generation
-    return Committer(generation.generation_id, generation.member_id)

@@ -148,6 +148,7 @@ class MemberTrace:
         auto_commit: whether it commits automatically.
         cooperative: whether it keeps its partitions during a rebalance.
         may_be_fenced: whether another member has its ``group_instance_id``.
+        hurried: whether it had no time to leave the group.
         failures: errors of polls that the application did not cause.
         leftovers: what was left after closing.
     """
@@ -156,6 +157,7 @@ class MemberTrace:
     auto_commit: bool = False
     cooperative: bool = False
     may_be_fenced: bool = False
+    hurried: bool = False
     failures: list[tuple[Moment, str]] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
 

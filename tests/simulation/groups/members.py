@@ -126,6 +126,8 @@ class MemberActor(RebalanceListener):
         grave.heal()
 
     async def _close(self, timeout_ms: int) -> None:
+        # Without any time, only what can be sent at once is sent: not if it has to connect again.
+        self.trace.hurried = not timeout_ms and bool(self.state)
         self._history.began(self.plan.name, "close")
         limit = timeout_ms / 1000 + _CLOSE_SLACK_SECONDS
         await self._context.call(

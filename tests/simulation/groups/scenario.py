@@ -153,8 +153,8 @@ class GroupScenario:
         )
 
     def __str__(self) -> str:
-        names = ("nodes", "partitions", "added", "initial_delay_ms", "records", "faults")
-        names += ("loses_responses", "seconds")
+        names = ["nodes", "partitions", "added", "initial_delay_ms", "records", "faults"]
+        names += ["loses_responses", "seconds"]
         lines = [f"seed {self.seed}: {summarize({name: getattr(self, name) for name in names})}"]
         return "\n  ".join([*lines, *map(str, self.members)])
 
@@ -237,7 +237,7 @@ def _draw_member(
         "reconnect_backoff_max_ms": rng.choice([20, 200]),
         "socket_connection_setup_timeout_ms": rng.choice([100, 500]),
         "socket_connection_setup_timeout_max_ms": 1_000,
-        "stall_timeout_ms": 5_000,
+        "stall_timeout_ms": 3_000,
     }
     if rng.random() < 0.2:
         settings["connections_max_idle_ms"] = rng.choice([50, 500])

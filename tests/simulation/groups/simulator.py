@@ -29,6 +29,8 @@ from tests.simulation.seed_run import SimulationResult, run_seed
 _PAUSE_SECONDS = 0.05
 _READ_SLACK_SECONDS = 25.0
 _PROBE_SECONDS = 5.0
+# Longer than stall_timeout_ms: a member that has nothing to read is no stalled one.
+_QUIET_SECONDS = 5.0
 
 
 def simulate_group(seed: int, *, hostile: bool = False) -> SimulationResult:
@@ -165,22 +167,29 @@ class _GroupRun:
 
     async def _read_the_rest(self, repaired: Moment) -> None:
         """Everything must be read and committed within a limit, and new records at once."""
-        scenario, loop = self._scenario, self._context.loop
+        scenario = self._scenario
         for actor in self._actors:
             actor.calm_down()
         limit = scenario.session_s + 2 * scenario.max_poll_s + _READ_SLACK_SECONDS
         final = self._history.final = FinalState(repaired, limit)
-        deadline = loop.time() + limit
-        while self._behind() or self._unsettled():
-            if loop.time() > deadline:
-                break
-            await asyncio.sleep(_PAUSE_SECONDS)
+        await self._settle(limit)
         final.unread = self._behind()
         if not final.unread:
+            self._cluster.rebalance_group(GROUP)
+            await self._settle(limit)
+            await asyncio.sleep(_QUIET_SECONDS)
             self._look_at_members(final)
             await self._probe(final)
         for actor in self._actors:
             actor.end()
+
+    async def _settle(self, limit: float) -> None:
+        """Wait until everything is read and committed, and the members read their shares."""
+        deadline = self._context.loop.time() + limit
+        while self._behind() or self._unsettled():
+            if self._context.loop.time() > deadline:
+                return
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     def _behind(self) -> dict[TopicPartition, str]:
         committed = self._cluster.committed_offsets(GROUP)

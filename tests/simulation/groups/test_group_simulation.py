@@ -19,7 +19,6 @@ SLOW = {
     "a_member_does_not_hear_of_rebalances",
     "heartbeats_come_too_seldom",
     "records_of_revoked_partitions_are_returned",
-    "the_end_of_a_partition_that_comes_back_is_unknown",
     "the_former_coordinator_is_asked_forever",
 }
 # `python -m tests.simulation --clients groups --seeds N` runs more.
