@@ -90,7 +90,9 @@ def check_owners(history: GroupHistory) -> Iterator[Finding]:
             joined[event.generation] = event.members
         elif isinstance(event, Told) and event.kind == ASSIGNED:
             present = joined.get(event.generation, frozenset())
-            for other in present - {event.member}:
+            for other in sorted(present - {event.member}):
+                if _take_over(history, event.member, other):
+                    continue
                 if both := owners.of[other] & event.partitions:
                     text = f"{event.member} gets {names(frozenset(both))} of {other} in generation"
                     yield Finding(
@@ -99,6 +101,12 @@ def check_owners(history: GroupHistory) -> Iterator[Finding]:
                         ("group", event.member, other, *map(name, both)),
                     )
         owners.follow(event)
+
+
+def _take_over(history: GroupHistory, member: str, other: str) -> bool:
+    """Whether a static member gets the partitions of another, which is fenced."""
+    instance = history.members[member].instance
+    return instance is not None and history.members[other].instance == instance
 
 
 def check_callbacks(history: GroupHistory) -> Iterator[Finding]:

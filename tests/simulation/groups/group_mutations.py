@@ -11,7 +11,6 @@ from typing import Any
 
 from aioprod.consumer.background import Background
 from aioprod.consumer.calls.records import RecordCalls
-from aioprod.consumer.fetch_results import FetchResults, PartitionFetch
 from aioprod.consumer.fetch_sessions import FetchSession
 from aioprod.consumer.group import heartbeats, leading
 from aioprod.consumer.group.assignors import CooperativeStickyAssignor, MemberSubscription
@@ -34,7 +33,7 @@ mutation = into(GROUP_MUTATIONS)
 # -- positions -------------------------------------------------------------------------------------
 
 
-@mutation("committed-unread")
+@mutation("committed-unread", found_by=2)
 def the_next_record_is_committed(patch: Patch) -> None:
     original = SubscriptionState.consumed
 
@@ -68,7 +67,7 @@ async def _commit_soon(member: Any, offsets: Any) -> None:
         await member.commit(offsets, asyncio.get_running_loop().time() + 0.1)
 
 
-@mutation("nonmonotonic-poll")
+@mutation("nonmonotonic-poll", found_by=2)
 def the_committed_offset_is_not_looked_up(patch: Patch) -> None:
     def initialize(self: PositionFinder, states: Any, now: float) -> None:
         self._without_committed(states, now)
@@ -88,7 +87,7 @@ def a_cancelled_call_loses_its_records(patch: Patch) -> None:
     patch.setattr(RecordCalls, "getmany", getmany)
 
 
-@mutation("lost-commit")
+@mutation("lost-commit", found_by=2)
 def a_commit_is_confirmed_before_it_is_sent(patch: Patch) -> None:
     original = GroupOffsets.commit
 
@@ -102,7 +101,7 @@ def a_commit_is_confirmed_before_it_is_sent(patch: Patch) -> None:
 # -- partitions ------------------------------------------------------------------------------------
 
 
-@mutation("two-owners", "unbalanced-callbacks")
+@mutation("two-owners", "unbalanced-callbacks", found_by=2)
 def an_eager_member_keeps_its_partitions(patch: Patch) -> None:
     async def prepare(self: ClassicMember, deadline: float) -> bool:
         return True
@@ -147,7 +146,7 @@ def the_leader_assigns_a_partition_twice(patch: Patch) -> None:
     patch.setattr(leading, "_check", lambda *arguments: None)
 
 
-@mutation("unbalanced-callbacks", found_by=1)
+@mutation("unbalanced-callbacks", found_by=3)
 def lost_partitions_are_dropped_silently(patch: Patch) -> None:
     async def lose(self: GroupPartitions, partitions: Collection[TopicPartition]) -> None:
         await self._drop(partitions, None)
@@ -183,7 +182,7 @@ def the_former_coordinator_is_asked_forever(patch: Patch) -> None:
     patch.setattr(GroupConnections, "forget_coordinator", lambda self: None)
 
 
-@mutation("not-left", "not-live")
+@mutation("not-left", "not-live", found_by=2)
 def a_member_does_not_leave(patch: Patch) -> None:
     async def tell_leaving(self: ClassicMember, *arguments: Any) -> None:
         pass
@@ -202,7 +201,7 @@ def a_member_that_commits_does_not_leave(patch: Patch) -> None:
     patch.setattr(Background, "finish", finish)
 
 
-@mutation("leak")
+@mutation("leak", found_by=3)
 def heartbeats_never_end(patch: Patch) -> None:
     def stop(self: Heartbeats) -> None:
         if self._task is not None:
@@ -212,18 +211,7 @@ def heartbeats_never_end(patch: Patch) -> None:
     patch.setattr(Heartbeats, "stop", stop)
 
 
-@mutation("troubled")
-def an_error_of_a_partition_without_news_is_kept(patch: Patch) -> None:
-    original = FetchResults._is_present
-
-    def is_present(self: FetchResults, fetch: PartitionFetch) -> bool:
-        answered = fetch.state.high_watermark >= 0 and self._problems.of(fetch.state.tp) is not None
-        return not answered and original(self, fetch)
-
-    patch.setattr(FetchResults, "_is_present", is_present)
-
-
-@mutation("troubled")
+@mutation("troubled", found_by=2)
 def the_end_of_a_partition_that_comes_back_is_unknown(patch: Patch) -> None:
     original = FetchSession.begin
     patch.setattr(FetchSession, "begin", lambda self, wanted, unanswered=(): original(self, wanted))

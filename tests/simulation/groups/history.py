@@ -147,6 +147,7 @@ class MemberTrace:
     Attributes:
         auto_commit: whether it commits automatically.
         cooperative: whether it keeps its partitions during a rebalance.
+        instance: its ``group_instance_id``, which a later member takes over.
         may_be_fenced: whether another member has its ``group_instance_id``.
         hurried: whether it had no time to leave the group.
         failures: errors of polls that the application did not cause.
@@ -156,6 +157,7 @@ class MemberTrace:
     name: str
     auto_commit: bool = False
     cooperative: bool = False
+    instance: str | None = None
     may_be_fenced: bool = False
     hurried: bool = False
     failures: list[tuple[Moment, str]] = field(default_factory=list)

@@ -45,7 +45,9 @@ class MemberActor(RebalanceListener):
         self.plan = plan
         self.calm = False
         self.running = False
-        self.trace = MemberTrace(plan.name, plan.commits == "auto", plan.is_cooperative)
+        self.trace = MemberTrace(
+            plan.name, plan.commits == "auto", plan.is_cooperative, plan.instance
+        )
         self.positions: dict[TopicPartition, int] = {}
         self.reached: dict[TopicPartition, int] = {}
         self.consumer: Consumer

@@ -144,12 +144,18 @@ class GroupScenario:
     @property
     def peaceful(self) -> bool:
         """Whether no member has a reason to lose its partitions, so that no record is read twice:
-        members only come and go, and give their partitions back.
+        members only come and go, and give their partitions back. A static member does not if another
+        takes over its name.
         """
-        return not self.faults and all(
-            not (plan.dies or plan.busy_share or plan.cancel_share or plan.trick_share)
-            and plan.close_timeout_ms > 1_000
-            for plan in self.members
+        instances = [plan.instance for plan in self.members if plan.instance is not None]
+        return (
+            not self.faults
+            and len(instances) == len(set(instances))
+            and all(
+                not (plan.dies or plan.busy_share or plan.cancel_share or plan.trick_share)
+                and plan.close_timeout_ms > 1_000
+                for plan in self.members
+            )
         )
 
     def __str__(self) -> str:

@@ -103,8 +103,9 @@ class _GroupRun:
 
     def _add(self, plan: MemberPlan) -> None:
         actor = MemberActor(self._context, self._history, plan)
-        actor.trace.may_be_fenced = (
-            sum(each.instance == plan.instance for each in self._scenario.members) > 1
+        instances = [each.instance for each in self._scenario.members]
+        actor.trace.may_be_fenced = plan.instance is not None and (
+            instances.count(plan.instance) > 1
         )
         self._actors[actor] = self._context.start_on_host(plan.name, actor.run())
 

@@ -116,6 +116,14 @@ def test_the_partitions_of_a_dead_member_may_be_assigned() -> None:
     assert group.anomalies() == []
 
 
+def test_a_static_member_takes_over_in_the_same_generation() -> None:
+    group = started(cooperative=True)
+    for trace in group.history.members.values():
+        trace.instance = "i"
+    group.told("b", ASSIGNED, P0)
+    assert group.anomalies() == []
+
+
 def reads(*offsets: int, member: str = "a", tp: TopicPartition = P0) -> Callable[[Group], None]:
     return lambda group: group.read(member, tp, *offsets)
 
@@ -235,6 +243,14 @@ def end(change: Callable[[FinalState], object]) -> list[str]:
 )
 def test_an_end_with_something_wrong(change: Callable[[FinalState], object], anomaly: str) -> None:
     assert end(change) == [anomaly]
+
+
+def test_a_member_without_time_to_close_need_not_have_left() -> None:
+    group = started()
+    assert group.history.final is not None
+    group.history.final.present.append("a")
+    group.history.members["a"].hurried = True
+    assert group.anomalies() == []
 
 
 def test_a_run_without_an_end() -> None:

@@ -13,7 +13,7 @@ from tests.simulation.groups.group_mutations import GROUP_MUTATIONS
 from tests.simulation.groups.simulator import simulate_group
 from tests.simulation.planting import Mutation
 
-SEEDS = 6
+SEEDS = 5
 # Known bugs with which a run waits for what never comes.
 SLOW = {
     "a_member_does_not_hear_of_rebalances",
