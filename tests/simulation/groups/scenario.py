@@ -144,8 +144,8 @@ class GroupScenario:
     @property
     def peaceful(self) -> bool:
         """Whether no member has a reason to lose its partitions, so that no record is read twice:
-        members only come and go, and give their partitions back. A static member does not if another
-        takes over its name.
+        members only come and go, and give their partitions back; no static member takes over the
+        name of another.
         """
         instances = [plan.instance for plan in self.members if plan.instance is not None]
         return (
