@@ -56,7 +56,7 @@ class FetchSession:
             unanswered: those for which no end of the log is known.
         """
         if any(tp in self.known for tp in unanswered):
-            # One that was assigned anew. The node answers only what has changed since it answered
+            # One that was assigned again. The node answers only what has changed since it answered
             # for the former assignment: without new records the end would remain unknown.
             self.lost()
         if self.epoch == _FIRST_EPOCH:

@@ -297,7 +297,8 @@ class GroupMember(ABC):
         finally:
             self._poll_watch.stop()
             try:
-                await self._tell_listener()
+                if self._in_group:
+                    await self._partitions.give_up(lost=self._is_lost)
             finally:
                 self._inside = False
                 # Otherwise other members would get the partitions only after the session timeout.
@@ -306,18 +307,6 @@ class GroupMember(ABC):
                         min(max(deadline - loop.time(), _LEAVE_GRACE_S), _LEAVE_LIMIT_S)
                     ):
                         await self._leave(tell=leave and self._config.group_instance_id is None)
-
-    async def _tell_listener(self) -> None:
-        """Call the listener, unless it was called: the time was over before. What it does after its
-        first await is cancelled.
-        """
-        owned = self._partitions.owned
-        if self._in_group and owned:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0):
-                    await (self._partitions.lose if self._is_lost else self._partitions.revoke)(
-                        owned
-                    )
 
     async def _give_up_partitions(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()

@@ -419,7 +419,7 @@ class Told(RebalanceListener):
 
     async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
         self.calls.append(f"revoked {len(partitions)}")
-        await asyncio.sleep(LIMIT_S)  # nobody waits for this
+        await asyncio.sleep(LIMIT_S)  # no call waits for this
 
 
 @pytest.mark.virtual_time
