@@ -73,7 +73,8 @@ class SimulationResult:
                 half = _MAX_LINES // 2
                 about[half:-half] = [f"  ... {len(about) - 2 * half} lines ..."]
             lines += about
-        options = f"--clients {self.clients} --seed {self.seed}"
+        clients = "" if self.clients == "producers" else f"--clients {self.clients} "
+        options = f"{clients}--seed {self.seed}"
         hostile = " --hostile" if self.hostile else ""
         lines.append(f"  replay: python -m tests.simulation {options}{hostile} --trace")
         return "\n".join(lines)
