@@ -134,8 +134,8 @@ class ConsumerConfig(ClientConfig):
         session_timeout_ms: Time without a heartbeat after which the broker removes a member from
             its group. For ``group_protocol=classic``.
             Kafka: ``session.timeout.ms``. Default: ``45_000`` ms; allowed: at least 1.
-        heartbeat_interval_ms: Time between heartbeats; must be below ``session_timeout_ms``. For
-            ``group_protocol=classic``.
+        heartbeat_interval_ms: Time between heartbeats; must be below ``session_timeout_ms``. A
+            third of ``max_poll_interval_ms`` if that is shorter. For ``group_protocol=classic``.
             Kafka: ``heartbeat.interval.ms``. Default: ``3_000`` ms; allowed: at least 1.
         max_poll_interval_ms: Longest time between two calls for records. Then the consumer leaves
             its group until the next call.

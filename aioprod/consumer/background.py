@@ -69,10 +69,16 @@ class Background:
             timeout: cancels the whole call.
         """
         self._ready.settle()
-        await self._commits.finish(deadline)
-        sessions = self._fetcher.end(self._connections.requests)
-        with self._guard.closing_call(timeout):
-            await self._membership.close(deadline, leave=True)
+        try:
+            await self._commits.finish(deadline)
+        except asyncio.CancelledError:
+            deadline = asyncio.get_running_loop().time()
+            raise
+        finally:
+            # Otherwise other members would get the partitions only after the session timeout.
+            sessions = self._fetcher.end(self._connections.requests)
+            with self._guard.closing_call(timeout):
+                await self._membership.close(deadline, leave=True)
         if sessions:
             await asyncio.wait(sessions, timeout=_END_SESSIONS_S)
 

@@ -83,23 +83,25 @@ class FetchResults:
         """
         leaders: dict[TopicPartition, tuple[int, int]] = {}
         news = False
+        unchanged = dict(fetches)
         for topic in reply.responses:
             name = topic.topic or topic_names.get(topic.topic_id, "")
             for data in topic.partitions:
                 tp = TopicPartition(name, data.partition_index)
                 if data.current_leader.leader_epoch >= 0:
                     leaders[tp] = data.current_leader.leader_id, data.current_leader.leader_epoch
-                fetch = fetches.get(tp)
-                if (
-                    fetch is None
-                    or fetch.state.version != fetch.version
-                    or self._subscription.get(tp) is not fetch.state
-                ):
+                fetch = unchanged.pop(tp, None)
+                if fetch is None or not self._is_present(fetch):
                     continue
                 if data.error_code:
                     self._refused(fetch, data, now)
                 else:
                     news |= self._accept(fetch, data, now)
+        for tp, fetch in unchanged.items():
+            # In a fetch session a broker leaves out what is as it was in the last response.
+            if self._is_present(fetch):
+                fetch.state.succeeded()
+                self._problems.over(tp)
         if leaders:
             self._metadata.take_leaders(
                 leaders,
@@ -109,6 +111,11 @@ class FetchResults:
                 ],
             )
         return news
+
+    def _is_present(self, fetch: PartitionFetch) -> bool:
+        """Whether the partition is still read from where the request asked."""
+        state = fetch.state
+        return state.version == fetch.version and self._subscription.get(state.tp) is state
 
     def failed(self, state: PartitionState, error: BrokerError | None, now: float) -> None:
         """Fetch a partition again after a pause; note the error, if any."""

@@ -5,7 +5,7 @@ requests, so the next request has only changes.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -47,8 +47,18 @@ class FetchSession:
     epoch: int = _FIRST_EPOCH
     known: dict[TopicPartition, Asked] = field(default_factory=dict)
 
-    def begin(self, wanted: Mapping[TopicPartition, Asked]) -> SessionRequest:
-        """Return the next request. After it the session has the partitions ``wanted``."""
+    def begin(
+        self, wanted: Mapping[TopicPartition, Asked], unanswered: Iterable[TopicPartition] = ()
+    ) -> SessionRequest:
+        """Return the next request. After it the session has the partitions ``wanted``.
+
+        Args:
+            unanswered: those for which no end of the log is known.
+        """
+        if any(tp in self.known for tp in unanswered):
+            # One that was assigned again. The node answers only what has changed since it answered
+            # for the former assignment: without new records the end would remain unknown.
+            self.lost()
         if self.epoch == _FIRST_EPOCH:
             changed, forgotten = dict(wanted), {}
         else:

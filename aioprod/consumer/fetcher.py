@@ -206,7 +206,9 @@ class Fetcher:
             # This replaces a request to the former leader, whose response may never arrive.
             self._in_flight[state.tp] = PartitionFetch(node_id, state, state.version, start)
         most = min(config.fetch_max_bytes, room)
-        session = node.session.begin(wanted)
+        session = node.session.begin(
+            wanted, unanswered=[state.tp for state, _ in partitions if state.high_watermark < 0]
+        )
         request = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,

@@ -254,3 +254,35 @@ async def test_a_partition_without_a_position(
         await asyncio.sleep(NOTICED_S)
         (line,) = warnings(caplog)
         assert "numbers-0 is not read: NoOffsetError" in line
+
+
+async def test_partitions_without_new_records_after_a_rebalance(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The brokers answer a fetch session only what has changed; the partitions are new objects."""
+    await fill(broker, 3)
+    strategy = {"partition_assignment_strategy": ("range",), "heartbeat_interval_ms": 50}
+    async with in_group(broker, **strategy) as consumer:
+        assert [record.value async for record in taken(consumer, 3)] == [b"0", b"1", b"2"]
+        for _ in range(3):
+            broker.rebalance_group("g")
+            await ask(consumer, 2 * NOTICED_S)
+            assert consumer.lag(TP) == 0
+            assert consumer.state.status is ConsumerStatus.READING
+    assert warnings(caplog) == []
+
+
+async def test_a_partition_without_new_records_after_a_failure(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For a moment the metadata have no leader; afterwards the broker has nothing new to tell."""
+    await fill(broker, 3)
+    async with reading(broker, **{**WATCHED, "metadata_max_age_ms": 700}) as consumer:
+        assert [record.value async for record in taken(consumer, 3)] == [b"0", b"1", b"2"]
+        await ask(consumer, 1)
+        rule = broker.on(ApiKey.METADATA, fail(ErrorCode.LEADER_NOT_AVAILABLE))
+        asking = asyncio.create_task(ask(consumer, 2 * NOTICED_S))
+        await rule.wait()
+        await asking
+        assert consumer.state.status is ConsumerStatus.READING
+    assert warnings(caplog) == []

@@ -15,8 +15,8 @@ from aioprod.testing import EmbeddedCluster, close, delay, drop_after, drop_befo
 from tests.faults.harness.loads import PARTITIONS, AioprodLoad
 from tests.faults.harness.planted_bugs import PLANTED_BUGS, PlantedBug
 from tests.faults.harness.timeline import Timeline, median_gap
-from tests.simulation.checkers import Finding, check
-from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
+from tests.simulation.checkers import check
+from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Finding, Reading
 
 SECONDS = 0.6
 

@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 from aioprod.types import TopicPartition
 from tests.simulation.history import (
@@ -19,6 +18,7 @@ from tests.simulation.history import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     CallTrace,
+    Finding,
     Guarantee,
     History,
     Reading,
@@ -29,17 +29,6 @@ from tests.simulation.history import (
 
 # Timers fire after their time, and the tasks that they wake run after that.
 _SLACK_SECONDS = 0.02
-
-
-class Finding(NamedTuple):
-    """An anomaly: its name, a description, and the subjects of the trace lines that show it."""
-
-    anomaly: str
-    text: str
-    subjects: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.anomaly}: {self.text}"
 
 
 class Log:

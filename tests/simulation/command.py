@@ -12,9 +12,11 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+from tests.simulation.groups.simulator import simulate_group
 from tests.simulation.simulator import simulate
 
 _SEEDS_PER_CHUNK = 10
+_SIMULATIONS = {"producers": simulate, "groups": simulate_group}
 
 
 class SeedReport(NamedTuple):
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_all(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[SeedReport]:
-    run = partial(_run_one, hostile=options.hostile, trace=options.trace)
+    run = partial(_run_one, options.clients, hostile=options.hostile, trace=options.trace)
     if options.processes == 1:
         yield from map(run, seeds)
         return
@@ -54,8 +56,8 @@ def _run_all(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[Seed
         yield from pool.map(run, seeds, chunksize=_SEEDS_PER_CHUNK)
 
 
-def _run_one(seed: int, *, hostile: bool, trace: bool) -> SeedReport:
-    result = simulate(seed, hostile=hostile)
+def _run_one(clients: str, seed: int, *, hostile: bool, trace: bool) -> SeedReport:
+    result = _SIMULATIONS[clients](seed, hostile=hostile)
     return SeedReport(
         seed,
         result.virtual_seconds,
@@ -77,6 +79,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=_seeds,
         metavar="N or A-B",
         help="run the first N seeds, or those from A to B",
+    )
+    parser.add_argument(
+        "--clients",
+        choices=list(_SIMULATIONS),
+        default="producers",
+        help="producers and readers, or members of a group (default: producers)",
     )
     parser.add_argument("--hostile", action="store_true", help="run ready tasks in random order")
     parser.add_argument("--trace", action="store_true", help="print all events")

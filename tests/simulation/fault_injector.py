@@ -1,5 +1,5 @@
-"""The faults of a run: they begin at random times, last for a while and end; at the end of the run
-all are repaired.
+"""Faults that hit all kinds of clients: nodes, leaders, the network and single requests. They begin
+at random times, last for a while and end; at the end of the run all are repaired.
 
 Each fault can occur in a real cluster. A real broker never rejects the sequence numbers of a batch
 that it has stored, so a run has either lost responses or wrong sequence errors, not both.
@@ -8,72 +8,63 @@ that it has stored, so a run has either lost responses or wrong sequence errors,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import Action, delay, drop_after, drop_before, fail, hold_answer, throttle
+from aioprod.testing import Action, delay, drop_after, drop_before, hold_answer, throttle
 from aioprod.testing.simulation.network_faults import NetworkFault
 from tests.simulation.run_context import RunContext
-from tests.simulation.scenario import TOPIC, Scenario
 
-_PRODUCE_CODES = [
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.MESSAGE_TOO_LARGE,
-    ErrorCode.INVALID_RECORD,
-    ErrorCode.CORRUPT_MESSAGE,
-]
-_SEQUENCE_CODES = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID]
-_COORDINATOR_CODES = [
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-]
-_TRANSACTION_CODES = [*_COORDINATOR_CODES, ErrorCode.CONCURRENT_TRANSACTIONS]
-_CODES: dict[ApiKey, list[ErrorCode]] = {
-    ApiKey.PRODUCE: _PRODUCE_CODES,
-    ApiKey.FETCH: [
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    ],
-    ApiKey.FIND_COORDINATOR: [ErrorCode.COORDINATOR_NOT_AVAILABLE],
-    ApiKey.INIT_PRODUCER_ID: _TRANSACTION_CODES,
-    ApiKey.ADD_PARTITIONS_TO_TXN: _TRANSACTION_CODES,
-    ApiKey.ADD_OFFSETS_TO_TXN: _TRANSACTION_CODES,
-    ApiKey.END_TXN: _TRANSACTION_CODES,
-    ApiKey.TXN_OFFSET_COMMIT: _COORDINATOR_CODES,
-}
-_ANY_API = [*_CODES, ApiKey.METADATA, ApiKey.API_VERSIONS]
 _MAX_FAULT_SECONDS = 2.0
 
 
-class FaultInjector:
-    """Injects the faults of a scenario and repairs them."""
+class FaultPlan(NamedTuple):
+    """What a scenario decides about its faults.
 
-    def __init__(self, context: RunContext, scenario: Scenario) -> None:
+    Attributes:
+        faults: the number of faults.
+        seconds: how long faults begin.
+        nodes: the number of nodes.
+        loses_responses: whether responses to handled requests may get lost.
+        partitions: the number of partitions of each topic.
+        clients: the hosts of the clients.
+    """
+
+    faults: int
+    seconds: float
+    nodes: int
+    loses_responses: bool
+    partitions: Mapping[str, int]
+    clients: Sequence[str]
+
+
+class FaultInjector(ABC):
+    """Injects the faults of a plan and repairs them."""
+
+    def __init__(self, context: RunContext, plan: FaultPlan) -> None:
         self._context = context
         self._cluster = context.cluster
         self._network = context.loop.network
-        self._scenario = scenario
+        self._plan = plan
         self._rng = context.loop.random("faults")
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: set[int] = set()
         self._busy: set[int] = set()
         self._moved: int | None = None
 
+    @abstractmethod
+    def _kinds(self) -> list[Callable[[], Awaitable[None]]]:
+        """Return the faults to choose from; some are listed several times to occur more often."""
+
+    @abstractmethod
+    def _any_api(self) -> ApiKey:
+        """Return the API of requests to disturb."""
+
     async def run(self) -> None:
         """Inject all faults; return when they are repaired."""
-        scenario = self._scenario
-        moments = sorted(
-            self._rng.uniform(0, scenario.fault_seconds) for _ in range(scenario.faults)
-        )
+        moments = sorted(self._rng.uniform(0, self._plan.seconds) for _ in range(self._plan.faults))
         begun = self._context.loop.time()
         for moment in moments:
             await asyncio.sleep(max(0.0, begun + moment - self._context.loop.time()))
@@ -97,53 +88,6 @@ class FaultInjector:
         self._network.heal()
         self._note("everything is repaired")
 
-    def _kinds(self) -> list[Callable[[], Awaitable[None]]]:
-        """Return the faults to choose from; some are listed several times to occur more often."""
-        scenario = self._scenario
-        kinds: list[Callable[[], Awaitable[None]]] = [
-            self._error_codes,
-            self._error_codes,
-            self._drop,
-            self._throttle,
-        ]
-        kinds += [
-            self._flaky,
-            self._flaky,
-            self._flaky,
-            self._move_coordinator,
-            self._pause_markers,
-            self._refuse_connections,
-        ]
-        if scenario.loses_responses:
-            kinds += [
-                self._lose_responses,
-                self._lose_responses,
-                self._hold_responses,
-                self._delay,
-                self._stop_node,
-                self._kill_node,
-                self._freeze_node,
-            ]
-            kinds += [
-                self._cut,
-                self._cut_while_sending,
-                self._cut_while_sending,
-                self._partition,
-                self._black_hole,
-                self._slow,
-                self._latency,
-            ]
-            kinds += [self._block_responses, self._block_responses, self._jump]
-        else:
-            kinds += [self._refuse_sequences]
-        if scenario.nodes > 1:
-            kinds += [self._move_leaders, self._move_leaders]
-            if scenario.loses_responses:
-                kinds += [self._outage, self._pause_replication, self._elect_lagging_leader]
-        if any(plan.may_be_fatal for plan in scenario.producers):
-            kinds += [self._expire_transactions]
-        return kinds
-
     def _note(self, text: str) -> None:
         self._context.history.note(f"fault: {text}", "fault")
 
@@ -153,25 +97,6 @@ class FaultInjector:
         )
 
     # -- requests ----------------------------------------------------------------------------------
-
-    async def _error_codes(self) -> None:
-        api = self._rng.choice([ApiKey.PRODUCE, ApiKey.PRODUCE, *_CODES])
-        code = self._rng.choice(_CODES[api])
-        partition = (
-            self._rng.choice([None, *range(self._scenario.partitions)])
-            if api is ApiKey.PRODUCE
-            else None
-        )
-        topic = TOPIC if partition is not None else None
-        self._add_rule(
-            api,
-            fail(code, topic=topic, partition=partition),
-            f"{code.name}{'' if partition is None else f' for partition {partition}'}",
-        )
-
-    async def _refuse_sequences(self) -> None:
-        code = self._rng.choice(_SEQUENCE_CODES)
-        self._add_rule(ApiKey.PRODUCE, fail(code), code.name)
 
     async def _drop(self) -> None:
         self._add_rule(self._any_api(), drop_before(), "connection closed, not handled")
@@ -195,37 +120,6 @@ class FaultInjector:
         self._add_rule(self._any_api(), hold_answer(released), f"response {seconds:.3f} s late")
         await asyncio.sleep(seconds)
         released.set()
-
-    async def _flaky(self) -> None:
-        """For a while, lose, reject or delay a share of the requests of one API."""
-        api: ApiKey = self._rng.choice(
-            [
-                *[ApiKey.PRODUCE] * 3,
-                ApiKey.END_TXN,
-                ApiKey.ADD_PARTITIONS_TO_TXN,
-                ApiKey.INIT_PRODUCER_ID,
-            ]
-        )
-        share = self._rng.choice([0.05, 0.2, 0.4])
-        actions = [
-            drop_before(),
-            fail(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-            fail(ErrorCode.NOT_ENOUGH_REPLICAS),
-        ]
-        if api is not ApiKey.PRODUCE:
-            actions = [drop_before(), fail(self._rng.choice(_COORDINATOR_CODES))]
-        if self._scenario.loses_responses:
-            actions += [drop_after(), drop_after(), delay(0.05), delay(0.15)]
-        action = self._rng.choice(actions)
-        text = f"{share:.0%} of {api.name} requests get {type(action).__name__.strip('_')}"
-        self._note(text)
-        rule = self._cluster.on_every(api, action, where=lambda _: self._rng.random() < share)
-        await asyncio.sleep(self._duration())
-        rule.cancel()
-        self._note(f"ended: {text}")
-
-    def _any_api(self) -> ApiKey:
-        return self._rng.choice([ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.PRODUCE, *_ANY_API])
 
     def _add_rule(self, api: ApiKey, action: Action, text: str) -> None:
         times = self._rng.choice([1, 1, 2, 5])
@@ -256,9 +150,7 @@ class FaultInjector:
         await stop(node)
         await asyncio.sleep(self._duration())
         # Only one node of several may move, or clients would have no valid address left.
-        new_port = (
-            self._scenario.nodes > 1 and self._moved in (None, node) and self._rng.random() < 0.2
-        )
+        new_port = self._plan.nodes > 1 and self._moved in (None, node) and self._rng.random() < 0.2
         self._moved = node if new_port else self._moved
         self._note(f"node {node} starts{' on another port' if new_port else ''}")
         await self._start(node, new_port=new_port)
@@ -334,23 +226,20 @@ class FaultInjector:
             self._cluster.resume_replication(other)
 
     async def _move_leaders(self) -> None:
-        for partition in range(self._scenario.partitions):
-            candidates = [
-                node
-                for node in self._cluster.in_sync_replicas(TOPIC, partition)
-                if node not in self._busy
-            ]
-            if candidates and self._rng.random() < 0.7:
-                node = self._rng.choice(candidates)
-                self._note(f"node {node} leads partition {partition}")
-                self._cluster.move_leader(TOPIC, partition, node)
+        for topic, count in self._plan.partitions.items():
+            for partition in range(count):
+                self._move_leader(topic, partition)
 
-    async def _move_coordinator(self) -> None:
-        for plan in self._scenario.producers:
-            if plan.transactional_id is not None:
-                node = self._rng.choice(self._cluster.node_ids)
-                self._note(f"node {node} coordinates {plan.transactional_id}")
-                self._cluster.move_coordinator("transaction", plan.transactional_id, node)
+    def _move_leader(self, topic: str, partition: int) -> None:
+        candidates = [
+            node
+            for node in self._cluster.in_sync_replicas(topic, partition)
+            if node not in self._busy
+        ]
+        if candidates and self._rng.random() < 0.7:
+            node = self._rng.choice(candidates)
+            self._note(f"node {node} leads partition {partition} of {topic}")
+            self._cluster.move_leader(topic, partition, node)
 
     # -- the network -------------------------------------------------------------------------------
 
@@ -417,11 +306,10 @@ class FaultInjector:
 
     def _ends(self) -> tuple[str | None, str | None]:
         """Return a random client and a random node; None means all."""
-        clients = [
-            *(plan.name for plan in self._scenario.producers),
-            *(plan.name for plan in self._scenario.readers),
-        ]
-        return self._rng.choice([None, *clients]), self._rng.choice([None, *self._nodes])
+        return (
+            self._rng.choice([None, *self._plan.clients]),
+            self._rng.choice([None, *self._nodes]),
+        )
 
     @property
     def _nodes(self) -> list[str]:
@@ -438,19 +326,3 @@ class FaultInjector:
         self._note(f"the process is suspended for {seconds} s")
         self._context.history.suspensions.append((self._context.loop.time(), seconds))
         self._context.loop.jump(seconds)
-
-    # -- transactions ------------------------------------------------------------------------------
-
-    async def _pause_markers(self) -> None:
-        self._note("transaction markers are paused")
-        self._cluster.pause_markers()
-        await asyncio.sleep(min(0.2, self._duration()))
-        self._note("transaction markers are resumed")
-        self._cluster.resume_markers()
-
-    async def _expire_transactions(self) -> None:
-        for plan in self._scenario.producers:
-            name = plan.transactional_id
-            if plan.may_be_fatal and name is not None:
-                self._note(f"the transaction of {name} expires")
-                self._cluster.expire_transaction(name)

@@ -222,6 +222,17 @@ class Line(NamedTuple):
         return f"{self.moment.order:6d} {self.moment.at:10.6f}  {self.text}"
 
 
+class Finding(NamedTuple):
+    """An anomaly: its name, a description, and the subjects of the trace lines that show it."""
+
+    anomaly: str
+    text: str
+    subjects: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.anomaly}: {self.text}"
+
+
 @dataclass(slots=True)
 class History:
     """The history of a run.
@@ -237,7 +248,7 @@ class History:
         unexpected_log: log lines that report a bug of the library.
     """
 
-    clock: Callable[[], float]
+    clock: Callable[[], float] = field(default=lambda: 0.0)
     records: list[SentRecord] = field(default_factory=list)
     transactions: list[TransactionTrace] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)

@@ -4,11 +4,8 @@ each of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.partition_reader import PartitionReader
@@ -32,47 +29,10 @@ from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.producer_state import ProducerStates
 from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
 from aioprod.types import TopicPartition
-
-Patch = pytest.MonkeyPatch
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """A bug.
-
-    Attributes:
-        plant: patches the code so that it has the bug.
-        anomalies: the anomalies that the bug causes; the simulation must find one of them.
-        found_by: a seed that found the bug before; tried first.
-    """
-
-    plant: Callable[[Patch], None]
-    anomalies: frozenset[str]
-    found_by: int
-
-    @property
-    def __name__(self) -> str:
-        return self.plant.__name__
-
-    def seeds(self, count: int) -> Iterator[int]:
-        """Return the seeds to try."""
-        yield self.found_by
-        yield from (seed for seed in range(count) if seed != self.found_by)
-
+from tests.simulation.planting import Mutation, Patch, into
 
 MUTATIONS: list[Mutation] = []
-
-
-def mutation(
-    *anomalies: str, found_by: int = 0
-) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    """Add a bug to ``MUTATIONS``."""
-
-    def add(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTATIONS.append(Mutation(plant, frozenset(anomalies), found_by))
-        return plant
-
-    return add
+mutation = into(MUTATIONS)
 
 
 # -- the producer ----------------------------------------------------------------------------------

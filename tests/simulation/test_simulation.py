@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.simulation.command import main
-from tests.simulation.mutations import MUTATIONS, Mutation
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.planting import Mutation
 from tests.simulation.simulator import simulate
 
 SEEDS = 200

@@ -96,7 +96,8 @@ GROUP = section(
         "heartbeat_interval_ms",
         3_000,
         1,
-        "Time between heartbeats; must be below `session_timeout_ms`. For "
+        "Time between heartbeats; must be below `session_timeout_ms`. A third of "
+        "`max_poll_interval_ms` if that is shorter. For "
         "`group_protocol=classic`.",
     ),
     milliseconds(

@@ -15,6 +15,9 @@ from aioprod.errors import AuthenticationError, BrokerError, KafkaError, Unsuppo
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 
+# The coordinator waits for a member to join again for max.poll.interval.ms.
+_PER_POLL_INTERVAL = 3
+
 
 class HeartbeatEvents(Protocol):
     """Gets the events of a member's heartbeats."""
@@ -47,6 +50,12 @@ class Heartbeats:
         self._state = state
         self._events = events
         self._touch = touch
+        # A member hears of a rebalance by a heartbeat. With a longer interval it would miss each
+        # one, and members would remove each other from the group forever.
+        interval_ms = min(
+            config.heartbeat_interval_ms, config.max_poll_interval_ms / _PER_POLL_INTERVAL
+        )
+        self._interval_s = interval_ms / 1000
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -75,11 +84,10 @@ class Heartbeats:
     async def _run(self) -> None:
         failures = 0
         while True:
-            interval_s = self._config.heartbeat_interval_ms / 1000
             await asyncio.sleep(
-                min(interval_s, self._connections.backoff.seconds(failures))
+                min(self._interval_s, self._connections.backoff.seconds(failures))
                 if failures
-                else interval_s
+                else self._interval_s
             )
             self._touch()
             generation = self._state.generation

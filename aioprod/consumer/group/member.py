@@ -297,13 +297,17 @@ class GroupMember(ABC):
         finally:
             self._poll_watch.stop()
             self._partitions.rebalance_abandoned()
-            self._inside = False
-            # Otherwise other members would get the partitions only after the session timeout.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(
-                    min(max(deadline - loop.time(), _LEAVE_GRACE_S), _LEAVE_LIMIT_S)
-                ):
-                    await self._leave(tell=leave and self._config.group_instance_id is None)
+            try:
+                if self._in_group:
+                    await self._partitions.give_up(lost=self._is_lost)
+            finally:
+                self._inside = False
+                # Otherwise other members would get the partitions only after the session timeout.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(
+                        min(max(deadline - loop.time(), _LEAVE_GRACE_S), _LEAVE_LIMIT_S)
+                    ):
+                        await self._leave(tell=leave and self._config.group_instance_id is None)
 
     async def _give_up_partitions(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()

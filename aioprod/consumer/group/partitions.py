@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from aioprod.consumer.reporting import ConsumerReporter
@@ -62,6 +62,16 @@ class GroupPartitions:
         await self._drop(
             "lost", partitions, listener.on_partitions_lost if listener is not None else None
         )
+
+    async def give_up(self, *, lost: bool) -> None:
+        """Revoke or lose all that are left when the time is over. What the listener does after its
+        first await is cancelled.
+        """
+        owned = self.owned
+        if owned:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    await (self.lose(owned) if lost else self.revoke(owned))
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions; new ones are fetched after the listener was called. Raise

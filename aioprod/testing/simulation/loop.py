@@ -18,6 +18,7 @@ from contextvars import Context
 from heapq import heapify, heappop, heappush
 from typing import Any, NoReturn, TypeVar
 
+from aioprod.testing.simulation.hosts import Hosts
 from aioprod.testing.simulation.network import Network
 from aioprod.testing.simulation.server import SimulatedServer
 from aioprod.testing.simulation.standard_library import SimulatedStandardLibrary
@@ -74,6 +75,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     Attributes:
         network: connects clients and servers in the loop, and injects faults.
+        hosts: freezes what runs on a host.
         steps: the number of callbacks and task steps so far.
     """
 
@@ -104,6 +106,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.time, self.wall_clock, self.random("ambient")
         )
         self.network = Network(self, self.random("network"), self.trace)
+        self.hosts = Hosts(self._ready, self.note)
 
     # -- time and random numbers -------------------------------------------------------------------
 
@@ -175,7 +178,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._shuffle_tasks()
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
+            if not (handle._cancelled or (self.hosts.frozen and self.hosts.holds(handle))):
                 self._now += _STEP_SECONDS
                 self.steps += 1
                 handle._run()

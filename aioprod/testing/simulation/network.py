@@ -8,11 +8,11 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from random import Random
 from typing import Any, cast
 
 from aioprod.testing.simulation.addresses import Addresses
+from aioprod.testing.simulation.hosts import HOST
 from aioprod.testing.simulation.network_faults import (
     ActiveFaults,
     Effect,
@@ -28,8 +28,6 @@ from aioprod.testing.simulation.transports import SimulatedTransport, make_tls_p
 _FIRST_CLIENT_PORT = 40_000
 _CONNECT_TIMEOUT_SECONDS = 127.0  # six retransmissions of a SYN, as in Linux
 _MAX_RETRANSMIT_SECONDS = 0.3
-
-_host: ContextVar[str] = ContextVar("simulated_host", default="client")
 
 
 class Network:
@@ -81,11 +79,11 @@ class Network:
     @contextmanager
     def host(self, name: str) -> Iterator[None]:
         """Name the host of the connections, servers and tasks that are created in this block."""
-        token = _host.set(name)
+        token = HOST.set(name)
         try:
             yield
         finally:
-            _host.reset(token)
+            HOST.reset(token)
 
     # -- faults ------------------------------------------------------------------------------------
 
@@ -273,7 +271,7 @@ class Network:
             self._addresses.remove,
         )
         self._addresses.add(name, port, server)
-        self._server_names[f"{name}:{port}"] = (f"{name}:{port}", _host.get())
+        self._server_names[f"{name}:{port}"] = (f"{name}:{port}", HOST.get())
         if start_serving:
             server.listen()
         return server
@@ -337,7 +335,7 @@ class Network:
         client = ("127.0.0.1", _FIRST_CLIENT_PORT + self._links_made)
         address = f"{host}:{port}"
         names = (
-            (_host.get(), f"{client[0]}:{client[1]}"),
+            (HOST.get(), f"{client[0]}:{client[1]}"),
             self._server_names.get(address, (address,)),
         )
         try:

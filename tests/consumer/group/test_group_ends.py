@@ -371,3 +371,73 @@ async def read_all_in_spite_of(cluster: EmbeddedCluster, api: ApiKey, code: Erro
         assert len(seen) == RECORDS and len(errors) <= 2, (code, errors)
     for told in errors:
         assert not ErrorCode.of(code).retriable or not isinstance(told, BrokerError), (code, told)
+
+
+async def test_it_leaves_although_a_commit_is_in_flight_when_the_time_to_close_is_over(
+    cluster: EmbeddedCluster,
+) -> None:
+    released = asyncio.Event()
+    cluster.on(ApiKey.OFFSET_COMMIT, hold_answer(released))
+    async with member(cluster.bootstrap_servers, "t", enable_auto_commit=False) as consumer:
+        await consumer.getone(timeout_ms=LIMIT_S * 1_000)
+        consumer.commit_async()
+        await cluster.wait_for_request(ApiKey.OFFSET_COMMIT)
+        await consumer.close(0)
+        released.set()
+    await cluster.wait_for_group("g", "Empty", timeout_seconds=2)  # the session lasts longer
+
+
+@pytest.mark.virtual_time
+async def test_members_hear_of_a_rebalance_before_the_coordinator_goes_on_without_them(
+    cluster: EmbeddedCluster,
+) -> None:
+    """The first member learns by a heartbeat that the second joins, and has
+    ``max_poll_interval_ms`` to join again; ``heartbeat_interval_ms`` alone would be too long.
+    """
+    slow = {"heartbeat_interval_ms": 5_000, "max_poll_interval_ms": 1_000}
+    first, second = (member(cluster.bootstrap_servers, "t", **slow) for _ in range(2))
+    shared = asyncio.Event()
+
+    async def poll(consumer: Consumer) -> None:
+        while not shared.is_set():
+            await consumer.getmany(timeout_ms=50)
+            if len(first.assignment()) == len(second.assignment()) == 1:
+                shared.set()
+
+    async with asyncio.timeout(LIMIT_S), first, second:
+        while len(first.assignment()) < 2:
+            await first.getmany(timeout_ms=50)
+        await asyncio.gather(poll(first), poll(second))
+
+
+class Told(RebalanceListener):
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        self.calls.append(f"assigned {len(partitions)}")
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        self.calls.append(f"revoked {len(partitions)}")
+        await asyncio.sleep(LIMIT_S)  # no call waits for this
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("call", ["close", "unsubscribe", "cancelled close"])
+async def test_the_listener_is_told_although_the_last_commit_takes_longer_than_allowed(
+    cluster: EmbeddedCluster, call: str
+) -> None:
+    cluster.on_every(ApiKey.OFFSET_COMMIT, hold_answer(asyncio.Event()))
+    told = Told()
+    async with asyncio.timeout(LIMIT_S):
+        async with member(cluster.bootstrap_servers) as consumer:
+            consumer.subscribe(["t"], listener=told)
+            await consumer.getone()
+            ending = asyncio.create_task(
+                consumer.unsubscribe() if call == "unsubscribe" else consumer.close(500)
+            )
+            await cluster.wait_for_request(ApiKey.OFFSET_COMMIT)
+            if call != "close":
+                ending.cancel()
+            await asyncio.wait([ending])
+            assert told.calls == ["assigned 2", "revoked 2"]

@@ -20,10 +20,10 @@ from aiokafka import AIOKafkaProducer
 
 from aioprod import Delivery, KafkaError, Producer, TopicPartition
 from tests.faults.harness.timeline import Failure, Timeline
-from tests.simulation.checkers import Finding
 from tests.simulation.history import (
     OK,
     Content,
+    Finding,
     Guarantee,
     History,
     ProducerTrace,

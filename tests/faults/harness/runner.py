@@ -37,8 +37,8 @@ from tests.faults.harness.loads import (
 )
 from tests.faults.harness.timeline import Timeline, median_gap
 from tests.interop.programs.reading import read_all
-from tests.simulation.checkers import Finding, check
-from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Reading
+from tests.simulation.checkers import check
+from tests.simulation.history import READ_COMMITTED, READ_UNCOMMITTED, Content, Finding, Reading
 from tests.testing.fault_proxy import FaultProxy, Plan
 
 NODES = (1, 2, 3)

@@ -40,6 +40,57 @@ def test_waiting_costs_virtual_time_only() -> None:
     assert time.perf_counter() - begun < 5
 
 
+def test_a_frozen_host_runs_late_and_in_order() -> None:
+    async def main() -> list[tuple[str, float]]:
+        loop = running()
+        seen: list[tuple[str, float]] = []
+
+        async def tick(name: str) -> None:
+            for _ in range(3):
+                await asyncio.sleep(1)
+                seen.append((name, round(loop.time() - begun)))
+
+        begun = loop.time()
+        with loop.network.host("app"):
+            app = loop.create_task(tick("app"))
+        other = loop.create_task(tick("other"))
+        await asyncio.sleep(0.5)
+        loop.hosts.freeze("app")
+        await asyncio.sleep(9.5)
+        loop.hosts.unfreeze("app")
+        loop.hosts.unfreeze("app")
+        await asyncio.wait([app, other])
+        return seen
+
+    others = [("other", 1), ("other", 2), ("other", 3)]
+    assert run(main()) == [*others, ("app", 10), ("app", 11), ("app", 12)]
+
+
+def test_data_for_a_frozen_host_waits() -> None:
+    async def main() -> bytes:
+        loop = running()
+
+        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(await reader.read(5))
+            await writer.drain()
+            writer.close()
+
+        with loop.network.host("server"):
+            server = await loop.create_task(asyncio.start_server(echo, "h", 1_000))
+        async with server:
+            reader, writer = await asyncio.open_connection("h", 1_000)
+            loop.hosts.freeze("server")
+            writer.write(b"hello")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(reader.read(5), 60)
+            loop.hosts.unfreeze("server")
+            answer = await reader.read(5)
+            writer.close()
+            return answer
+
+    assert run(main()) == b"hello"
+
+
 def test_polling_the_clock_ends_because_each_step_advances_it() -> None:
     async def main() -> int:
         until, rounds = running().time() + 0.0005, 0

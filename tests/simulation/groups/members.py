@@ -1,0 +1,370 @@
+"""A member of a simulated group: it polls, commits, and comes and goes as its plan says."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from aioprod import Consumer
+from aioprod.consumer import ConsumerStatus, RebalanceListener
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, KafkaError, KafkaTimeoutError, WakeupError
+from aioprod.types import ConsumerRecord, TopicPartition
+from tests.simulation.groups.history import (
+    ASSIGNED,
+    LOST,
+    REVOKED,
+    GroupHistory,
+    MemberTrace,
+)
+from tests.simulation.groups.scenario import GROUP, MemberPlan
+from tests.simulation.history import CANCELLED, OK, error_name
+from tests.simulation.run_context import RunContext
+
+_LISTENER_COMMIT_MS = 1_000
+_CALM_PAUSE_SECONDS = 0.05
+_CALM_POLL_MS = 200
+# `close` waits this long for each of its last tasks, beyond its limit.
+_CLOSE_SLACK_SECONDS = 4.0
+
+
+class MemberActor(RebalanceListener):
+    """Runs one member.
+
+    Attributes:
+        calm: whether the last fault is over: it polls and commits without tricks.
+        running: whether it has started and neither left nor died.
+        trace: what the checkers judge.
+        positions: where it would commit each of its partitions.
+        reached: where it read last, of all partitions that it had.
+    """
+
+    def __init__(self, context: RunContext, history: GroupHistory, plan: MemberPlan) -> None:
+        self.plan = plan
+        self.calm = False
+        self.running = False
+        self.trace = MemberTrace(
+            plan.name, plan.commits == "auto", plan.is_cooperative, plan.instance
+        )
+        self.positions: dict[TopicPartition, int] = {}
+        self.reached: dict[TopicPartition, int] = {}
+        self.consumer: Consumer
+        self._context = context
+        self._history = history
+        history.members[plan.name] = self.trace
+        self._rng: random.Random = context.loop.random(f"member {plan.name}")
+        self._callback: str | None = None
+        self._ending = asyncio.Event()  # leaves or dies
+        self._nudged = asyncio.Event()  # it ends, or the faults are over
+        self._dead = False
+        self._resume_at: float | None = None
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Start, poll until told to end, and leave or die."""
+        await asyncio.sleep(self.plan.after)
+        self.consumer = Consumer(
+            bootstrap_servers=self._context.bootstrap_servers,
+            group_id=GROUP,
+            client_id=self.plan.name,
+            clock=self._context.loop.wall_clock,
+            rng=self._context.loop.random(f"consumer {self.plan.name}"),
+            **self.plan.settings,
+        )
+        if self.plan.leaves_after is not None:
+            self._context.loop.call_later(self.plan.leaves_after, self.end)
+        while not (self.running or self._ending.is_set()):
+            self.running = await self._call("start", self.consumer.start()) is None
+            await self._wait(0.05)
+        if self.running:
+            self.consumer.subscribe(self.plan.topics, listener=self)
+            await self._live()
+        self.running = False
+        if self.plan.dies:
+            await self._die()
+        else:
+            await self._close(self.plan.close_timeout_ms)
+
+    def calm_down(self) -> None:
+        """Poll and commit without tricks from now on."""
+        self.calm = True
+        self._nudged.set()
+
+    def end(self) -> None:
+        """Leave."""
+        self._ending.set()
+        self._nudged.set()
+
+    async def _live(self) -> None:
+        while not self._ending.is_set():
+            if await self._poll():
+                return  # another member has its instance id
+            await self._maybe_commit()
+            self._maybe_resume()
+            if self.calm:
+                await self._wait(_CALM_PAUSE_SECONDS)
+                continue
+            if self._rng.random() < self.plan.trick_share:
+                await self._trick()
+            if self._rng.random() < self.plan.busy_share:
+                await self._wait(self.plan.settings["max_poll_interval_ms"] / 1000 * 1.3)
+            elif self.plan.pause:
+                await self._wait(self._rng.uniform(0, self.plan.pause))
+
+    async def _die(self) -> None:
+        """End as a killed process, or a machine that is switched off, does."""
+        self._dead = True
+        self._history.gone(self.plan.name)
+        network = self._context.loop.network
+        if self._rng.random() < 0.5:
+            network.cut(self.plan.name)
+        grave = network.vanish(self.plan.name)
+        # Nothing gets out; this only ends its tasks.
+        await self.consumer.close(0)
+        self._record_leftovers()
+        grave.heal()
+
+    async def _close(self, timeout_ms: int) -> None:
+        # Without any time, only what can be sent at once is sent: not if it has to connect again.
+        self.trace.hurried = not timeout_ms and bool(self.state)
+        self._history.began(self.plan.name, "close")
+        limit = timeout_ms / 1000 + _CLOSE_SLACK_SECONDS
+        await self._context.call(
+            self.plan.name, "close", self.consumer.close(timeout_ms), limit, must_succeed=True
+        )
+        self._record_leftovers()
+
+    def _record_leftovers(self) -> None:
+        if self._callback is not None:
+            self.trace.leftovers.append(f"a callback ({self._callback}) has not ended")
+        if self.consumer._lifecycle.runtime.brokers.connected:
+            self.trace.leftovers.append("connections are open")
+
+    # -- polls -------------------------------------------------------------------------------------
+
+    async def _poll(self) -> bool:
+        """Ask for records; return whether this member is fenced."""
+        plan, timeout_ms = self.plan, _CALM_POLL_MS if self.calm else self.plan.poll_timeout_ms
+        self._history.began(plan.name, plan.polls)
+        if not self.calm and self._rng.random() < plan.cancel_share / 4:
+            self._context.loop.call_later(self._rng.uniform(0, 0.05), self._wake)
+        poll = {"getmany": self._getmany, "getone": self._getone, "iterate": self._iterate}
+        # A listener may commit and wait besides.
+        limit = timeout_ms / 1000 + 2 * _LISTENER_COMMIT_MS / 1000 + 1.0
+        error = await self._call(plan.polls, poll[plan.polls](timeout_ms), limit)
+        if isinstance(error, BrokerError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
+            self._history.poll_failed(self.trace, error_name(error))
+            return True
+        if error is not None and not isinstance(
+            error, asyncio.CancelledError | WakeupError | KafkaTimeoutError
+        ):
+            self._history.poll_failed(self.trace, error_name(error))
+        return False
+
+    def _wake(self) -> None:
+        if self.running:
+            self.consumer.wakeup()
+
+    async def _getmany(self, timeout_ms: int) -> None:
+        self._take(await self.consumer.getmany(timeout_ms=timeout_ms))
+
+    async def _getone(self, timeout_ms: int) -> None:
+        self._take([await self.consumer.getone(timeout_ms=timeout_ms)])
+
+    async def _iterate(self, timeout_ms: int) -> None:
+        """Take several records by ``async for``, for a while."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                for _ in range(10):
+                    record = await anext(self.consumer)
+                    self._take([record])
+                    self._history.began(self.plan.name, "iterate")
+        except TimeoutError:
+            pass
+
+    def _take(self, found: Sequence[ConsumerRecord]) -> None:
+        records = [
+            (TopicPartition(each.topic, each.partition), each.offset, int(each.value or b"-1"))
+            for each in found
+        ]
+        for tp, offset, _ in records:
+            self.positions[tp] = self.reached[tp] = offset + 1
+        if records:
+            self._history.handed(self.plan.name, records)
+
+    # -- commits -----------------------------------------------------------------------------------
+
+    async def _maybe_commit(self) -> None:
+        commits = self.plan.commits
+        if commits == "auto" or not (self.calm or self._rng.random() < 0.4):
+            return
+        offsets = self._mine()
+        given = None if self._rng.random() < 0.5 else offsets
+        if commits == "sync":
+            await self._commit(offsets, given)
+            return
+        number = self._history.committing(self.plan.name, offsets)
+        try:
+            future = self.consumer.commit_async(given)
+        except KafkaError as error:
+            self._history.committed(self.plan.name, number, error_name(error))
+            return
+        assert isinstance(future, asyncio.Future)
+        future.add_done_callback(lambda done: self._committed(number, done))
+
+    def _committed(self, number: int, done: asyncio.Future[None]) -> None:
+        if self._dead:
+            return
+        error = None if done.cancelled() else done.exception()
+        outcome = CANCELLED if done.cancelled() else OK if error is None else error_name(error)
+        self._history.committed(self.plan.name, number, outcome)
+
+    async def _commit(
+        self, offsets: dict[TopicPartition, int], given: dict[TopicPartition, int] | None
+    ) -> None:
+        number = self._history.committing(self.plan.name, offsets)
+        limit = self.plan.settings["default_api_timeout_ms"] / 1000 + 1.0
+        error = await self._call("commit", self.consumer.commit(given), limit)
+        self._history.committed(self.plan.name, number, OK if error is None else error_name(error))
+
+    def _mine(self) -> dict[TopicPartition, int]:
+        """The positions of the assigned partitions of which it has read something."""
+        assigned = self.consumer.assignment()
+        return {tp: offset for tp, offset in self.positions.items() if tp in assigned}
+
+    # -- tricks ------------------------------------------------------------------------------------
+
+    async def _trick(self) -> None:
+        tricks: list[Callable[[], Awaitable[Any]]] = [
+            self._pause,
+            self._seek,
+            self._ask,
+            self._resubscribe,
+            self._unsubscribe,
+        ]
+        await self._rng.choice(tricks)()
+
+    async def _pause(self) -> None:
+        """Pause a partition for a while."""
+        if assigned := sorted(self.consumer.assignment()):
+            self.consumer.pause(self._rng.choice(assigned))
+            self._resume_at = self._context.loop.time() + self._rng.uniform(0, 2)
+
+    def _maybe_resume(self) -> None:
+        due = self._resume_at
+        if due is not None and (self.calm or due <= self._context.loop.time()):
+            self._resume_at = None
+            self.consumer.resume(*self.consumer.paused())
+
+    async def _seek(self) -> None:
+        """Read some records again."""
+        if mine := sorted(self._mine().items()):
+            tp, position = self._rng.choice(mine)
+            offset = self._rng.randint(max(0, position - 5), position)
+            self.consumer.seek(tp, offset)
+            self.positions[tp] = offset
+            self._history.sought(self.plan.name, tp, offset)
+
+    async def _ask(self) -> None:
+        """Ask for a position, and for what is committed."""
+        if assigned := sorted(self.consumer.assignment()):
+            tp = self._rng.choice(assigned)
+            limit = self.plan.settings["default_api_timeout_ms"] / 1000 + 1.0
+            await self._call("position", self.consumer.position(tp), limit)
+            await self._call("committed", self.consumer.committed(tp), limit)
+
+    async def _resubscribe(self) -> None:
+        topics = self._rng.choice([("t",), ("u",), self.plan.topics])
+        self._history.note(f"{self.plan.name} subscribes to {' '.join(topics)}", self.plan.name)
+        self.consumer.subscribe(topics, listener=self)
+        if self._rng.random() < 0.5:
+            await self._poll()
+        self.consumer.subscribe(self.plan.topics, listener=self)
+
+    async def _unsubscribe(self) -> None:
+        self._history.began(self.plan.name, "unsubscribe")
+        limit = self.plan.settings["default_api_timeout_ms"] / 1000 + _CLOSE_SLACK_SECONDS
+        await self._call("unsubscribe", self.consumer.unsubscribe(), limit)
+        self.consumer.subscribe(self.plan.topics, listener=self)
+
+    # -- the listener ------------------------------------------------------------------------------
+
+    async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        """Forget old positions."""
+        for tp in partitions:
+            self.positions.pop(tp, None)
+        await self._told(ASSIGNED, partitions)
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        """Commit, unless that is automatic."""
+        await self._told(REVOKED, partitions)
+
+    async def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        """Note it."""
+        await self._told(LOST, partitions)
+
+    async def _told(self, kind: str, partitions: list[TopicPartition]) -> None:
+        if self._dead:
+            return
+        told = frozenset(partitions)
+        if self._callback is not None:
+            self.trace.leftovers.append(f"{kind} while {self._callback} is running")
+        self._callback = kind
+        self._history.told(
+            self.plan.name,
+            kind,
+            told,
+            self.consumer.group_metadata().generation_id,
+            self.consumer.assignment(),
+        )
+        try:
+            if kind == REVOKED and self.plan.commits != "auto":
+                await self._commit_last(told)
+            if not self.calm and self._rng.random() < 0.1:
+                await asyncio.sleep(self._rng.uniform(0, 0.1))
+        finally:
+            self._callback = None
+            if not self._dead:
+                self._history.ended(self.plan.name, kind, told)
+
+    async def _commit_last(self, partitions: frozenset[TopicPartition]) -> None:
+        offsets = {tp: at for tp, at in self._mine().items() if tp in partitions}
+        number = self._history.committing(self.plan.name, offsets)
+        outcome = CANCELLED
+        try:
+            await self.consumer.commit(timeout_ms=_LISTENER_COMMIT_MS)
+            outcome = OK
+        except KafkaError as error:
+            outcome = error_name(error)
+        finally:
+            if not self._dead:
+                self._history.committed(self.plan.name, number, outcome)
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    async def _call(
+        self, name: str, work: Coroutine[Any, Any, Any], limit: float = 10.0
+    ) -> BaseException | None:
+        cancel_after = None
+        if not self.calm and self._rng.random() < self.plan.cancel_share:
+            cancel_after = self._rng.choice([0.0, 1e-6, 3e-6, self._rng.uniform(0, 0.3)])
+        return await self._context.call(
+            self.plan.name, name, work, limit, cancel_after=cancel_after
+        )
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait, but no longer than until it ends, or until the faults are over."""
+        try:
+            async with asyncio.timeout(seconds):
+                await (self._ending if self.calm else self._nudged).wait()
+        except TimeoutError:
+            pass
+
+    @property
+    def state(self) -> str:
+        """What troubles the consumer; empty if it reads."""
+        state = self.consumer.state
+        return "" if state.status is ConsumerStatus.READING else f"{state.status}: {state.error!r}"
