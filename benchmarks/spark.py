@@ -15,8 +15,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from benchmarks.charts import Line, write_lines_png
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, names, options, report, run_rounds
@@ -76,6 +78,8 @@ IDLE_CPU = Metric(
 
 WALL = Metric("s", lambda figures: float(figures["wall_s"]), 1)
 START = Metric("s to start Spark", lambda figures: float(figures["start_s"]), 1, compared=False)
+
+PER_ROW = Metric("us per row", lambda figures: float(figures["wall_s"] / figures["rows"] * 1e6))
 
 
 def pipeline_case(flights: int, run: str) -> str:
@@ -228,6 +232,25 @@ async def measure_pipeline(servers: str, chosen: argparse.Namespace) -> Results:
     return results
 
 
+def pipeline_lines(results: Results, flights: Sequence[int], runs: Sequence[str]) -> list[Line]:
+    """Return the lines of a chart: the time of a record by their number, times that of the first
+    number.
+    """
+    lines = []
+    for run in runs:
+        for client in results.rounds[pipeline_case(flights[0], run)]:
+            costs = {
+                number: results.values(PER_ROW, pipeline_case(number, run), client)
+                for number in flights
+            }
+            growth = {
+                number: [cost / base for cost, base in zip(of, costs[flights[0]], strict=True)]
+                for number, of in costs.items()
+            }
+            lines.append(Line(f"flights, {run}", client, growth, costs))
+    return lines
+
+
 PARTS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Results]], Sequence[Target]]] = {
     "frames": (measure_frames, TARGETS),
     "sinks": (measure_sinks, STREAM_TARGETS),
@@ -236,7 +259,7 @@ PARTS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Results]], Sequence[Tar
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def _parser() -> argparse.ArgumentParser:
     parser = options(__doc__ or "", clients=[*SINKS, SOURCE])
     parser.add_argument(
         "--rows",
@@ -271,7 +294,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default=2,
         help="runs of the pipeline in a session: 1: cold, 2: warm, too (default: %(default)s)",
     )
+    parser.add_argument(
+        "--growth-png", type=Path, metavar="FILE", help="a chart of the pipeline's --flights"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = _parser()
     chosen = parser.parse_args(arguments)
+    if chosen.growth_png and PIPELINE not in chosen.parts:
+        parser.error("--growth-png needs --parts pipeline")
     done: list[tuple[Results, Sequence[Target]]] = []
     with bootstrap(chosen.bootstrap) as servers:
         shared = [part for part in chosen.parts if part != PIPELINE]
@@ -283,6 +316,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             done.append((asyncio.run(measure_pipeline(servers, chosen)), PIPELINE_TARGETS))
     for number, (results, _) in enumerate(done):
         report(results, chosen, number)
+    if chosen.growth_png:
+        results = done[-1][0]
+        lines = pipeline_lines(results, chosen.flights, (COLD, WARM)[: chosen.pipeline_runs])
+        title = "Time of a record in the pipeline, times that of the first"
+        write_lines_png(title, lines, None, chosen.growth_png)
     for results, targets in done:
         table = target_table(results, targets)
         print(f"\n{table}" if table else "")

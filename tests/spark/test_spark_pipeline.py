@@ -20,6 +20,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -47,6 +48,7 @@ from aioprod.spark.pipeline import (
 from aioprod.spark.pipeline.events import _PARSE_SCHEMA
 from aioprod.spark.pipeline.figures import RouteDelay
 from aioprod.spark.pipeline.outputs import Outputs
+from aioprod.spark.pipeline.run import QUERY_SETTINGS, quick_settings
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
 
 from .test_spark_typed_equality import compare
@@ -199,6 +201,8 @@ def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
     )
     batches = [item for item in seen if item.query == "flights: figures" and item.rows]
     assert len(batches) == 2
+    # One without rows, to move the watermark, would write nothing.
+    assert all(item.rows for item in seen if item.query == "flights: figures")
     assert (first.dead_letters, first.late) == (3, 0)
     check(first, flights[:half])
     # The rest falls into the same hours again in part: figures that were there before must be those
@@ -224,6 +228,18 @@ def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
     } == grouped(flights + flights[:50], "carrier", "time_hour")
     assert run().rows_read == 0
     check_dead_letters(broker)
+
+
+def test_the_queries_have_settings_of_their_own() -> None:
+    settings = {name: default for name, (default, _) in QUERY_SETTINGS.items()}
+    hashed, _ = settings  # the other is Spark's
+    spark = MagicMock()
+    spark.conf.get, spark.conf.set = settings.__getitem__, settings.__setitem__
+    settings[hashed] = "1"
+    before = dict(settings)
+    with quick_settings(spark):
+        assert settings == {**{name: own for name, (_, own) in QUERY_SETTINGS.items()}, hashed: "1"}
+    assert settings == before
 
 
 def check_dead_letters(broker: ThreadedCluster) -> None:

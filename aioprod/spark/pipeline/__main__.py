@@ -220,7 +220,12 @@ def _run(
         watermark=given.watermark,
         kafka=kafka,
     )
-    spark = spark_session_builder(given.master, app_name="aioprod pipeline").getOrCreate()
+    builder = spark_session_builder(
+        given.master,
+        app_name="aioprod pipeline",
+        short_run=False if given.follow else None,  # it may run for years
+    )
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     _limit_shuffle(spark)
     watch.running()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -28,6 +29,15 @@ _POLL_S = 0.1
 _PROGRESS_LIMIT_S = 10.0
 _SOURCE_LIMIT_S = 20.0
 _CHECKPOINTS = ("figures", "dead-letters")
+QUERY_SETTINGS = {
+    # With more groups percentiles are sorted by group, not hashed. A task has some thousand groups,
+    # of about 1 kB each.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": ("128", "20000"),
+    # In output mode update a micro-batch without rows writes nothing; it only drops old state,
+    # which the next one with rows does as well.
+    "spark.sql.streaming.noDataMicroBatches.enabled": ("true", "false"),
+}
+"""Spark's default and the queries' value of each; a session that has another value keeps it."""
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +106,7 @@ def run_pipeline(
             stop,
             follow=follow,
             timeout_s=timeout_s,
+            starting=lambda: quick_settings(spark),
         )
         if not listener.wait_until_ended(
             [str(query.runId) for query in queries], _PROGRESS_LIMIT_S
@@ -154,6 +165,7 @@ def run_queries(
     *,
     follow: bool,
     timeout_s: float,
+    starting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> list[StreamingQuery]:
     """Start queries one after another; stop all when they have ended, one has failed, or the time
     is over.
@@ -163,6 +175,7 @@ def run_queries(
         stop: ends them when it is set.
         follow: run without a limit, and take Ctrl-C for the usual end.
         timeout_s: the limit otherwise, in seconds.
+        starting: what surrounds the start of each query.
 
     Returns:
         The queries, which have ended.
@@ -174,7 +187,8 @@ def run_queries(
     queries: list[StreamingQuery] = []
     try:
         for writer in writers:
-            queries.append(writer.start())
+            with starting():
+                queries.append(writer.start())
             _wait_for_source(queries[-1])
         _wait(queries, stop, None if follow else timeout_s)
     except KeyboardInterrupt:
@@ -184,6 +198,26 @@ def run_queries(
         for query in queries:
             query.stop()
     return queries
+
+
+@contextmanager
+def quick_settings(spark: SparkSession) -> Iterator[None]:
+    """Change the session's settings while a query starts: it keeps a copy of them."""
+    changed = {
+        name: default
+        for name, (default, _) in QUERY_SETTINGS.items()
+        if spark.conf.get(name) == default
+    }
+    _set(spark, {name: QUERY_SETTINGS[name][1] for name in changed})
+    try:
+        yield
+    finally:
+        _set(spark, changed)
+
+
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        spark.conf.set(name, value)
 
 
 def _wait_for_source(query: StreamingQuery) -> None:
