@@ -20,8 +20,8 @@ LOCAL_MASTER = "local[*]"
 """This machine, with a task slot per core."""
 
 # Only the C1 compiler and the serial collector: on two cores C2 takes more than half of a run of a
-# minute. Spark's classes need 150 MB; each time they exceed the size where Java expects them to end,
-# first 21 MB, it collects the whole heap.
+# minute. Java collects the whole heap each time that classes exceed a size, first 21 MB: Spark does
+# that four times while it starts.
 SHORT_RUN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
 
 _SETTINGS = {
