@@ -131,7 +131,10 @@ def _measured(session: Any, client: str, request: dict[str, str]) -> Figures:
     java = session.sparkContext._gateway.proc.pid
     with tempfile.TemporaryDirectory(prefix="aioprod-benchmark-") as directory:
         options = PipelineOptions(
-            **request,
+            bootstrap_servers=request["bootstrap_servers"],
+            topic=request["topic"],
+            sink_topic=request["sink_topic"],
+            dead_letter_topic=request["dead_letter_topic"],
             out_dir=f"{directory}/out",
             checkpoint_dir=f"{directory}/checkpoint",
             source_format="kafka" if client == JAR else "aioprod",
