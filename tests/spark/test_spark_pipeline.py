@@ -48,7 +48,7 @@ from aioprod.spark.pipeline import (
 from aioprod.spark.pipeline.events import _PARSE_SCHEMA
 from aioprod.spark.pipeline.figures import RouteDelay
 from aioprod.spark.pipeline.outputs import Outputs
-from aioprod.spark.pipeline.run import QUERY_SETTINGS, quick_settings
+from aioprod.spark.pipeline.run import more_hashed_groups
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
 
 from .test_spark_typed_equality import compare
@@ -201,8 +201,6 @@ def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
     )
     batches = [item for item in seen if item.query == "flights: figures" and item.rows]
     assert len(batches) == 2
-    # One without rows, to move the watermark, would write nothing.
-    assert all(item.rows for item in seen if item.query == "flights: figures")
     assert (first.dead_letters, first.late) == (3, 0)
     check(first, flights[:half])
     # The rest falls into the same hours again in part: figures that were there before must be those
@@ -230,16 +228,16 @@ def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
     check_dead_letters(broker)
 
 
-def test_the_queries_have_settings_of_their_own() -> None:
-    settings = {name: default for name, (default, _) in QUERY_SETTINGS.items()}
-    hashed, _ = settings  # the other is Spark's
+@pytest.mark.parametrize(("given", "used"), [("128", "40000"), ("1000", "1000")])
+def test_queries_hash_more_groups_unless_the_session_says_how_many(given: str, used: str) -> None:
+    name = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
+    settings = {name: given}
     spark = MagicMock()
     spark.conf.get, spark.conf.set = settings.__getitem__, settings.__setitem__
-    settings[hashed] = "1"
-    before = dict(settings)
-    with quick_settings(spark):
-        assert settings == {**{name: own for name, (_, own) in QUERY_SETTINGS.items()}, hashed: "1"}
-    assert settings == before
+    with pytest.raises(KeyError), more_hashed_groups(spark):
+        assert settings == {name: used}
+        raise KeyError
+    assert settings == {name: given}
 
 
 def check_dead_letters(broker: ThreadedCluster) -> None:

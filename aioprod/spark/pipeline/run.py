@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -29,15 +29,8 @@ _POLL_S = 0.1
 _PROGRESS_LIMIT_S = 10.0
 _SOURCE_LIMIT_S = 20.0
 _CHECKPOINTS = ("figures", "dead-letters")
-QUERY_SETTINGS = {
-    # With more groups percentiles are sorted by group, not hashed, which takes a fifth of the time.
-    # A micro-batch has some ten thousand groups, of about 1 kB each.
-    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": ("128", "40000"),
-    # In output mode update a micro-batch without rows writes nothing; it only drops old state,
-    # which the next one with rows does as well.
-    "spark.sql.streaming.noDataMicroBatches.enabled": ("true", "false"),
-}
-"""Spark's default and the queries' value of each; a session that has another value keeps it."""
+_HASHED_GROUPS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
+_SPARKS_HASHED_GROUPS, _MORE_HASHED_GROUPS = "128", "40000"
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +99,7 @@ def run_pipeline(
             stop,
             follow=follow,
             timeout_s=timeout_s,
-            starting=lambda: quick_settings(spark),
+            starting=lambda: more_hashed_groups(spark),
         )
         if not listener.wait_until_ended(
             [str(query.runId) for query in queries], _PROGRESS_LIMIT_S
@@ -201,23 +194,20 @@ def run_queries(
 
 
 @contextmanager
-def quick_settings(spark: SparkSession) -> Iterator[None]:
-    """Change the session's settings while a query starts: it keeps a copy of them."""
-    changed = {
-        name: default
-        for name, (default, _) in QUERY_SETTINGS.items()
-        if spark.conf.get(name) == default
-    }
-    _set(spark, {name: QUERY_SETTINGS[name][1] for name in changed})
+def more_hashed_groups(spark: SparkSession) -> Iterator[None]:
+    """While a query starts, which keeps a copy of the session's settings, let percentiles of more
+    groups than Spark's 128 be hashed; those of others are sorted, which takes a fifth of the time.
+    A micro-batch has some ten thousand groups, of about 1 kB each. A session that has another
+    number keeps it.
+    """
+    if spark.conf.get(_HASHED_GROUPS) != _SPARKS_HASHED_GROUPS:
+        yield
+        return
+    spark.conf.set(_HASHED_GROUPS, _MORE_HASHED_GROUPS)
     try:
         yield
     finally:
-        _set(spark, changed)
-
-
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> None:
-    for name, value in settings.items():
-        spark.conf.set(name, value)
+        spark.conf.set(_HASHED_GROUPS, _SPARKS_HASHED_GROUPS)
 
 
 def _wait_for_source(query: StreamingQuery) -> None:
