@@ -18,7 +18,7 @@ INSTALL_HINT = "python -m pip install 'aioprod[spark]'"
 """Installs all that `aioprod.spark` needs."""
 
 try:
-    # Not imported here: that takes a third of the time of a process that only plans.
+    # Not imported here: that takes a quarter of the time of a process that only plans.
     if find_spec("pyarrow") is None:
         raise ImportError("No module named 'pyarrow'", name="pyarrow")
     from pyspark.sql.datasource import DataSourceStreamWriter
