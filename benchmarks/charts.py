@@ -75,9 +75,9 @@ class Line:
     costs: Mapping[int, Sequence[float]]
 
 
-def write_lines_png(title: str, lines: Sequence[Line], limit: float, path: Path) -> None:
+def write_lines_png(title: str, lines: Sequence[Line], limit: float | None, path: Path) -> None:
     """Draw a panel for each axis with a line for each client, the range of the rounds, and the
-    costs. The band between 1 and ``limit`` is marked.
+    costs. The band between 1 and ``limit`` is marked, if there is a limit.
     """
     import matplotlib
 
@@ -85,11 +85,12 @@ def write_lines_png(title: str, lines: Sequence[Line], limit: float, path: Path)
     from matplotlib import pyplot
 
     axes = list(dict.fromkeys(line.axis for line in lines))
-    rows = -(-len(axes) // _LINE_COLUMNS)
+    columns = min(len(axes), _LINE_COLUMNS)
+    rows = -(-len(axes) // columns)
     figure, grid = pyplot.subplots(
         rows,
-        _LINE_COLUMNS,
-        figsize=(_LINE_PANEL_IN[0] * _LINE_COLUMNS, _LINE_PANEL_IN[1] * rows),
+        columns,
+        figsize=(_LINE_PANEL_IN[0] * columns, _LINE_PANEL_IN[1] * rows),
         squeeze=False,
         sharey=True,
         layout="constrained",
@@ -98,7 +99,8 @@ def write_lines_png(title: str, lines: Sequence[Line], limit: float, path: Path)
     for panel in panels[len(axes) :]:
         panel.remove()
     for panel, axis in zip(panels, axes, strict=False):
-        panel.axhspan(1, limit, color="#2e8b57", alpha=0.18, linewidth=0)
+        if limit is not None:
+            panel.axhspan(1, limit, color="#2e8b57", alpha=0.18, linewidth=0)
         for line in lines:
             if line.axis == axis:
                 _draw_line(panel, line)
@@ -111,8 +113,9 @@ def write_lines_png(title: str, lines: Sequence[Line], limit: float, path: Path)
         panel.spines[["top", "right"]].set_visible(False)
         panel.legend(fontsize=7, frameon=False, loc="lower left")
     highest = max(max(ratios) for line in lines for ratios in line.growth.values())
-    panels[0].set_ylim(0, 1.05 * max(highest, limit))
-    figure.suptitle(f"{title}; the band is up to {limit:g} times", fontsize=11)
+    panels[0].set_ylim(0, 1.05 * max(highest, limit or 0))
+    band = "" if limit is None else f"; the band is up to {limit:g} times"
+    figure.suptitle(f"{title}{band}", fontsize=11)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 

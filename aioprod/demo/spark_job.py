@@ -117,6 +117,7 @@ class SparkJob:
         from pyspark.java_gateway import launch_gateway
 
         from aioprod.spark.session import SHORT_RUN_JAVA_OPTIONS, configure
+        from aioprod.spark.spark_home import class_path_settings
 
         configure()
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -126,6 +127,7 @@ class SparkJob:
             ("spark.driver.extraJavaOptions", SHORT_RUN_JAVA_OPTIONS),
             ("spark.local.dir", str(self._work_dir / "local")),
             ("spark.ui.showConsoleProgress", "false"),
+            *class_path_settings().items(),
         ):
             conf.set(name, value)
         with self._log.open("wb") as log:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
 import pyspark
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
@@ -24,12 +23,12 @@ from aioprod.spark.driver_client import DriverClient
 from aioprod.spark.filters import EVERYTHING, push
 from aioprod.spark.offsets import OffsetRange, offsets_from_json, offsets_to_json
 from aioprod.spark.planning import plan_batch
-from aioprod.spark.reading import read_range
 from aioprod.spark.source_options import SourceOptions
 from aioprod.spark.stream_offsets import StreamOffsets
 from aioprod.spark.worker_process import TaskPart, settle
 
 if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.datasource import Filter  # since 4.1
 
 
@@ -59,6 +58,8 @@ class KafkaReader(TaskPart, DataSourceReader):
             ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from aioprod.spark.reading import read_range  # only tasks need it
+
         settle()
         # Spark makes one empty partition of an empty list.
         return (
@@ -123,6 +124,8 @@ class KafkaStreamReader(TaskPart, DataSourceStreamReader, SupportsTriggerAvailab
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from aioprod.spark.reading import read_range  # only tasks need it
+
         settle()
         assert isinstance(partition, RangePartition)
         return read_range(self._options, partition.item)

@@ -13,15 +13,16 @@ from pyspark.sql import SparkSession
 
 import aioprod
 from aioprod.spark.source import KafkaDataSource
-from aioprod.spark.spark_home import quick_spark_home
+from aioprod.spark.spark_home import class_path_settings, quick_spark_home
 from aioprod.testing.java import java_home_for_spark
 
 LOCAL_MASTER = "local[*]"
 """This machine, with a task slot per core."""
 
 # Only the C1 compiler and the serial collector: on two cores C2 takes more than half of a run of a
-# minute.
-SHORT_RUN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# minute. Java collects the whole heap each time that classes exceed a size, first 21 MB: Spark does
+# that four times while it starts.
+SHORT_RUN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
 
 _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
@@ -109,7 +110,8 @@ def spark_session_builder(
     builder = SparkSession.builder.appName(app_name)
     if master is not None or not _submitted():
         builder = builder.master(master or LOCAL_MASTER)
-    for name, value in {**_SETTINGS, **(_LOCAL_SETTINGS if local else {})}.items():
+    more = {**_LOCAL_SETTINGS, **class_path_settings()} if local else {}
+    for name, value in {**_SETTINGS, **more}.items():
         builder = builder.config(name, value)
     if local if short_run is None else short_run:
         builder = builder.config("spark.driver.extraJavaOptions", SHORT_RUN_JAVA_OPTIONS)

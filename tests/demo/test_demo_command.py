@@ -295,6 +295,7 @@ def _check_whole_demo(done: subprocess.CompletedProcess[str], out: Path, flights
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{flights} flights sent" in done.stdout
     assert "sent = stored = read = counted" in done.stdout
+    assert re.search(r"[\d,]+ records read by Spark in \d+\.\d s", done.stdout)
     assert "United Air Lines Inc." in done.stdout
     assert (out / "delays.png").stat().st_size > 50_000
     assert "United Air Lines Inc." in (out / "delays.html").read_text(encoding="utf-8")

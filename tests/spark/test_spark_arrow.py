@@ -15,9 +15,9 @@ from aioprod.protocol.record_batch import set_base_offset
 from aioprod.protocol.record_reader import iter_batches
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.spark.arrow import NoTopicError, arrow_schema, by_topic, payload_bytes, source_rows
-from aioprod.spark.sink import Written, summary
 from aioprod.spark.sink_columns import check_columns
 from aioprod.spark.source import source_columns
+from aioprod.spark.writing import Written, summary
 
 HEADERS = source_columns(include_headers=True)["headers"].dataType
 TEXT, BYTES = T.StringType(), T.BinaryType()

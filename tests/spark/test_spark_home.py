@@ -4,6 +4,7 @@ file.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from aioprod.spark.spark_home import quick_spark_home
+from aioprod.spark.spark_home import class_path_settings, quick_spark_home
 from aioprod.testing.cache import cache_dir
 
 INSTALLED = Path(pyspark.__file__).resolve().parent
@@ -58,6 +59,31 @@ def test_a_part_that_is_added_to_pyspark_needs_another_home(
     after = quick_spark_home()
     assert before is not None and after is not None
     assert not (before / "conf").exists() and (after / "conf").is_dir()
+
+
+def test_java_looks_first_into_the_jars_that_have_most_classes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    jars = class_path_settings()["spark.driver.extraClassPath"].split(os.pathsep)
+    assert all(Path(jar).is_file() for jar in jars)
+    names = [Path(jar).name.partition("_")[0] for jar in jars]
+    assert names[:2] == ["spark-catalyst", "spark-core"]
+    assert len(jars) == len(set(jars)) < len(list((INSTALLED / "jars").iterdir())) / 5
+
+
+def test_a_class_path_of_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    defaults = tmp_path / "spark-defaults.conf"
+    defaults.write_text("spark.driver.memory 1g\n")
+    assert class_path_settings()
+    defaults.write_text("spark.driver.extraClassPath /opt/mine.jar\n")
+    assert class_path_settings() == {}
+
+
+def test_without_jars_the_class_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert class_path_settings() == {}
 
 
 def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:

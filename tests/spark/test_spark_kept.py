@@ -12,12 +12,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioprod.errors import KafkaError
-from aioprod.spark import kept, reading, sink, worker_process
+from aioprod.spark import kept, reading, worker_process, writing
 from aioprod.spark.kept import KeptClient
 from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.readers import KafkaReader, KafkaStreamReader
 from aioprod.spark.reading import read_range
-from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter, write_batches
+from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter
 from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source import source_columns
 from aioprod.spark.source_options import parse_source_options
@@ -138,16 +138,16 @@ def test_tasks_of_one_process_connect_once(
 ) -> None:
     producers: KeptClient[Any] = KeptClient()
     readers: KeptClient[Any] = KeptClient()
-    monkeypatch.setattr(sink, "_producers", producers)
+    monkeypatch.setattr(writing, "_producers", producers)
     monkeypatch.setattr(reading, "_clients", readers)
     threaded_broker.create_topic("t", 1)
     servers = {"kafka.bootstrap.servers": threaded_broker.bootstrap_servers}
-    writing = parse_sink_options({**servers, "topic": "t", "delivery": "at-least-once"})
+    sink = parse_sink_options({**servers, "topic": "t", "delivery": "at-least-once"})
     source = parse_source_options({**servers, "subscribe": "t"}, streaming=False)
 
     def work() -> list[int]:
         before = len(threaded_broker.requests)
-        write_batches(writing, iter([pa.record_batch({"value": ["1", "2"]})]))
+        writing.write_batches(sink, iter([pa.record_batch({"value": ["1", "2"]})]))
         (batch,) = read_range(source, OffsetRange("t", 0, 1, 2))
         assert batch.column("value").to_pylist() == [b"2"]
         return [each.api_key for each in threaded_broker.requests][before:]

@@ -20,6 +20,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -47,6 +48,7 @@ from aioprod.spark.pipeline import (
 from aioprod.spark.pipeline.events import _PARSE_SCHEMA
 from aioprod.spark.pipeline.figures import RouteDelay
 from aioprod.spark.pipeline.outputs import Outputs
+from aioprod.spark.pipeline.run import more_hashed_groups
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
 
 from .test_spark_typed_equality import compare
@@ -224,6 +226,18 @@ def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
     } == grouped(flights + flights[:50], "carrier", "time_hour")
     assert run().rows_read == 0
     check_dead_letters(broker)
+
+
+@pytest.mark.parametrize(("given", "used"), [("128", "40000"), ("1000", "1000")])
+def test_queries_hash_more_groups_unless_the_session_says_how_many(given: str, used: str) -> None:
+    name = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
+    settings = {name: given}
+    spark = MagicMock()
+    spark.conf.get, spark.conf.set = settings.__getitem__, settings.__setitem__
+    with pytest.raises(KeyError), more_hashed_groups(spark):
+        assert settings == {name: used}
+        raise KeyError
+    assert settings == {name: given}
 
 
 def check_dead_letters(broker: ThreadedCluster) -> None:

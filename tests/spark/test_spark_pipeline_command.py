@@ -81,6 +81,14 @@ def test_what_a_producer_has_aborted_is_not_read() -> None:
     parse_source_options(given, streaming=True)
 
 
+@pytest.mark.parametrize(("more", "short"), [((), None), (("--follow",), False)])
+def test_java_is_set_up_for_short_runs_unless_it_follows(
+    session: Session, more: tuple[str, ...], short: bool | None
+) -> None:
+    assert command.main([*NEEDED, *more]) == 0
+    assert session.builder.call_args.kwargs["short_run"] is short
+
+
 def test_options_reach_the_pipeline(session: Session) -> None:
     more = [
         "--topic",

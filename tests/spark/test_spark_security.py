@@ -26,10 +26,10 @@ from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.readers import KafkaReader, KafkaStreamReader, RangePartition
 from aioprod.spark.reading import read_range
-from aioprod.spark.sink import write_batches
 from aioprod.spark.sink_options import SinkOptions, parse_sink_options
 from aioprod.spark.source import KafkaDataSource
 from aioprod.spark.source_options import parse_source_options
+from aioprod.spark.writing import write_batches
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster
 from tests.spark.exactly_once.job import write_alone
 from tests.testing import leaks

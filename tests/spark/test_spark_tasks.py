@@ -11,8 +11,8 @@ import pytest
 from aioprod import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.spark.errors import SinkError
-from aioprod.spark.sink import Written, write_batches
 from aioprod.spark.sink_options import parse_sink_options
+from aioprod.spark.writing import Written, write_batches
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
 
 

@@ -23,7 +23,7 @@ from aioprod.errors import ConfigError
 from aioprod.spark.page import PageError
 from aioprod.spark.pipeline.failure import failure_reason
 from aioprod.spark.pipeline.figures import WATERMARK
-from aioprod.spark.pipeline.options import PipelineOptions
+from aioprod.spark.pipeline.options import MAX_OFFSETS_PER_TRIGGER, PipelineOptions
 from aioprod.spark.pipeline.run import PipelineResult, run_pipeline
 from aioprod.spark.pipeline.watching import Watch, add_watching, watched
 from aioprod.spark.progress import QueryProgress
@@ -126,9 +126,9 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-offsets-per-trigger",
         type=int,
-        default=100_000,
+        default=MAX_OFFSETS_PER_TRIGGER,
         metavar="N",
-        help="maximum number of records in a micro-batch; 0: no limit",
+        help="maximum number of records in a micro-batch; 0: no limit (default: %(default)s)",
     )
     parser.add_argument(
         "--watermark",
@@ -220,7 +220,12 @@ def _run(
         watermark=given.watermark,
         kafka=kafka,
     )
-    spark = spark_session_builder(given.master, app_name="aioprod pipeline").getOrCreate()
+    builder = spark_session_builder(
+        given.master,
+        app_name="aioprod pipeline",
+        short_run=False if given.follow else None,  # it may run for years
+    )
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     _limit_shuffle(spark)
     watch.running()

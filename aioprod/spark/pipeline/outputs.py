@@ -78,13 +78,15 @@ class Outputs:
         newest = F.max_by(F.struct(*FIGURE_NAMES), "batch").alias("last")
         last = updates.groupBy(*group).agg(newest).select(*group, "last.*").persist()
         try:
-            self._replace(carrier_hours(last).orderBy("time_hour", "carrier"), self.delays_path)
-            self._replace(worst_routes(routes(last)), self.routes_path)
+            # One file, so it is sorted as one partition: without a shuffle.
+            delays = carrier_hours(last).coalesce(1).sortWithinPartitions("time_hour", "carrier")
+            self._replace(delays, self.delays_path)
+            self._replace(worst_routes(routes(last)).coalesce(1), self.routes_path)
         finally:
             last.unpersist()
 
     def _replace(self, frame: DataFrame, path: str) -> None:
-        frame.coalesce(1).write.mode("overwrite").parquet(path)
+        frame.write.mode("overwrite").parquet(path)
 
     def delays(self) -> list[CarrierHourDelay]:
         """Return the compacted figures, by hour and carrier."""

@@ -19,8 +19,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once import driver
 from aioprod.spark.exactly_once.ids import NUMBERS
-from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter, Written
+from aioprod.spark.sink import KafkaStreamWriter, KafkaWriter
 from aioprod.spark.sink_options import parse_sink_options
+from aioprod.spark.writing import Written
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 
 SCHEMA = StructType([StructField("value", StringType())])
