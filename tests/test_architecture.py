@@ -30,6 +30,7 @@ BASE_MODULES = {
     "headers",
     "lazy_names",
     "native",
+    "preparation",
     "public_module",
     "arguments",
     "user_code",
