@@ -1,4 +1,4 @@
-"""Serializers and deserializers that have to wait: nothing is lost, reordered or blocked meanwhile."""
+"""Serializers and deserializers that have to wait: meanwhile nothing is lost or overtaken."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from aioprod import (
     DeserializationError,
     KafkaTimeoutError,
     Producer,
+    ProducerRecord,
     SerializationError,
     WakeupError,
 )
@@ -94,8 +95,6 @@ async def test_send_many_keeps_the_order_when_serializers_wait(broker: EmbeddedC
     broker.create_topic("t", 1)
     serializer = Slow(a_second)
     async with sending(broker, key_serializer=serializer, value_serializer=serializer) as producer:
-        from aioprod import ProducerRecord
-
         given = [ProducerRecord("t", f"{'vw'[n % 2]}{n}", f"{'kl'[n % 2]}") for n in range(4)]
         await (await producer.send_many("t", given))
     assert [record.value for record in broker.records("t")] == [b"v0", b"w1", b"v2", b"w3"]
@@ -122,7 +121,7 @@ async def test_the_error_of_a_wait_is_that_of_the_record(broker: EmbeddedCluster
         raise LookupError(f"no {letter}")
 
     async with sending(broker, value_serializer=Slow(fail)) as producer:
-        with pytest.raises(SerializationError, match="Slow failed .* LookupError: no a") as raised:
+        with pytest.raises(SerializationError, match=r"Slow failed .* LookupError: no a") as raised:
             await producer.send("t", "a")
         assert isinstance(raised.value.__cause__, LookupError)
         deliveries = await producer.send_many("t", ["b"])

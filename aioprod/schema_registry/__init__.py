@@ -8,6 +8,9 @@ from __future__ import annotations
 from aioprod.schema_registry.avro import AvroDeserializer, AvroSerializer
 from aioprod.schema_registry.avro_models import AvroDecimal, avro_schema
 from aioprod.schema_registry.client import SchemaRegistry
+from aioprod.schema_registry.json_format import JsonSchemaDeserializer, JsonSchemaSerializer
+from aioprod.schema_registry.json_models import json_schema
+from aioprod.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from aioprod.schema_registry.schemas import (
     CompatibilityResult,
     RegisteredSchema,
@@ -22,12 +25,17 @@ __all__ = [
     "AvroDeserializer",
     "AvroSerializer",
     "CompatibilityResult",
+    "JsonSchemaDeserializer",
+    "JsonSchemaSerializer",
+    "ProtobufDeserializer",
+    "ProtobufSerializer",
     "RegisteredSchema",
     "Schema",
     "SchemaReference",
     "SchemaRegistry",
     "SchemaRegistryError",
     "avro_schema",
+    "json_schema",
     "record_name",
     "topic_name",
     "topic_record_name",

@@ -84,10 +84,8 @@ class AvroSerializer(SchemaSerializer[Parsing]):
 
     def encode(self, parsed: Parsing, data: Any) -> bytes:
         """Serialize data; of the type "bytes" they are stored without their length."""
-        if self._to_dict is not None:
-            data = self._to_dict(data)
-        else:
-            data = to_avro(data, parsed.names)
+        convert = self._to_dict
+        data = to_avro(data, parsed.names) if convert is None else convert(data)
         if parsed.is_bytes:
             return bytes(data)
         out = io.BytesIO()

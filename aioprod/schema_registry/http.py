@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import json
 import random
 import ssl
@@ -145,11 +145,9 @@ class RegistryHttp:
     ) -> Any:
         what = f"schema registry {url}: {method} {path}"
         headers = {"Content-Type": _CONTENT_TYPE, "Accept": f"{_CONTENT_TYPE}, application/json"}
-        token = self._settings.bearer_token
-        if token is not None:
-            headers["Authorization"] = (
-                f"Bearer {token if isinstance(token, str) else await token()}"
-            )
+        credentials = await self._credentials()
+        if credentials is not None:
+            headers["Authorization"] = credentials
         data = None if body is None else json.dumps(body).encode()
         # Raised below, without the frames of the HTTP library: they have the credentials.
         failure: SchemaRegistryError | None = None
@@ -171,10 +169,20 @@ class RegistryHttp:
             reason = f"{type(error).__name__}: {error}"
             failure = SchemaRegistryError(f"{what}: {reason}", subject=subject)
         finally:
-            del headers, token
+            del headers, credentials
         if failure is not None:
             raise failure
         return self._result(url, what, status, content, subject)
+
+    async def _credentials(self) -> str | None:
+        if self._settings.basic_auth is not None:
+            return (
+                f"Basic {base64.b64encode(':'.join(self._settings.basic_auth).encode()).decode()}"
+            )
+        token = self._settings.bearer_token
+        if token is None or isinstance(token, str):
+            return None if token is None else f"Bearer {token}"
+        return f"Bearer {await token()}"
 
     def _result(self, url: str, what: str, status: int, content: bytes, subject: str | None) -> Any:
         if len(content) > _MAX_RESPONSE_BYTES:
@@ -209,9 +217,7 @@ class RegistryHttp:
             raise SchemaRegistryError("the schema registry's client is closed", status=0)
         if self._session is None:
             settings = self._settings
-            auth = settings.basic_auth
             self._session = aiohttp.ClientSession(
-                auth=aiohttp.BasicAuth(*auth, encoding="utf-8") if auth is not None else None,
                 timeout=aiohttp.ClientTimeout(total=settings.request_timeout_ms / 1000),
                 connector=aiohttp.TCPConnector(
                     limit=settings.max_connections,

@@ -175,19 +175,16 @@ class SchemaSerializer(Generic[P]):
         schema, name = await self.own_schema(kind, register=registers)
         subject = self._subject(topic, self._is_key, name)
         if self._use_id is not None:
-            given = await self.registry.get_schema(self._use_id, form=self.form)
+            given = await self.registry.get_schema(self._use_id)
             return subject, RegisteredSchema(given, self._use_id, subject)
         if self._use_latest:
-            return subject, await self.registry.get_version(subject, form=self.form)
+            return subject, await self.registry.get_version(subject)
         if schema is None:
             raise ConfigError(
                 "the serializer has no schema: give one, or set use_latest_version or use_schema_id"
             )
         ask = self.registry.register if self._auto_register else self.registry.lookup
         return subject, await ask(subject, schema, normalize=self.normalize)
-
-    form: str | None = None
-    """How the registry is to write schemas of this format."""
 
     async def _guid_of(self, subject: str, found: RegisteredSchema) -> uuid.UUID:
         if found.guid is None:  # not all registries tell it when a schema is registered

@@ -61,6 +61,8 @@ def content_of(kind: str, text: str, references: tuple[Reference, ...]) -> Conte
             validator_for(parsed).check_schema(parsed)
         except SchemaError as error:
             raise ValueError(error.message) from error
+    elif isinstance(parsed, dict) and parsed.keys() == {"type"}:
+        parsed = parsed["type"]  # {"type": "string"} and "string" are the same schema
     return Content(kind, json.dumps(parsed, separators=(",", ":")), references)
 
 

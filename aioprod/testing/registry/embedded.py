@@ -81,7 +81,9 @@ class EmbeddedSchemaRegistry:
         app = web.Application()
         for method, path, answer in ROUTES:
             app.router.add_route(method, path, self._handler(answer))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._ssl)
         await site.start()

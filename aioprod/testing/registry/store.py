@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 
 from aioprod.testing.registry.content import Content, check_avro, content_of, faults_between
 
-LEVELS = tuple(
-    base + suffix for base in ("BACKWARD", "FORWARD", "FULL") for suffix in ("", "_TRANSITIVE")
-) + ("NONE",)
+LEVELS = (
+    "NONE",
+    *(base + suffix for base in ("BACKWARD", "FORWARD", "FULL") for suffix in ("", "_TRANSITIVE")),
+)
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 TYPES = ("JSON", "PROTOBUF", "AVRO")
 
