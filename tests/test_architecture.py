@@ -49,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "admin": CLIENT,
     "public": {"base", "producer", "consumer", "admin"},
     "processing": {"base", "public"},
+    "schema_registry": {"base", "net", "cluster"},
     "testing": {"base", "protocol"},
     "simulation": {"cluster"},
     "pytest_plugin": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},

@@ -21,7 +21,7 @@ from aioprod.testing.registry.store import Refusal, RegistryStore
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
-@set_module("aioprod.testing")
+@set_module("aioprod.testing.registry")
 @dataclass(frozen=True, slots=True)
 class SeenCall:
     """A request that the embedded registry got.
@@ -34,7 +34,7 @@ class SeenCall:
     path: str
 
 
-@set_module("aioprod.testing")
+@set_module("aioprod.testing.registry")
 class EmbeddedSchemaRegistry:
     """A Schema Registry on 127.0.0.1 in the process of the tests: Confluent's API, version 1, in
     memory. Use it as ``async with EmbeddedSchemaRegistry() as registry:`` and give ``registry.url``
