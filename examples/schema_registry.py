@@ -1,7 +1,8 @@
 """Orders with a schema that changes: old and new programs read each other's records.
 
 pip install "aioprod[schema-registry]"
-python schema_registry.py http://localhost:8081 localhost:9092  # or without arguments: embedded ones
+python schema_registry.py http://localhost:8081 localhost:9092
+python schema_registry.py  # with an embedded registry and broker
 
 The second version of an order has a new field with a default. A reader that knows the second one
 gets the default for old orders, and a reader that knows the first one does not see the field.

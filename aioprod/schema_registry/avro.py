@@ -180,15 +180,47 @@ def schema_from(given: str | Schema | Mapping[str, Any] | type | None) -> Schema
 
 
 async def parsed_with_references(registry: SchemaRegistry, schema: Schema) -> Parsing:
-    """Parse a schema after those that it refers to."""
-    named: dict[str, Any] = {}
-    for used in (await registry.resolve(schema)).values():
-        _parse(json.loads(used.text), named)
+    """Parse a schema with those that it refers to."""
+    used: dict[str, Any] = {}
+    for each in (await registry.resolve(schema)).values():
+        _parse(json.loads(each.text), used)
     content = json.loads(schema.text)
     kind = content.get("type") if isinstance(content, dict) else content
+    named = dict(used)
     parsed = _parse(content, named)
+    if used:
+        # fastavro parses a schema that is no record again for each call, without other schemas.
+        named = {}
+        parsed = _parse(_with_definitions(parsed, used, set()), named)
     names = {name.rpartition(".")[2]: name for name in named}
     return Parsing(parsed, kind == "bytes" and not _logical(content), names)
+
+
+def _with_definitions(schema: Any, used: Mapping[str, Any], written: set[str]) -> Any:
+    """Return a schema in which the first use of each name is the definition of that name."""
+    if isinstance(schema, list):
+        return [_with_definitions(each, used, written) for each in schema]
+    if isinstance(schema, str):
+        if schema not in used or schema in written:
+            return schema
+        schema = used[schema]
+    if "name" in schema:
+        written.add(schema["name"])
+    found = {name: value for name, value in schema.items() if not name.startswith("__")}
+    for part in ("type", "items", "values"):
+        if part in found:
+            found[part] = _with_definitions(found[part], used, written)
+    if "fields" in found:
+        found["fields"] = [
+            _with_definitions_of_field(each, used, written) for each in found["fields"]
+        ]
+    return found
+
+
+def _with_definitions_of_field(
+    field: Mapping[str, Any], used: Mapping[str, Any], written: set[str]
+) -> dict[str, Any]:
+    return {**field, "type": _with_definitions(field["type"], used, written)}
 
 
 def _parse(content: Any, named: dict[str, Any]) -> Parsed:

@@ -171,16 +171,43 @@ async def test_subjects_by_other_strategies(
     assert server.subjects() == [subject]
 
 
-async def test_a_schema_may_refer_to_others(registry: SchemaRegistry) -> None:
+PAIR_OF_USERS = {
+    "type": "record",
+    "name": "Pair",
+    "fields": [{"name": "by", "type": "shop.User"}, {"name": "to", "type": "shop.User"}],
+}
+REFERENCE = SchemaReference("shop.User", "user", 1)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (PAIR_OF_USERS, {"by": ANN, "to": ANN}),
+        ({"type": "array", "items": "shop.User"}, [ANN, ANN]),
+        (["null", {"type": "map", "values": "shop.User"}], {"a": ANN}),
+        (["null", "shop.User", PAIR_OF_USERS], {"by": ANN, "to": ANN}),
+    ],
+    ids=["record", "array", "map in a union", "union"],
+)
+async def test_a_schema_may_refer_to_others(
+    registry: SchemaRegistry, schema: Any, value: Any
+) -> None:
     await registry.register("user", Schema(json.dumps(USER)))
-    order = {
-        "type": "record",
-        "name": "Order",
-        "fields": [{"name": "by", "type": "shop.User"}, {"name": "to", "type": "shop.User"}],
-    }
-    schema = Schema(json.dumps(order), references=(SchemaReference("shop.User", "user", 1),))
-    data, _ = await AvroSerializer(registry, schema).serialize("orders", {"by": ANN, "to": ANN})
-    assert await AvroDeserializer(registry).deserialize("orders", data) == {"by": ANN, "to": ANN}
+    used = Schema(json.dumps(schema), references=(REFERENCE,))
+    data, _ = await AvroSerializer(registry, used).serialize("orders", value)
+    assert await AvroDeserializer(registry).deserialize("orders", data) == value
+    assert await AvroDeserializer(registry, used).deserialize("orders", data) == value
+
+
+async def test_references_may_have_references(registry: SchemaRegistry) -> None:
+    await registry.register("user", Schema(json.dumps(USER)))
+    pair = Schema(json.dumps(PAIR_OF_USERS), references=(REFERENCE,))
+    await registry.register("pair", pair)
+    references = (SchemaReference("Pair", "pair", 1),)
+    many = Schema('{"type":"array","items":"Pair"}', references=references)
+    value = [{"by": ANN, "to": ANN}] * 2
+    data, _ = await AvroSerializer(registry, many).serialize("orders", value)
+    assert await AvroDeserializer(registry).deserialize("orders", data) == value
 
 
 def test_an_invalid_schema_is_refused_at_once(registry: SchemaRegistry) -> None:
