@@ -9,12 +9,13 @@ from typing import cast
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
+from aioprod.consumer.held_back import HeldBack
 from aioprod.consumer.open_batch import OpenBatch, open_batch
 from aioprod.consumer.record_conversion import RecordConverter, Unread
 from aioprod.consumer.records import Records
 from aioprod.consumer.subscription import PartitionState, Position
-from aioprod.errors import CorruptRecordError, KafkaError, ProtocolError
-from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
+from aioprod.errors import CorruptRecordError, ProtocolError
+from aioprod.preparation import NotPrepared
 from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.types import ConsumerRecord
@@ -38,17 +39,15 @@ class FetchedData:
 
     __slots__ = (
         "_aborted",
-        "_attempts",
         "_batches",
         "_converter",
         "_data",
         "_failure",
         "_given_back",
-        "_needed",
+        "_held",
         "_open",
         "_open_end",
         "_start",
-        "_unconverted",
         "memory",
         "position",
         "state",
@@ -80,9 +79,7 @@ class FetchedData:
         self._open: OpenBatch | None = None
         self._open_end = start  # where the open batch ends
         self._given_back: list[ConsumerRecord] = []
-        self._unconverted: list[ConsumerRecord] = []  # until their deserializer is prepared
-        self._needed: NotPrepared | None = None
-        self._attempts = 0
+        self._held = HeldBack()
         self._failure: BaseException | None = None
 
     def take(self, limit: int) -> Sequence[ConsumerRecord]:
@@ -99,8 +96,8 @@ class FetchedData:
             taken, self._given_back = self._given_back[:limit], self._given_back[limit:]
             self._behind(taken[-1])
             return taken
-        if self._needed is not None:
-            self._check_prepared(self._needed)
+        if (failure := self._held.failure()) is not None:
+            self._stop(failure)
         while raw := self._take_raw(limit):
             if self._converter is None:
                 return raw
@@ -108,10 +105,10 @@ class FetchedData:
             if unread is not None:
                 self._leave(unread)
             if converted:
-                self._attempts = 0
+                self._held.converted()
                 return converted
-            if self._needed is not None:
-                raise self._needed
+            if self._held.needed is not None:
+                raise self._held.needed
         if self._failure is not None:
             raise self._failure
         return raw
@@ -120,22 +117,11 @@ class FetchedData:
         """Stop before a record that can't be converted, or not yet."""
         first = unread.rest[0]
         if isinstance(unread.error, NotPrepared):
-            self._needed = unread.error
-            self._unconverted = unread.rest + self._unconverted
+            self._held.hold(unread.rest, unread.error)
         else:
-            self._unconverted = []
+            self._held.records = []
             self._stop(unread.error)
         self.position = Position(first.offset, first.leader_epoch)
-
-    def _check_prepared(self, needed: NotPrepared) -> None:
-        """Fail the first record if its deserializer can't be prepared."""
-        self._needed = None
-        self._attempts += needed.is_done
-        if self._attempts > MOST_ATTEMPTS:
-            needed.fail(KafkaError(f"it asked to be prepared {self._attempts} times"))
-        if needed.error is not None:
-            self._unconverted = []
-            self._stop(needed.error)
 
     def give_back(self, records: list[ConsumerRecord]) -> None:
         """Put back the records that were taken last: the next :meth:`take` returns them again."""
@@ -147,11 +133,10 @@ class FetchedData:
         self._data = self.memory = b""
         self._batches = iter(())
         self._open = None
-        self._unconverted = []
+        self._held.records = []
 
     def _take_raw(self, limit: int) -> Sequence[ConsumerRecord]:
-        if self._unconverted:
-            again, self._unconverted = self._unconverted[:limit], self._unconverted[limit:]
+        if again := self._held.take(limit):
             self._behind(again[-1])
             return again
         taken: list[Sequence[ConsumerRecord]] = []
@@ -169,7 +154,7 @@ class FetchedData:
         # have removed its last records.
         self.position = (
             Position(last.offset + 1, last.leader_epoch)
-            if self._open is not None or self._given_back or self._unconverted or self._failure
+            if self._open is not None or self._given_back or self._held.records or self._failure
             else self._open_end
         )
 

@@ -174,9 +174,9 @@ class RecordIntake:
         _check_partition_argument(record)
         key = serialize(config.key_serializer, "key_serializer", topic, headers, record.key)
         value = serialize(config.value_serializer, "value_serializer", topic, headers, record.value)
-        if type(key) is WithHeaders:
+        if isinstance(key, WithHeaders):
             key, headers = _unpacked(key, headers)
-        if type(value) is WithHeaders:
+        if isinstance(value, WithHeaders):
             value, headers = _unpacked(value, headers)
         timestamp = self._timestamp(record.timestamp_ms)
         bound = estimate_upper_bound(key, value, headers)

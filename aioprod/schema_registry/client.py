@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 from urllib.parse import quote
 
 from aioprod.config.redaction import hide_arguments
@@ -25,6 +25,8 @@ from aioprod.schema_registry.schemas import (
     schema_of,
 )
 from aioprod.schema_registry.sharing import BoundedCache, SingleFlight
+
+V = TypeVar("V")
 
 _MOST_REFERENCES = 1000
 
@@ -300,15 +302,15 @@ class SchemaRegistry:
 
     # -- parts -------------------------------------------------------------------------------------
 
-    async def _keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    async def _keep(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """Return a result that never changes; make it unless it is kept."""
-        found = self._kept.get(key)
+        found: V | None = self._kept.get(key)
         if found is None:
             found = await self._once(key, make)
             self._kept.put(key, found)
         return found
 
-    async def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    async def _once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
         return await self._flights.run(key, make)
 
     async def _post_schema(

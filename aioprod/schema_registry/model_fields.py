@@ -51,13 +51,17 @@ def is_model(kind: object) -> TypeGuard[type]:
     return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or is_pydantic(kind))
 
 
-@lru_cache(maxsize=1_000)
 def fields_of(model: Any) -> tuple[Field, ...]:
     """Return the fields of a dataclass or pydantic model.
 
     Raises:
         ConfigError: if it is neither, or a type of a field can't be found.
     """
+    return _fields_of(model)
+
+
+@lru_cache(maxsize=1_000)
+def _fields_of(model: Any) -> tuple[Field, ...]:
     if not is_model(model):
         raise ConfigError(f"{model!r}: must be a dataclass or a pydantic model")
     if is_pydantic(model):
@@ -121,7 +125,7 @@ def member_of(kind: type[Enum], symbol: str) -> Enum:
 def described(model: type) -> str | None:
     """Return the documentation that a class has of its own, for its schema."""
     text = model.__dict__.get("__doc__")
-    # dataclasses write a signature where there is no docstring.
+    # A dataclass without a docstring has its signature there.
     if not text or text.startswith(f"{model.__name__}("):
         return None
     return " ".join(text.split())

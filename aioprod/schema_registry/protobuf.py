@@ -96,7 +96,7 @@ class ProtobufSerializer(SchemaSerializer[bool]):
         schema = await self._schema_of(descriptor.file, register) if uses_own else None
         return schema, descriptor.full_name
 
-    async def _schema_of(self, file: FileDescriptor, register: bool) -> Schema:
+    async def _schema_of(self, file: Any, register: bool) -> Schema:
         references = []
         for used in file.dependencies:
             if used.name.startswith(_BUILT_IN):
@@ -221,8 +221,9 @@ class Messages:
         return found
 
 
-def indexes_of(descriptor: Descriptor) -> list[int]:
+def indexes_of(descriptor: Any) -> list[int]:
     """Return the place of a message in its file: indexes of the types around it, and its own."""
+    # Any: the stubs have two classes of descriptors, of which neither is the other.
     above = descriptor.containing_type
     if above is None:
         return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
@@ -230,7 +231,7 @@ def indexes_of(descriptor: Descriptor) -> list[int]:
     return [*indexes_of(above), names.index(descriptor.name)]
 
 
-def _text_of(file: FileDescriptor) -> str:
+def _text_of(file: Any) -> str:
     return base64.b64encode(file.serialized_pb).decode()
 
 

@@ -62,7 +62,7 @@ class SchemaReference:
     Attributes:
         name: how the other schema calls it: the full name of an Avro type, the path of a Protobuf
             import, the ``$ref`` of a JSON Schema.
-        subject, version: where it is registered.
+        subject, version: the place of that schema.
     """
 
     name: str

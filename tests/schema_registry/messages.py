@@ -13,11 +13,16 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMP
 
-STRING, INT64, MESSAGE = 9, 3, 11
+STRING, INT64, MESSAGE = (FieldDescriptorProto.Type.ValueType(number) for number in (9, 3, 11))
+OPTIONAL = FieldDescriptorProto.Label.ValueType(1)
 
 
-def field(name: str, number: int, kind: int, of: str = "") -> FieldDescriptorProto:
-    return FieldDescriptorProto(name=name, number=number, type=kind, label=1, type_name=of or None)
+def field(
+    name: str, number: int, kind: FieldDescriptorProto.Type.ValueType, of: str = ""
+) -> FieldDescriptorProto:
+    return FieldDescriptorProto(
+        name=name, number=number, type=kind, label=OPTIONAL, type_name=of or None
+    )
 
 
 def message(name: str, *fields: Any, nested: tuple[Any, ...] = ()) -> DescriptorProto:

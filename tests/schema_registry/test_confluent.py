@@ -100,17 +100,18 @@ async def compare(
     registry: ours.SchemaRegistry, client: Any, theirs: Any, in_header: bool, field: str
 ) -> None:
     is_key = field == "key"
+    place = confluent.MessageField.KEY if is_key else confluent.MessageField.VALUE
     for number, found in enumerate(pairs(registry, client, **theirs)):
         make, reader, their_serializer, their_reader, value = found
         reader = type(reader)(registry, is_key=is_key)
         topic = f"topic-{number}"
-        context = confluent.SerializationContext(topic, field, headers=[])
+        context = confluent.SerializationContext(topic, place, headers=[])
         their_data = await asyncio.to_thread(their_serializer, value, context)
         data, headers = await make(id_in_header=in_header, is_key=is_key).serialize(topic, value)
-        assert (data, headers) == (their_data, tuple(context.headers))
+        assert (data, headers) == (their_data, tuple(context.headers or ()))
         assert bool(headers) == in_header
         assert shown(await reader.deserialize(topic, their_data, context.headers)) == shown(value)
-        context = confluent.SerializationContext(topic, field, headers=list(headers))
+        context = confluent.SerializationContext(topic, place, headers=list(headers))
         assert shown(await asyncio.to_thread(their_reader, data, context)) == shown(value)
 
 

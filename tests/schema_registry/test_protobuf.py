@@ -74,7 +74,7 @@ async def test_other_types_are_refused(registry: SchemaRegistry) -> None:
     with pytest.raises(TypeError, match="must be Note, not User"):
         await ProtobufSerializer(registry, Note).serialize("t", EXAMPLES[1])
     with pytest.raises(ConfigError, match="message_type"):
-        ProtobufDeserializer(registry, int)  # type: ignore[type-var]
+        ProtobufDeserializer(registry, int)  # type: ignore[arg-type]
 
 
 def test_places_in_files() -> None:
