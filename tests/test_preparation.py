@@ -262,6 +262,36 @@ async def test_a_deserializer_that_is_never_prepared_fails(stored: EmbeddedClust
             await consumer.getone(20_000)
 
 
+# -- errors of user code ---------------------------------------------------------------------------
+
+
+class Own(BaseException):
+    """An error that is no Exception."""
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, Own, TimeoutError])
+async def test_any_error_of_a_wait_is_that_of_its_record_only(
+    stored: EmbeddedCluster, kind: type[BaseException]
+) -> None:
+    async def fail(letter: str) -> None:
+        if letter == "b":
+            raise kind
+
+    async with sending(stored, value_serializer=Slow(fail)) as producer:
+        with pytest.raises(SerializationError) as refused:
+            await producer.send("t", "b")
+        assert isinstance(refused.value.__cause__, kind)
+        await producer.send_and_wait("t", "a6")
+    async with reading(stored, value_deserializer=Slow(fail)) as consumer:
+        assert len(await consumer.getmany(timeout_ms=20_000)) == 2
+        with pytest.raises(DeserializationError) as unread:
+            await consumer.getmany(timeout_ms=20_000)
+        assert isinstance(unread.value.__cause__, kind)
+        (tp,) = consumer.assignment()
+        consumer.seek(tp, 3)
+        assert (await consumer.getone(20_000)).value == "a3"
+
+
 # -- processors ------------------------------------------------------------------------------------
 
 

@@ -119,7 +119,7 @@ class FetchedData:
         if isinstance(unread.error, NotPrepared):
             self._held.hold(unread.rest, unread.error)
         else:
-            self._held.records = []
+            self._held.clear()
             self._stop(unread.error)
         self.position = Position(first.offset, first.leader_epoch)
 
@@ -133,7 +133,7 @@ class FetchedData:
         self._data = self.memory = b""
         self._batches = iter(())
         self._open = None
-        self._held.records = []
+        self._held.clear()
 
     def _take_raw(self, limit: int) -> Sequence[ConsumerRecord]:
         if again := self._held.take(limit):

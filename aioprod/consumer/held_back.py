@@ -32,6 +32,10 @@ class HeldBack:
         taken, self.records = self.records[:limit], self.records[limit:]
         return taken
 
+    def clear(self) -> None:
+        """Drop all records."""
+        self.records = []
+
     def converted(self) -> None:
         """Note that a record was converted."""
         self._attempts = 0
@@ -47,5 +51,5 @@ class HeldBack:
         if self._attempts > MOST_ATTEMPTS:
             needed.fail(KafkaError(f"it asked to be prepared {self._attempts} times"))
         if needed.error is not None:
-            self.records = []
+            self.clear()
         return needed.error
