@@ -184,6 +184,18 @@ async def test_all_records_are_read_in_order(stored: EmbeddedCluster, most: int)
     assert deserializer.waits == ["a", "b", "c"]
 
 
+async def test_records_that_are_held_back_are_read_in_smaller_portions(
+    stored: EmbeddedCluster,
+) -> None:
+    async with reading(stored, value_deserializer=Slow(a_second)) as consumer:
+        found = list(await consumer.getmany(6, timeout_ms=20_000))
+        (tp,) = consumer.assignment()
+        while len(found) < 6:
+            assert await consumer.position(tp) == len(found)
+            found += await consumer.getmany(1, timeout_ms=20_000)
+    assert [record.offset for record in found] == list(range(6))
+
+
 async def test_records_are_read_one_by_one(stored: EmbeddedCluster) -> None:
     async with reading(stored, value_deserializer=Slow(a_second)) as consumer:
         found = [(await consumer.getone(20_000)).value for _ in range(6)]
