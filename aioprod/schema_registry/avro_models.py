@@ -57,6 +57,7 @@ _SIMPLE: dict[Any, Any] = {
     uuid.UUID: {"type": "string", "logicalType": "uuid"},
 }
 _ARRAYS = (list, set, frozenset, tuple, abc.Sequence, abc.Set, abc.Collection, abc.Iterable)
+_WRITTEN_AS_THEY_ARE = frozenset({*_SIMPLE, decimal.Decimal})
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _MAPS = (dict, abc.Mapping, abc.MutableMapping)
 
@@ -198,6 +199,10 @@ def to_avro(value: Any, names: Mapping[str, str] = _NO_NAMES) -> Any:
             of a union.
     """
     kind = type(value)
+    if kind in _WRITTEN_AS_THEY_ARE:
+        return value
+    if kind is dict:
+        return {key: to_avro(each, names) for key, each in value.items()}
     if is_model(kind):
         content = {
             each.name: to_avro(getattr(value, each.attribute), names) for each in fields_of(kind)
@@ -207,8 +212,6 @@ def to_avro(value: Any, names: Mapping[str, str] = _NO_NAMES) -> Any:
         return content
     if isinstance(value, Enum):
         return symbol_of(value)
-    if isinstance(value, dict):
-        return {key: to_avro(each, names) for key, each in value.items()}
     if isinstance(value, tuple):  # fastavro's notation of a type of a union, or an array
         return tuple(to_avro(each, names) for each in value)
     if isinstance(value, list | set | frozenset):
