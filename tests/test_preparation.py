@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aioprod import (
+    BrokerError,
     Consumer,
     DeserializationError,
     KafkaTimeoutError,
@@ -18,7 +19,7 @@ from aioprod import (
     WakeupError,
 )
 from aioprod.preparation import NotPrepared
-from aioprod.processing import Processor, Record
+from aioprod.processing import Processor, Record, RetryPolicy
 from aioprod.serialization import WithHeaders
 from aioprod.testing import EmbeddedCluster
 
@@ -326,3 +327,34 @@ async def test_handlers_get_records_whose_deserializer_waits(stored: EmbeddedClu
         async with asyncio.timeout(30):
             await done.wait()
     assert handled == ["a0", "a1", "b2", "a3", "c4", "b5"]
+
+
+async def test_a_wait_that_fails_is_retried_and_no_dead_letter(stored: EmbeddedCluster) -> None:
+    async def fail(letter: str) -> None:
+        if deserializer.waits.count(letter) < 3:
+            raise LookupError("the registry is away")
+
+    deserializer = Slow(fail)
+    handled: list[str] = []
+    done = asyncio.Event()
+
+    async def handle(record: Record[Any, str]) -> None:
+        handled.append(record.value)
+        if len(handled) == 6:
+            done.set()
+
+    async with Processor(
+        handle,
+        "t",
+        bootstrap_servers=stored.bootstrap_servers,
+        group_id="g",
+        value_deserializer=deserializer,
+        dead_letter_topic="dead",
+        retry=RetryPolicy(attempts=5),
+    ):
+        async with asyncio.timeout(300):
+            await done.wait()
+    assert sorted(handled) == ["a0", "a1", "a3", "b2", "b5", "c4"]
+    assert deserializer.waits.count("b") == 3
+    with pytest.raises(BrokerError):
+        stored.records("dead")
