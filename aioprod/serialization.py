@@ -7,11 +7,20 @@ import json
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from aioprod.errors import ConfigError, SerializationError
-from aioprod.types import Headers
+from aioprod.preparation import NotPrepared
+from aioprod.types import Header, Headers
 from aioprod.user_code import ENDS_PROGRAM
+
+
+class WithHeaders(NamedTuple):
+    """What a serializer may return in place of bytes: the record gets these headers, too."""
+
+    data: bytes
+    headers: tuple[Header, ...]
 
 
 class Serializer(Protocol):
@@ -19,10 +28,11 @@ class Serializer(Protocol):
 
     An object may have two more methods. ``configure(settings, is_key)`` is called if the producer
     creates the object from a class or an import path. ``close()`` is called when the producer
-    closes. All run in the event loop: they must not block, and can't be async.
+    closes. All run in the event loop: they must not block, and can't be async. A serializer that
+    has to wait raises :class:`aioprod.preparation.NotPrepared`.
     """
 
-    def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | None:
+    def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | WithHeaders | None:
         """Return the bytes to store for ``data``; None stores a null.
 
         An error becomes the cause of a SerializationError for the record. ``send`` raises
@@ -37,7 +47,8 @@ class Deserializer(Protocol):
 
     An object may have two more methods. ``configure(settings, is_key)`` is called if the consumer
     creates the object from a class or an import path. ``close()`` is called when the consumer
-    closes. All run in the event loop: they must not block, and can't be async.
+    closes. All run in the event loop: they must not block, and can't be async. A deserializer that
+    has to wait raises :class:`aioprod.preparation.NotPrepared`.
     """
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
@@ -341,7 +352,7 @@ JAVA_CLASSES: Mapping[str, type] = {
 
 def serialize(
     serializer: Serializer | None, setting: str, topic: str, headers: Headers, data: Any
-) -> bytes | None:
+) -> bytes | WithHeaders | None:
     """Serialize a key or value; without a serializer, it must be bytes.
 
     Args:
@@ -351,6 +362,7 @@ def serialize(
 
     Raises:
         SerializationError: if it fails. The text has the type of the data, but not the data.
+        NotPrepared: if the serializer raised it; ``prepare`` it, and try again.
     """
     if serializer is None:
         if data is None or type(data) is bytes:
@@ -363,12 +375,12 @@ def serialize(
         stored = serializer(topic, headers, data)
     except ENDS_PROGRAM:
         raise
+    except NotPrepared as needed:
+        needed.describe = partial(_serialization_error, serializer, setting, topic, data)
+        raise
     except BaseException as error:
-        what = f"a {_what(setting)} of type {_name(data)} for topic {topic!r}"
-        raise SerializationError(
-            f"{setting}: {_serializer_name(serializer)} failed for {what}: {_reason(error)}"
-        ) from error
-    if stored is None or type(stored) is bytes:
+        raise _serialization_error(serializer, setting, topic, data, error) from error
+    if stored is None or type(stored) is bytes or type(stored) is WithHeaders:
         return stored
     if inspect.iscoroutine(stored):
         stored.close()
@@ -376,6 +388,17 @@ def serialize(
         stored,
         f"{setting}: {_serializer_name(serializer)} must return bytes or None, not {_name(stored)}",
     )
+
+
+def _serialization_error(
+    serializer: Serializer, setting: str, topic: str, data: Any, error: BaseException
+) -> SerializationError:
+    what = f"a {_what(setting)} of type {_name(data)} for topic {topic!r}"
+    failure = SerializationError(
+        f"{setting}: {_serializer_name(serializer)} failed for {what}: {_reason(error)}"
+    )
+    failure.__cause__ = error
+    return failure
 
 
 def _copied(data: Any, complaint: str) -> bytes:

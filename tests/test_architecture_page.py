@@ -19,6 +19,7 @@ ROOMS = (
     "consumer",
     "admin",
     "processing",
+    "schema_registry",
     "spark",
 )
 NOT_DESCRIBED = {"__init__.py", "__main__.py", "__version__.py"}

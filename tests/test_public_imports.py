@@ -26,6 +26,7 @@ PACKAGES = (
     "aioprod.admin",
     "aioprod.config",
     "aioprod.processing",
+    "aioprod.schema_registry",
 )
 # Classes of aioprod.metrics that are not for users, and a class of aioprod.protocol.
 INTERNAL = {

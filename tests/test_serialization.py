@@ -29,13 +29,16 @@ from aioprod.serialization import (
     StringSerializer,
     UUIDSerializer,
     VoidSerializer,
+    WithHeaders,
     serialize,
 )
 from aioprod.types import Headers
 
 
 def value(serializer: Serializer | None, data: Any) -> bytes | None:
-    return serialize(serializer, "value_serializer", "flights", (), data)
+    stored = serialize(serializer, "value_serializer", "flights", (), data)
+    assert not isinstance(stored, WithHeaders)
+    return stored
 
 
 # -- without a serializer --------------------------------------------------------------------------

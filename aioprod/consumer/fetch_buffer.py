@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.subscription import PartitionState, Position
+from aioprod.preparation import NotPrepared
 from aioprod.types import ConsumerRecord, TopicPartition
 
 
@@ -88,6 +89,7 @@ class FetchBuffer:
         Raises:
             CorruptRecordError, DeserializationError: if the next record of a partition can't be
                 read; the data of that partition are dropped, and fetched again.
+            NotPrepared: if a deserializer has to wait before it can read the next record.
         """
         queue = self._queue
         if queue and queue[0].state.may_be_handed_out:
@@ -108,6 +110,8 @@ class FetchBuffer:
             return None  # dropped because of an error, or not the first of its partition
         try:
             records = data.take(limit)
+        except NotPrepared:
+            raise  # the data are read on when the deserializer is prepared
         except BaseException:  # also what a deserializer raises
             data.state.position = data.position
             self.drop(tp)

@@ -9,11 +9,13 @@ from typing import cast
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
+from aioprod.consumer.held_back import HeldBack
 from aioprod.consumer.open_batch import OpenBatch, open_batch
-from aioprod.consumer.record_conversion import RecordConverter
+from aioprod.consumer.record_conversion import RecordConverter, Unread
 from aioprod.consumer.records import Records
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError, ProtocolError
+from aioprod.preparation import NotPrepared
 from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.types import ConsumerRecord
@@ -42,6 +44,7 @@ class FetchedData:
         "_data",
         "_failure",
         "_given_back",
+        "_held",
         "_open",
         "_open_end",
         "_start",
@@ -76,6 +79,7 @@ class FetchedData:
         self._open: OpenBatch | None = None
         self._open_end = start  # where the open batch ends
         self._given_back: list[ConsumerRecord] = []
+        self._held = HeldBack()
         self._failure: BaseException | None = None
 
     def take(self, limit: int) -> Sequence[ConsumerRecord]:
@@ -85,24 +89,39 @@ class FetchedData:
         Raises:
             CorruptRecordError, DeserializationError: if the next record can't be read. Earlier
                 calls have returned the records before it.
+            NotPrepared: if a deserializer has to wait before it can read the next record.
             KeyboardInterrupt, SystemExit: if a deserializer raised it for the next record.
         """
         if self._given_back:
             taken, self._given_back = self._given_back[:limit], self._given_back[limit:]
             self._behind(taken[-1])
             return taken
+        if (failure := self._held.failure()) is not None:
+            self._stop(failure)
         while raw := self._take_raw(limit):
             if self._converter is None:
                 return raw
             converted, unread = self._converter.convert(list(raw))
             if unread is not None:
-                self._stop(unread.error)
-                self.position = Position(unread.record.offset, unread.record.leader_epoch)
+                self._leave(unread)
             if converted:
+                self._held.converted()
                 return converted
+            if self._held.needed is not None:
+                raise self._held.needed
         if self._failure is not None:
             raise self._failure
         return raw
+
+    def _leave(self, unread: Unread) -> None:
+        """Stop before a record that can't be converted, or not yet."""
+        first = unread.rest[0]
+        if isinstance(unread.error, NotPrepared):
+            self._held.hold(unread.rest, unread.error)
+        else:
+            self._held.clear()
+            self._stop(unread.error)
+        self.position = Position(first.offset, first.leader_epoch)
 
     def give_back(self, records: list[ConsumerRecord]) -> None:
         """Put back the records that were taken last: the next :meth:`take` returns them again."""
@@ -114,8 +133,12 @@ class FetchedData:
         self._data = self.memory = b""
         self._batches = iter(())
         self._open = None
+        self._held.clear()
 
-    def _take_raw(self, limit: int) -> Records:
+    def _take_raw(self, limit: int) -> Sequence[ConsumerRecord]:
+        if again := self._held.take(limit):
+            self._behind(again[-1])
+            return again
         taken: list[Sequence[ConsumerRecord]] = []
         while limit and (batch := self._open or self._open_next()) is not None:
             some = batch.take(limit)
@@ -131,7 +154,7 @@ class FetchedData:
         # have removed its last records.
         self.position = (
             Position(last.offset + 1, last.leader_epoch)
-            if self._open is not None or self._given_back or self._failure
+            if self._open is not None or self._given_back or self._held.records or self._failure
             else self._open_end
         )
 

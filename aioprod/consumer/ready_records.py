@@ -62,6 +62,7 @@ class ReadyRecords:
 
         Raises:
             CorruptRecordError, DeserializationError: if the next record can't be read.
+            NotPrepared: if a deserializer has to wait before it can read that record.
         """
         found = self._buffer.take(most)
         if found is None:
@@ -82,6 +83,7 @@ class ReadyRecords:
 
         Raises:
             CorruptRecordError, DeserializationError: if the first record can't be read.
+            NotPrepared: if a deserializer has to wait before it can read that record.
         """
         taken: list[Sequence[ConsumerRecord]] = []
         now = asyncio.get_running_loop().time()
@@ -95,7 +97,7 @@ class ReadyRecords:
         except BaseException as error:
             if not taken:
                 raise
-            # Return the readable records first; the next call finds the unreadable one again.
+            # Return the readable records first; the next call finds the other one again.
             surface(error)
         return Records(taken)
 

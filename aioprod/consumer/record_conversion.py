@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.plugins import close_plugins
 from aioprod.errors import DeserializationError
 from aioprod.interceptors import ConsumerInterceptorChain
+from aioprod.preparation import NotPrepared
 from aioprod.serialization import Deserializer
 from aioprod.types import ConsumerRecord, TopicPartition
 from aioprod.user_code import ENDS_PROGRAM
@@ -17,10 +19,14 @@ Records = list[ConsumerRecord]
 
 class Unread(NamedTuple):
     """The first record that can't be deserialized, with the DeserializationError, KeyboardInterrupt
-    or SystemExit.
+    or SystemExit; or NotPrepared, if its deserializer has to wait.
+
+    Attributes:
+        rest: that record and those after it, as they were given.
+        error: what the deserializer raised.
     """
 
-    record: ConsumerRecord
+    rest: Records
     error: BaseException
 
 
@@ -60,7 +66,7 @@ def _deserialize(
 ) -> tuple[Records, Unread | None]:
     """Deserialize records up to the first that can't be; return them, and that one."""
     done: Records = []
-    for record in records:
+    for index, record in enumerate(records):
         topic, partition, offset, timestamp, timestamp_type, key, value, headers, epoch = record
         setting, used = "key_deserializer", key_deserializer
         try:
@@ -70,9 +76,12 @@ def _deserialize(
             if value_deserializer is not None:
                 value = value_deserializer(topic, headers, value)
         except ENDS_PROGRAM as error:
-            return done, Unread(record, error)
+            return done, Unread(records[index:], error)
+        except NotPrepared as needed:
+            needed.describe = partial(_unreadable, setting, used, record)
+            return done, Unread(records[index:], needed)
         except BaseException as error:
-            return done, Unread(record, _unreadable(setting, used, record, error))
+            return done, Unread(records[index:], _unreadable(setting, used, record, error))
         done.append(
             ConsumerRecord(
                 topic, partition, offset, timestamp, timestamp_type, key, value, headers, epoch

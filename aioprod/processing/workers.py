@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aioprod import ConsumerRecord, DeserializationError, Deserializer, KafkaError, TopicPartition
+from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.processing.config import ProcessorConfig
 from aioprod.processing.errors import ProcessingError
 from aioprod.processing.failure_headers import forwarded, origin_of
@@ -189,7 +190,10 @@ class Workers:
         """Call the handler; return whether the records are to be handled again."""
         began = time.perf_counter()
         try:
-            records = [self._read(item) for item in items]
+            try:
+                records = [self._read(item) for item in items]
+            except NotPrepared:
+                records = [await self._read_prepared(item) for item in items]
             is_batch = self._batch_records is not None
             argument: Any = records if is_batch else records[0]
             stored = [item.record for item in items]
@@ -221,6 +225,23 @@ class Workers:
             _deserialized("value", of_value, record, origin.headers),
             origin.headers,
             item.attempt,
+        )
+
+    async def _read_prepared(self, item: Item) -> Record[Any, Any]:
+        """Read a record whose deserializers may have to wait. The error of the wait is that of any
+        other failure, which may be over when the record is handled again.
+        """
+        for _ in range(MOST_ATTEMPTS):
+            try:
+                return self._read(item)
+            except NotPrepared as needed:
+                await needed.prepare()
+                if needed.error is not None:
+                    raise needed.error from None
+        raise ProcessingError(
+            f"a deserializer asked to be prepared {MOST_ATTEMPTS} times for {_place(item.record)}",
+            TopicPartition(item.record.topic, item.record.partition),
+            item.record.offset,
         )
 
     async def _failed(self, items: list[Item], error: BaseException, seconds: float) -> bool:
@@ -301,7 +322,7 @@ def _deserialized(
         return data
     try:
         return deserializer(record.topic, headers, data)
-    except ENDS_PROGRAM:
+    except (*ENDS_PROGRAM, NotPrepared):
         raise
     except BaseException as error:
         # The text of a UnicodeError would show the data.

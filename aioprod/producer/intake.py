@@ -23,6 +23,7 @@ from aioprod.errors import (
     InvalidPartitionError,
     InvalidTopicError,
     KafkaError,
+    KafkaTimeoutError,
     MetadataTimeoutError,
     RecordTooLargeError,
     SerializationError,
@@ -30,6 +31,7 @@ from aioprod.errors import (
 from aioprod.headers import check_headers
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ProducerMetrics
+from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender, Place
 from aioprod.producer.appends import PendingBatch, PendingRecord
@@ -40,8 +42,8 @@ from aioprod.producer.topic_gate import TopicGate, TopicHold, checked_topic
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_encoder import estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.serialization import serialize
-from aioprod.types import ProducerRecord, TopicPartition
+from aioprod.serialization import WithHeaders, serialize
+from aioprod.types import Header, ProducerRecord, TopicPartition
 
 _UNKNOWN_PARTITION = -1
 
@@ -102,11 +104,12 @@ class RecordIntake:
         pending = None
         try:
             self._admission.check_may_send(transaction)
-            pending = self._prepare(record, transaction)
-            known = self._gate.open_topic(record.topic, record.partition, hold)
-            if known is not None:
-                self._appender.enter_topic(pending, known)
-            batch, index = pending.place or await self._place(pending, hold)
+            try:
+                pending = self._prepare(record, transaction)
+            except NotPrepared as needed:
+                batch, index = await self._take_prepared(record, needed, transaction, hold)
+            else:
+                batch, index = await self._enter(pending, hold)
         except Exception as error:
             self._interceptors.on_send_error(record, _place(record, pending), error)
             if is_delivery_error(error):
@@ -171,11 +174,79 @@ class RecordIntake:
         _check_partition_argument(record)
         key = serialize(config.key_serializer, "key_serializer", topic, headers, record.key)
         value = serialize(config.value_serializer, "value_serializer", topic, headers, record.value)
+        if isinstance(key, WithHeaders):
+            key, headers = _unpacked(key, headers)
+        if isinstance(value, WithHeaders):
+            value, headers = _unpacked(value, headers)
         timestamp = self._timestamp(record.timestamp_ms)
         bound = estimate_upper_bound(key, value, headers)
         self.check_size(bound)
         deadline = self.deadline()
         return PendingRecord(record, timestamp, key, value, headers, bound, deadline, transaction)
+
+    async def _take_prepared(
+        self,
+        record: ProducerRecord,
+        needed: NotPrepared,
+        transaction: int | None,
+        hold: TopicHold | None,
+    ) -> Place:
+        """Take a record whose serializers have to wait first. The call holds its topic meanwhile,
+        so that no later call overtakes it.
+        """
+        deadline = self.deadline()
+        if hold is not None:
+            pending = await self._prepared(record, needed, transaction, deadline)
+            return await self._enter(pending, hold)
+        prepared: list[PendingRecord] = []
+
+        async def prepare() -> None:
+            prepared.append(await self._prepared(record, needed, transaction, deadline))
+
+        async with self._gate.hold(record.topic, deadline, transaction, prepare) as own:
+            return await self._enter(prepared[0], own)
+
+    async def _prepared(
+        self,
+        record: ProducerRecord,
+        needed: NotPrepared,
+        transaction: int | None,
+        deadline: float,
+    ) -> PendingRecord:
+        for _ in range(MOST_ATTEMPTS):
+            await self._await(needed, deadline)
+            if needed.error is not None:
+                raise needed.error
+            self._admission.check_may_send(transaction)
+            try:
+                pending = self._prepare(record, transaction)
+            except NotPrepared as another:
+                needed = another
+            else:
+                pending.deadline = deadline
+                return pending
+        raise SerializationError(
+            f"a serializer asked to be prepared {MOST_ATTEMPTS + 1} times for one record for topic "
+            f"{record.topic!r}"
+        )
+
+    async def _await(self, needed: NotPrepared, deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline) as limit:
+                await needed.prepare()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            setting = f"max_block_ms={self._config.max_block_ms}"
+            needed.fail(KafkaTimeoutError(f"the serializer was not prepared within {setting}"))
+
+    async def _enter(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
+        """Put the record into a batch; wait only if its topic or its partition makes it wait."""
+        record = pending.record
+        known = self._gate.open_topic(record.topic, record.partition, hold)
+        if known is not None:
+            self._appender.enter_topic(pending, known)
+        return pending.place or await self._place(pending, hold)
 
     async def _place(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
         """Wait until the record is in a batch: for its topic, unless its partition is chosen, and
@@ -238,6 +309,11 @@ class RecordIntake:
 def is_delivery_error(error: Exception) -> TypeGuard[KafkaError]:
     """Return whether an error is that of the delivery; others are raised."""
     return isinstance(error, _DELIVERY_ERRORS) and not isinstance(error, _RAISED_ERRORS)
+
+
+def _unpacked(stored: WithHeaders, headers: tuple[Header, ...]) -> tuple[bytes, tuple[Header, ...]]:
+    """Return what a serializer made, and the headers of the record with those that it added."""
+    return bytes(stored.data), headers + check_headers(stored.headers)
 
 
 def _check_partition_argument(record: ProducerRecord) -> None:

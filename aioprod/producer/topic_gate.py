@@ -209,8 +209,8 @@ class TopicGate:
             # It is no longer in line if it got its place in this turn.
             if call in topic.line:
                 raise BufferExhaustedError(
-                    f"max_block_ms={self._max_block_ms} is over: other calls of send_many or "
-                    f"send_arrow still put records into topic {topic.name!r}"
+                    f"max_block_ms={self._max_block_ms} is over: topic {topic.name!r} is still "
+                    "held by calls of send_many or send_arrow, or by a serializer that waits"
                 ) from None
         if call.error is not None:
             raise call.error

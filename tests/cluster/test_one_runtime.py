@@ -9,7 +9,17 @@ from pathlib import Path
 import aioprod
 
 ROOT = Path(aioprod.__file__).parent
-CLIENTS = ("cluster", "producer", "consumer", "admin", "processing", "spark", "cli", "demo")
+CLIENTS = (
+    "cluster",
+    "producer",
+    "consumer",
+    "admin",
+    "processing",
+    "schema_registry",
+    "spark",
+    "cli",
+    "demo",
+)
 RUNTIME = "cluster/runtime.py"
 # Coordinators of a group have connections of their own.
 MADE_IN = {

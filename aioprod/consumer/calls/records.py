@@ -16,6 +16,7 @@ from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import Mode, SubscriptionState
 from aioprod.errors import ConsumerStateError, KafkaTimeoutError
+from aioprod.preparation import NotPrepared
 from aioprod.types import ConsumerRecord
 
 # A call without a timeout gives the group this long, then checks again.
@@ -58,9 +59,13 @@ class RecordCalls:
             deadline = _deadline(timeout_ms)
             while True:
                 await self._prepare(deadline)
-                if self._ready.fill(self._max_poll_records):
-                    return self._ready.records.popleft()
-                if not await self._wait(deadline):
+                try:
+                    if self._ready.fill(self._max_poll_records):
+                        return self._ready.records.popleft()
+                    waited = await self._wait(deadline)
+                except NotPrepared as needed:
+                    waited = await _prepared(needed, deadline)
+                if not waited:
                     assert timeout_ms is not None
                     raise self._no_record(timeout_ms)
 
@@ -72,8 +77,13 @@ class RecordCalls:
             deadline = _deadline(timeout_ms)
             while True:
                 await self._prepare(deadline)
-                records = self._ready.take(most)
-                if records or not await self._wait(deadline):
+                records = Records(())
+                try:
+                    records = self._ready.take(most)
+                    waited = bool(records) or await self._wait(deadline)
+                except NotPrepared as needed:
+                    waited = await _prepared(needed, deadline)
+                if records or not waited:
                     return records
 
     async def _prepare(self, deadline: float | None) -> None:
@@ -130,6 +140,21 @@ class RecordCalls:
         )
         error.__cause__ = cause
         return error
+
+
+async def _prepared(needed: NotPrepared, deadline: float | None) -> bool:
+    """Wait for what a deserializer needs; return False if the deadline has passed.
+
+    No position changes here: the next look at the data calls the deserializer again.
+    """
+    try:
+        async with asyncio.timeout_at(deadline) as limit:
+            await needed.prepare()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return False
+    return True
 
 
 def _deadline(timeout_ms: float | None) -> float | None:

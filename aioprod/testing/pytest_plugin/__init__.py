@@ -7,6 +7,7 @@
 | ``kafka_topic`` | the name of a new topic |
 | ``producer`` | a started producer |
 | ``consumer`` | a consumer that reads ``kafka_topic`` from its beginning |
+| ``schema_registry`` | an embedded Schema Registry; needs the extra ``schema-registry`` |
 
 They last as long as the test, and run on its event loop if it has one, with pytest-asyncio (either
 mode) or anyio's plugin. Tests that block get a ``ThreadedCluster``, and a producer and a consumer
@@ -99,6 +100,14 @@ def consumer(
     return request.getfixturevalue(fixture_name("consumer", mode_of(request)))
 
 
+@pytest.fixture
+def schema_registry(
+    request: pytest.FixtureRequest, schema_registry_settings: dict[str, Any]
+) -> Any:
+    """An ``EmbeddedSchemaRegistry``; clients get its ``url``."""
+    return request.getfixturevalue(fixture_name("schema_registry", mode_of(request)))
+
+
 # -- fixtures to override --------------------------------------------------------------------------
 
 
@@ -129,6 +138,12 @@ def kafka_producer_settings() -> dict[str, Any]:
 @pytest.fixture
 def kafka_consumer_settings() -> dict[str, Any]:
     """Settings of the consumer only."""
+    return {}
+
+
+@pytest.fixture
+def schema_registry_settings() -> dict[str, Any]:
+    """The arguments of the embedded Schema Registry."""
     return {}
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from aioprod.testing import ThreadedCluster
     from aioprod.testing.pytest_plugin.blocking import BlockingConsumer, BlockingProducer
+    from aioprod.testing.registry import EmbeddedSchemaRegistry
 
 
 @pytest.fixture
@@ -97,3 +98,15 @@ def _consumer_blocking(
     consumer = _kafka_portal.call(lambda: TopicConsumer(servers, kafka_topic, **settings))
     with _kafka_portal.wrap_async_context_manager(consumer):
         yield BlockingConsumer(consumer, _kafka_portal)
+
+
+@pytest.fixture
+def _schema_registry_blocking(
+    _kafka_portal: BlockingPortal, schema_registry_settings: dict[str, Any]
+) -> Iterator[EmbeddedSchemaRegistry]:
+    """A registry."""
+    from aioprod.testing.registry import EmbeddedSchemaRegistry
+
+    registry = EmbeddedSchemaRegistry(**schema_registry_settings)
+    with _kafka_portal.wrap_async_context_manager(registry):
+        yield registry

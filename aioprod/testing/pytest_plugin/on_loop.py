@@ -1,4 +1,4 @@
-"""The fixtures of asyncio tests. Each way to run such tests needs its own five fixtures, because a
+"""The fixtures of asyncio tests. Each way to run such tests needs its own fixtures, because a
 fixture must run on its test's event loop.
 """
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aioprod import Producer
     from aioprod.testing import EmbeddedCluster
     from aioprod.testing.pytest_plugin.topic_consumer import TopicConsumer
+    from aioprod.testing.registry import EmbeddedSchemaRegistry
 
 
 async def kafka_broker(kafka_settings: dict[str, Any]) -> AsyncIterator[EmbeddedCluster]:
@@ -71,12 +72,23 @@ async def consumer(
         yield opened
 
 
+async def schema_registry(
+    schema_registry_settings: dict[str, Any],
+) -> AsyncIterator[EmbeddedSchemaRegistry]:
+    """A registry."""
+    from aioprod.testing.registry import EmbeddedSchemaRegistry
+
+    async with EmbeddedSchemaRegistry(**schema_registry_settings) as registry:
+        yield registry
+
+
 _THINGS: tuple[Callable[..., Any], ...] = (
     kafka_broker,
     kafka_cluster,
     kafka_topic,
     producer,
     consumer,
+    schema_registry,
 )
 
 

@@ -1,0 +1,58 @@
+"""Serializers that have to wait: how they tell the client, and what the client awaits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aioprod.user_code import ENDS_PROGRAM, is_cancelled
+
+#: A serializer that is not prepared after so many attempts for one record has failed.
+MOST_ATTEMPTS = 10
+
+
+class NotPrepared(Exception):
+    """Raised by a serializer or deserializer that first needs something that must be awaited, such
+    as the schema of an id.
+
+    The client awaits ``prepare()`` and then calls the serializer again with the same record, up to
+    ten times. No later record of the topic overtakes it. An error of ``prepare()`` is that of the
+    record, as if the serializer had raised it.
+
+    Args:
+        prepare: takes no arguments; what it returns is awaited. Calls at the same time, and one
+            that follows a canceled one, should share the work.
+
+    Attributes:
+        is_done: whether ``prepare`` has ended.
+        error: the error of the record, if ``prepare`` has failed.
+        describe: makes that error from the one that ``prepare`` raised. The client sets it.
+    """
+
+    def __init__(self, prepare: Callable[[], Awaitable[object]]) -> None:
+        super().__init__("the serializer must be prepared first")
+        self._prepare = prepare
+        self.is_done = False
+        self.error: BaseException | None = None
+        self.describe: Callable[[BaseException], BaseException] | None = None
+
+    async def prepare(self) -> None:
+        """Await what the serializer needs, and keep the error if that fails.
+
+        Raises:
+            CancelledError: if the task is canceled.
+            KeyboardInterrupt, SystemExit: unchanged.
+        """
+        try:
+            await self._prepare()
+        except ENDS_PROGRAM:
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            self.fail(error)
+        self.is_done = True
+
+    def fail(self, error: BaseException) -> None:
+        """Keep ``error`` as the reason why the record can't be converted."""
+        self.error = error if self.describe is None else self.describe(error)

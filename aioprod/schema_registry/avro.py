@@ -1,0 +1,239 @@
+"""Avro, by fastavro."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple, Unpack
+
+import fastavro
+from fastavro.schema import SchemaParseException
+
+from aioprod.errors import ConfigError
+from aioprod.public_module import set_module
+from aioprod.schema_registry.avro_models import avro_schema, from_avro, is_model, to_avro
+from aioprod.schema_registry.client import SchemaRegistry
+from aioprod.schema_registry.options import SerializerOptions
+from aioprod.schema_registry.schemas import Schema
+from aioprod.schema_registry.serializers import SchemaDeserializer, SchemaSerializer
+
+Parsed = Any
+"""A schema as fastavro has it: it describes schemas by plain dictionaries, lists and texts."""
+
+
+class Parsing(NamedTuple):
+    """A schema that was parsed with those that it refers to.
+
+    Attributes:
+        schema: the schema.
+        is_bytes: whether it is "bytes".
+        names: the full names of its types, by their names without the namespace.
+    """
+
+    schema: Parsed
+    is_bytes: bool
+    names: Mapping[str, str]
+
+
+@set_module("aioprod.schema_registry")
+class AvroSerializer(SchemaSerializer[Parsing]):
+    """Serializes dictionaries, dataclasses and pydantic models as Avro.
+
+    Args:
+        registry: the client of the registry.
+        schema: the schema: its text, the object that JSON makes of it, a :class:`Schema` (with
+            references), or a class (dataclass or pydantic model). None if the registry's is used.
+        to_dict: makes of the data what fastavro writes; by default models become dictionaries.
+        strict: refuse dictionaries with fields that the schema does not have.
+        options: as of :class:`SchemaSerializer`: ``is_key``, ``auto_register``,
+            ``use_latest_version``, ``use_schema_id``, ``latest_ttl_ms``, ``normalize``,
+            ``subject``, ``id_in_header``.
+
+    Raises:
+        ConfigError: if the schema is invalid, or options contradict each other.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: str | Schema | Mapping[str, Any] | type | None = None,
+        *,
+        to_dict: Callable[[Any], Any] | None = None,
+        strict: bool = False,
+        **options: Unpack[SerializerOptions],
+    ) -> None:
+        super().__init__(registry, **options)
+        self._schema = schema_from(schema)
+        self._to_dict = to_dict
+        self._strict = strict
+        if self._schema is None and not (self._use_latest or self._use_id is not None):
+            raise ConfigError("schema is missing: give it, or set use_latest_version")
+
+    async def own_schema(
+        self, kind: Hashable, *, register: bool
+    ) -> tuple[Schema | None, str | None]:
+        """Return the schema and the full name of its record."""
+        if self._schema is None:
+            return None, None
+        return self._schema, full_name(json.loads(self._schema.text))
+
+    async def parse(self, schema: Schema, kind: Hashable) -> Parsing:
+        """Parse a schema with its references."""
+        return await parsed_with_references(self.registry, schema)
+
+    def encode(self, parsed: Parsing, data: Any) -> bytes:
+        """Serialize data; of the type "bytes" they are stored without their length."""
+        convert = self._to_dict
+        data = to_avro(data, parsed.names) if convert is None else convert(data)
+        if parsed.is_bytes:
+            return bytes(data)
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed.schema, data, strict=self._strict)
+        return out.getvalue()
+
+
+@set_module("aioprod.schema_registry")
+class AvroDeserializer(SchemaDeserializer[Parsing]):
+    """Deserializes Avro to dictionaries, or to a model.
+
+    Args:
+        registry: the client of the registry.
+        reader_schema: the schema that the application knows: records of other versions are read as
+            this one, by Avro's rules for schema resolution. Any form that
+            :class:`AvroSerializer` takes. None: each record is read as it was written.
+        model: a dataclass or pydantic model to make of each record; its schema is the reader's
+            unless ``reader_schema`` is given.
+        from_dict: makes the result of what fastavro reads, in place of ``model``.
+        is_key: whether it deserializes keys.
+
+    Raises:
+        ConfigError: if the schema is invalid.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        reader_schema: str | Schema | Mapping[str, Any] | type | None = None,
+        *,
+        model: type | None = None,
+        from_dict: Callable[[Any], Any] | None = None,
+        is_key: bool = False,
+    ) -> None:
+        super().__init__(registry, is_key=is_key)
+        if is_model(reader_schema) and model is None:
+            assert isinstance(reader_schema, type)
+            model = reader_schema
+        self._reader_schema = schema_from(model if reader_schema is None else reader_schema)
+        self._reader: Parsed = None
+        self._model = model
+        self._from_dict = from_dict
+
+    async def parse(self, schema: Schema) -> Parsing:
+        """Parse the schema of a record, and the reader's when it is first needed."""
+        if self._reader_schema is not None and self._reader is None:
+            self._reader = (await parsed_with_references(self.registry, self._reader_schema)).schema
+        return await parsed_with_references(self.registry, schema)
+
+    def decode(self, parsed: Parsing, data: bytes) -> Any:
+        """Deserialize data by the schema of the record and the reader's.
+
+        Raises:
+            ValueError: if bytes are left over.
+        """
+        if parsed.is_bytes:
+            found: Any = data
+        else:
+            source = io.BytesIO(data)
+            found = fastavro.schemaless_reader(source, parsed.schema, self._reader)
+            if left := len(data) - source.tell():
+                raise ValueError(f"{left} bytes follow the Avro data")
+        if self._from_dict is not None:
+            return self._from_dict(found)
+        return found if self._model is None else from_avro(self._model, found)
+
+
+def schema_from(given: str | Schema | Mapping[str, Any] | type | None) -> Schema | None:
+    """Return a schema that may be given in several forms.
+
+    Raises:
+        ConfigError: if it is not valid JSON, or not an Avro schema.
+    """
+    if given is None or isinstance(given, Schema):
+        schema = given
+    elif isinstance(given, type):
+        schema = avro_schema(given)
+    elif isinstance(given, str):
+        # A name alone, such as "string", is a schema.
+        text = given.strip()
+        schema = Schema(text if text[:1] in ("{", "[", '"') else json.dumps(text))
+    else:
+        schema = Schema(json.dumps(given))
+    if schema is not None:
+        try:
+            content = json.loads(schema.text)
+            if not schema.references:
+                _parse(content, {})
+        except (ValueError, KeyError, SchemaParseException) as error:
+            raise ConfigError(f"schema: invalid Avro schema: {error!r}") from error
+    return schema
+
+
+async def parsed_with_references(registry: SchemaRegistry, schema: Schema) -> Parsing:
+    """Parse a schema with those that it refers to."""
+    used: dict[str, Any] = {}
+    for each in (await registry.resolve(schema)).values():
+        _parse(json.loads(each.text), used)
+    content = json.loads(schema.text)
+    kind = content.get("type") if isinstance(content, dict) else content
+    named = dict(used)
+    parsed = _parse(content, named)
+    if used:
+        # fastavro parses a schema that is no record again for each call, without other schemas.
+        named = {}
+        parsed = _parse(_with_definitions(parsed, used, set()), named)
+    names = {name.rpartition(".")[2]: name for name in named}
+    return Parsing(parsed, kind == "bytes" and not _logical(content), names)
+
+
+def _with_definitions(schema: Any, used: Mapping[str, Any], written: set[str]) -> Any:
+    """Return a schema in which the first use of each name is the definition of that name."""
+    if isinstance(schema, list):
+        return [_with_definitions(each, used, written) for each in schema]
+    if isinstance(schema, str):
+        if schema not in used or schema in written:
+            return schema
+        schema = used[schema]
+    if "name" in schema:
+        written.add(schema["name"])
+    found = {name: value for name, value in schema.items() if not name.startswith("__")}
+    for part in ("type", "items", "values"):
+        if part in found:
+            found[part] = _with_definitions(found[part], used, written)
+    if "fields" in found:
+        found["fields"] = [
+            _with_definitions_of_field(each, used, written) for each in found["fields"]
+        ]
+    return found
+
+
+def _with_definitions_of_field(
+    field: Mapping[str, Any], used: Mapping[str, Any], written: set[str]
+) -> dict[str, Any]:
+    return {**field, "type": _with_definitions(field["type"], used, written)}
+
+
+def _parse(content: Any, named: dict[str, Any]) -> Parsed:
+    return fastavro.parse_schema(content, named_schemas=named)
+
+
+def _logical(content: Any) -> bool:
+    return isinstance(content, dict) and "logicalType" in content
+
+
+def full_name(content: Any) -> str | None:
+    """Return the full name of a schema, None if it has no name."""
+    if not isinstance(content, dict) or "name" not in content:
+        return content if isinstance(content, str) else None
+    name, namespace = content["name"], content.get("namespace")
+    return f"{namespace}.{name}" if namespace and "." not in name else name

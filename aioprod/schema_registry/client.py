@@ -1,0 +1,377 @@
+"""The public client of a registry."""
+
+from __future__ import annotations
+
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from functools import partial
+from typing import Any, Self, TypeVar, cast
+from urllib.parse import quote
+
+from aioprod.config.redaction import hide_arguments
+from aioprod.errors import ConfigError
+from aioprod.public_module import set_module
+from aioprod.schema_registry.http import HttpSettings, RegistryHttp
+from aioprod.schema_registry.schemas import (
+    Compatibility,
+    CompatibilityResult,
+    Mode,
+    RegisteredSchema,
+    Schema,
+    SchemaRegistryError,
+    Version,
+    body_of,
+    schema_of,
+)
+from aioprod.schema_registry.sharing import BoundedCache, SingleFlight
+
+V = TypeVar("V")
+
+_MOST_REFERENCES = 1000
+
+
+@set_module("aioprod.schema_registry")
+class SchemaRegistry:
+    """A client of a Schema Registry (Confluent's API, version 1), for asyncio code.
+
+    Use it as ``async with SchemaRegistry("http://localhost:8081") as registry:`` in one event loop,
+    and share it between any number of tasks, serializers and clients. What cannot change, such as
+    the schema of an id, is kept; calls at the same time for the same thing share one request, and
+    a caller that is cancelled does not end it for the others.
+
+    Args:
+        url: ``http://`` or ``https://`` addresses, in a list or separated by commas: if one fails,
+            the next is asked. User name and password may be in the first (``https://user:pw@host``).
+        basic_auth: user name and password.
+        bearer_token: a token, or a coroutine function that returns one for each request.
+        ssl_context: for certificates of your own; with ``load_cert_chain`` for mutual TLS.
+        context: the name of a context, such as ``".staging"``: all subjects and ids are those in
+            it, unless a subject names another one.
+        request_timeout_ms: the timeout of one attempt.
+        timeout_ms: the timeout of a call with all its attempts.
+        retry_backoff_ms, retry_backoff_max_ms: the first pause before all addresses are asked
+            again, and the longest.
+        max_connections: the most connections to a registry.
+        cache_size: how many schemas are kept, of each kind of lookup.
+        rng: source of the jitter of pauses.
+
+    Raises:
+        ConfigError: if an argument is invalid.
+    """
+
+    @hide_arguments
+    def __init__(
+        self,
+        url: str | Iterable[str],
+        *,
+        basic_auth: tuple[str, str] | None = None,
+        bearer_token: str | Callable[[], Awaitable[str]] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        context: str | None = None,
+        request_timeout_ms: float = 10_000,
+        timeout_ms: float = 30_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 2_000,
+        max_connections: int = 20,
+        cache_size: int = 1_000,
+        rng: random.Random | None = None,
+    ) -> None:
+        settings = HttpSettings(
+            urls=url,
+            basic_auth=basic_auth,
+            bearer_token=bearer_token,
+            ssl_context=ssl_context,
+            request_timeout_ms=request_timeout_ms,
+            timeout_ms=timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            max_connections=max_connections,
+        )
+        if isinstance(cache_size, bool) or not isinstance(cache_size, int) or cache_size < 1:
+            raise ConfigError(f"cache_size={cache_size!r}: must be a whole number of at least 1")
+        self._http = RegistryHttp(settings, rng or random.Random())
+        self._prefix = ""
+        if context:
+            self._prefix = f":{context if context.startswith('.') else f'.{context}'}:"
+        self._flights = SingleFlight()
+        # What never changes: (kind, arguments) to the result.
+        self._kept: BoundedCache[Hashable, Any] = BoundedCache(cache_size)
+
+    async def close(self) -> None:
+        """End the calls under way, and close all connections."""
+        await self._flights.close()
+        await self._http.close()
+
+    async def __aenter__(self) -> Self:
+        """Connect when the first call is made."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close, as :meth:`close` does."""
+        await self.close()
+
+    # -- schemas -----------------------------------------------------------------------------------
+
+    async def register(
+        self, subject: str, schema: Schema, *, normalize: bool = False
+    ) -> RegisteredSchema:
+        """Register a schema as the next version of a subject; if the subject has it, return that.
+
+        Raises:
+            SchemaRegistryError: if it is invalid (42201), or not compatible (409); as all calls
+                here, also if the registry refuses otherwise or is not reached.
+            KafkaTimeoutError: if the registry does not answer within ``timeout_ms``; of all calls.
+        """
+        return await self._keep(
+            ("register", subject, schema, normalize),
+            partial(
+                self._post_schema,
+                f"{self._subject(subject)}/versions",
+                subject,
+                schema,
+                {"normalize": _text(normalize)},
+            ),
+        )
+
+    async def lookup(
+        self, subject: str, schema: Schema, *, normalize: bool = False, deleted: bool = False
+    ) -> RegisteredSchema:
+        """Return the place of a schema in a subject.
+
+        Raises:
+            SchemaRegistryError: if there is no such subject (40401) or schema (40403).
+        """
+        query = {"normalize": _text(normalize), "deleted": _text(deleted)}
+        make = partial(self._post_schema, self._subject(subject), subject, schema, query)
+        key = ("lookup", subject, schema, normalize)
+        return await (self._once((*key, "deleted"), make) if deleted else self._keep(key, make))
+
+    async def get_schema(self, schema_id: int, *, form: str | None = None) -> Schema:
+        """Return the schema with an id.
+
+        Args:
+            schema_id: its number.
+            form: how to write it, such as "serialized" for a Protobuf descriptor.
+
+        Raises:
+            SchemaRegistryError: if there is none (40403).
+        """
+        query = {} if form is None else {"format": form}
+        if self._prefix:
+            query["subject"] = self._prefix
+        return await self._keep(
+            ("id", schema_id, form), partial(self._get_schema, f"/schemas/ids/{schema_id}", query)
+        )
+
+    async def get_schema_by_guid(self, guid: str, *, form: str | None = None) -> Schema:
+        """Return the schema with a GUID. Arguments and errors as of :meth:`get_schema`."""
+        query = {} if form is None else {"format": form}
+        path = f"/schemas/guids/{quote(guid, safe='')}"
+        return await self._keep(("guid", guid, form), partial(self._get_schema, path, query))
+
+    async def get_version(
+        self, subject: str, version: Version = "latest", *, form: str | None = None
+    ) -> RegisteredSchema:
+        """Return a version of a subject, also a deleted one if it is named by its number.
+
+        Raises:
+            SchemaRegistryError: if there is no such subject (40401) or version (40402).
+        """
+        make = partial(self._get_version, subject, version, form)
+        key = ("version", subject, version, form)
+        return await (self._once(key, make) if version == "latest" else self._keep(key, make))
+
+    async def resolve(self, schema: Schema, *, form: str | None = None) -> dict[str, Schema]:
+        """Return all schemas that a schema uses, directly or not, by the names of their references;
+        each comes before those that use it.
+
+        Raises:
+            SchemaRegistryError: if one is missing, or there are more than 1,000.
+        """
+        found: dict[str, Schema] = {}
+        await self._resolve(schema, form, found, set())
+        return found
+
+    # -- subjects and versions ---------------------------------------------------------------------
+
+    async def subjects(self, prefix: str = "", *, deleted: bool = False) -> list[str]:
+        """Return the names of the subjects that begin with ``prefix``."""
+        query = {"subjectPrefix": self._qualified(prefix), "deleted": _text(deleted)}
+        names: list[str] = await self._http.call("GET", "/subjects", query=query)
+        return [name.removeprefix(self._prefix) for name in names]
+
+    async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
+        """Return the versions of a subject."""
+        found = await self._http.call(
+            "GET",
+            f"{self._subject(subject)}/versions",
+            query={"deleted": _text(deleted)},
+            subject=subject,
+        )
+        return cast("list[int]", found)
+
+    async def places(self, schema_id: int) -> list[tuple[str, int]]:
+        """Return the subjects and versions that have the schema with an id."""
+        query = {"subject": self._prefix} if self._prefix else None
+        path = f"/schemas/ids/{schema_id}/versions"
+        found = await self._http.call("GET", path, query=query)
+        return [(each["subject"].removeprefix(self._prefix), each["version"]) for each in found]
+
+    async def referenced_by(self, subject: str, version: Version) -> list[int]:
+        """Return the ids of the schemas that refer to a version."""
+        path = f"{self._subject(subject)}/versions/{version}/referencedby"
+        return cast("list[int]", await self._http.call("GET", path, subject=subject))
+
+    async def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
+        """Delete a subject, and return its versions. Its ids stay valid until it is deleted again
+        with ``permanent``.
+        """
+        return cast("list[int]", await self._delete(self._subject(subject), subject, permanent))
+
+    async def delete_version(
+        self, subject: str, version: Version, *, permanent: bool = False
+    ) -> int:
+        """Delete a version of a subject, and return its number. See :meth:`delete_subject`."""
+        path = f"{self._subject(subject)}/versions/{version}"
+        return cast("int", await self._delete(path, subject, permanent))
+
+    # -- compatibility and modes -------------------------------------------------------------------
+
+    async def check_compatibility(
+        self, subject: str, schema: Schema, version: Version | None = "latest"
+    ) -> CompatibilityResult:
+        """Return whether a schema may follow a version of a subject, or all of them (None), at the
+        level of the subject.
+        """
+        path = f"/compatibility{self._subject(subject)}/versions"
+        if version is not None:
+            path += f"/{version}"
+        query = {"verbose": "true"}
+        result = await self._http.call(
+            "POST", path, query=query, body=body_of(schema), subject=subject
+        )
+        return CompatibilityResult(result["is_compatible"], tuple(result.get("messages") or ()))
+
+    async def get_compatibility(self, subject: str | None = None) -> Compatibility:
+        """Return the level of a subject, the global one if it has none of its own."""
+        query = {"defaultToGlobal": "true"} if subject is not None else None
+        result = await self._http.call("GET", self._of("config", subject), query=query)
+        return cast("Compatibility", result["compatibilityLevel"])
+
+    async def set_compatibility(self, level: Compatibility, subject: str | None = None) -> None:
+        """Set the level of a subject, or the global one."""
+        path = self._of("config", subject)
+        await self._http.call("PUT", path, body={"compatibility": level}, subject=subject)
+
+    async def reset_compatibility(self, subject: str) -> None:
+        """Give a subject the global level again."""
+        await self._http.call("DELETE", self._of("config", subject), subject=subject)
+
+    async def get_mode(self, subject: str | None = None) -> Mode:
+        """Return the mode of a subject, the global one if it has none of its own."""
+        query = {"defaultToGlobal": "true"} if subject is not None else None
+        result = await self._http.call("GET", self._of("mode", subject), query=query)
+        return cast("Mode", result["mode"])
+
+    async def set_mode(
+        self, mode: Mode, subject: str | None = None, *, force: bool = False
+    ) -> None:
+        """Set the mode of a subject, or the global one. ``force`` sets IMPORT also if there are
+        schemas.
+        """
+        await self._http.call(
+            "PUT",
+            self._of("mode", subject),
+            query={"force": _text(force)},
+            body={"mode": mode},
+            subject=subject,
+        )
+
+    async def reset_mode(self, subject: str) -> None:
+        """Give a subject the global mode again."""
+        await self._http.call("DELETE", self._of("mode", subject), subject=subject)
+
+    async def contexts(self) -> list[str]:
+        """Return the names of all contexts; the default one is ``"."``."""
+        return cast("list[str]", await self._http.call("GET", "/contexts"))
+
+    async def schema_types(self) -> list[str]:
+        """Return the types of schemas that the registry accepts."""
+        return cast("list[str]", await self._http.call("GET", "/schemas/types"))
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    async def _keep(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """Return a result that never changes; make it unless it is kept."""
+        found: V | None = self._kept.get(key)
+        if found is None:
+            found = await self._once(key, make)
+            self._kept.put(key, found)
+        return found
+
+    async def _once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        return await self._flights.run(key, make)
+
+    async def _post_schema(
+        self, path: str, subject: str, schema: Schema, query: dict[str, str]
+    ) -> RegisteredSchema:
+        found = await self._http.call(
+            "POST", path, query=query, body=body_of(schema), subject=subject
+        )
+        return RegisteredSchema(
+            schema, found["id"], subject, found.get("version"), found.get("guid")
+        )
+
+    async def _get_schema(self, path: str, query: dict[str, str]) -> Schema:
+        return schema_of(await self._http.call("GET", path, query=query))
+
+    async def _get_version(
+        self, subject: str, version: Version, form: str | None
+    ) -> RegisteredSchema:
+        query = {} if form is None else {"format": form}
+        if version != "latest":
+            query["deleted"] = "true"
+        path = f"{self._subject(subject)}/versions/{version}"
+        found = await self._http.call("GET", path, query=query, subject=subject)
+        return RegisteredSchema(
+            schema_of(found), found["id"], subject, found["version"], found.get("guid")
+        )
+
+    async def _resolve(
+        self, schema: Schema, form: str | None, found: dict[str, Schema], above: set[str]
+    ) -> None:
+        for reference in schema.references:
+            if reference.name in found or reference.name in above:
+                continue
+            if len(found) + len(above) >= _MOST_REFERENCES:
+                raise SchemaRegistryError(
+                    f"a schema refers to more than {_MOST_REFERENCES} others",
+                    status=0,
+                    subject=reference.subject,
+                )
+            version = await self.get_version(reference.subject, reference.version, form=form)
+            await self._resolve(version.schema, form, found, above | {reference.name})
+            found[reference.name] = version.schema
+
+    async def _delete(self, path: str, subject: str, permanent: bool) -> Any:
+        query = {"permanent": "true"} if permanent else None
+        try:
+            return await self._http.call("DELETE", path, query=query, subject=subject)
+        finally:
+            self._kept.drop(lambda key: isinstance(key, tuple) and key[1] == subject)
+
+    def _qualified(self, subject: str) -> str:
+        return subject if subject.startswith(":") else self._prefix + subject
+
+    def _subject(self, subject: str) -> str:
+        return f"/subjects/{quote(self._qualified(subject), safe='')}"
+
+    def _of(self, what: str, subject: str | None) -> str:
+        if subject is None:
+            return f"/{what}/{quote(self._prefix, safe='')}" if self._prefix else f"/{what}"
+        return f"/{what}/{quote(self._qualified(subject), safe='')}"
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,190 @@
+"""JSON Schema, by jsonschema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple, Unpack
+
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import validator_for
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT7
+
+from aioprod.errors import ConfigError
+from aioprod.public_module import set_module
+from aioprod.schema_registry.client import SchemaRegistry
+from aioprod.schema_registry.json_models import from_json, json_schema, to_json
+from aioprod.schema_registry.model_fields import is_model
+from aioprod.schema_registry.options import SerializerOptions
+from aioprod.schema_registry.schemas import Schema
+from aioprod.schema_registry.serializers import SchemaDeserializer, SchemaSerializer
+
+Check = Callable[[Any], None]
+
+
+class Validation(NamedTuple):
+    """A schema with those that it refers to.
+
+    Attributes:
+        check: raises ValueError for what does not fit the schema.
+    """
+
+    check: Check
+
+
+@set_module("aioprod.schema_registry")
+class JsonSchemaSerializer(SchemaSerializer[Validation]):
+    """Serializes dictionaries, dataclasses and pydantic models as JSON, and checks them by a
+    schema. The JSON is compact and in UTF-8.
+
+    Args:
+        registry: the client of the registry.
+        schema: the schema: its text, the object that JSON makes of it, a :class:`Schema` (with
+            references), or a class (dataclass or pydantic model). None if the registry's is used.
+        to_dict: makes of the data what JSON has; by default models become dictionaries.
+        validate: check data by the schema that they are written with.
+        options: as of :class:`AvroSerializer`.
+
+    Raises:
+        ConfigError: if the schema is invalid, or options contradict each other.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: str | Schema | Mapping[str, Any] | type | None = None,
+        *,
+        to_dict: Callable[[Any], Any] = to_json,
+        validate: bool = True,
+        **options: Unpack[SerializerOptions],
+    ) -> None:
+        super().__init__(registry, **options)
+        self._schema = schema_from(schema)
+        self._to_dict = to_dict
+        self._validate = validate
+        if self._schema is None and not (self._use_latest or self._use_id is not None):
+            raise ConfigError("schema is missing: give it, or set use_latest_version")
+
+    async def own_schema(
+        self, kind: Hashable, *, register: bool
+    ) -> tuple[Schema | None, str | None]:
+        """Return the schema and its title."""
+        if self._schema is None:
+            return None, None
+        content = json.loads(self._schema.text)
+        return self._schema, content.get("title") if isinstance(content, dict) else None
+
+    async def parse(self, schema: Schema, kind: Hashable) -> Validation:
+        """Make the check of a schema."""
+        return await _validation(self.registry, schema)
+
+    def encode(self, parsed: Validation, data: Any) -> bytes:
+        """Check and serialize data."""
+        content = self._to_dict(data)
+        if self._validate:
+            parsed.check(content)
+        return json.dumps(
+            content, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        ).encode()
+
+
+@set_module("aioprod.schema_registry")
+class JsonSchemaDeserializer(SchemaDeserializer[Validation]):
+    """Deserializes JSON to dictionaries, or to a model.
+
+    Args:
+        registry: the client of the registry.
+        reader_schema: the schema by which records are checked, in place of the one that they were
+            written with. Any form that :class:`JsonSchemaSerializer` takes.
+        model: a dataclass or pydantic model to make of each record; its schema is the reader's
+            unless ``reader_schema`` is given.
+        from_dict: makes the result of what JSON has, in place of ``model``.
+        validate: check records by the schema.
+        is_key: whether it deserializes keys.
+
+    Raises:
+        ConfigError: if the schema is invalid.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        reader_schema: str | Schema | Mapping[str, Any] | type | None = None,
+        *,
+        model: type | None = None,
+        from_dict: Callable[[Any], Any] | None = None,
+        validate: bool = True,
+        is_key: bool = False,
+    ) -> None:
+        super().__init__(registry, is_key=is_key)
+        if is_model(reader_schema) and model is None:
+            model = reader_schema
+        self._reader_schema = schema_from(model if reader_schema is None else reader_schema)
+        self._reader: Validation | None = None
+        self._model = model
+        self._from_dict = from_dict
+        self._validate = validate
+
+    async def parse(self, schema: Schema) -> Validation:
+        """Make the check of the reader's schema, or of the record's."""
+        if self._reader_schema is None:
+            return await _validation(self.registry, schema)
+        if self._reader is None:
+            self._reader = await _validation(self.registry, self._reader_schema)
+        return self._reader
+
+    def decode(self, parsed: Validation, data: bytes) -> Any:
+        """Deserialize and check data."""
+        content = json.loads(data)
+        if self._validate:
+            parsed.check(content)
+        if self._from_dict is not None:
+            return self._from_dict(content)
+        return content if self._model is None else from_json(self._model, content)
+
+
+def schema_from(given: str | Schema | Mapping[str, Any] | type | None) -> Schema | None:
+    """Return a schema that may be given in several forms.
+
+    Raises:
+        ConfigError: if it is not valid JSON, or not a JSON Schema.
+    """
+    if given is None or isinstance(given, Schema):
+        schema = given
+    elif isinstance(given, type):
+        schema = json_schema(given)
+    else:
+        schema = Schema(given if isinstance(given, str) else json.dumps(given), "JSON")
+    if schema is not None:
+        try:
+            content = json.loads(schema.text)
+            validator_for(content).check_schema(content)
+        except ValueError as error:
+            raise ConfigError(f"schema: invalid JSON: {error}") from error
+        except SchemaError as error:
+            raise ConfigError(f"schema: invalid JSON Schema: {error.message}") from error
+    return schema
+
+
+async def _validation(registry: SchemaRegistry, schema: Schema) -> Validation:
+    # Without a function that retrieves, so that nothing but the schema registry is asked.
+    known: Registry[Any] = Registry()
+    for name, used in (await registry.resolve(schema)).items():
+        content = json.loads(used.text)
+        resource = Resource.from_contents(content, default_specification=DRAFT7)
+        known = known.with_resource(name, resource)
+    content = json.loads(schema.text)
+    validate = validator_for(content)(content, registry=known).validate
+
+    def check(data: Any) -> None:
+        try:
+            validate(data)
+        except ValidationError as error:
+            # Its text would show the data.
+            where = "".join(f"/{part}" for part in error.absolute_path) or "/"
+            raise ValueError(
+                f"the data at {where} break {error.validator!r} of the schema"
+            ) from None
+
+    return Validation(check)

@@ -1,0 +1,254 @@
+"""Protobuf, by protobuf."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, Unpack
+
+from google.protobuf import (
+    any_pb2,
+    api_pb2,
+    descriptor_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    source_context_pb2,
+    struct_pb2,
+    timestamp_pb2,
+    type_pb2,
+    wrappers_pb2,
+)
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from aioprod.errors import ConfigError
+from aioprod.preparation import NotPrepared
+from aioprod.public_module import set_module
+from aioprod.schema_registry.client import SchemaRegistry
+from aioprod.schema_registry.options import SerializerOptions
+from aioprod.schema_registry.schemas import Schema, SchemaReference
+from aioprod.schema_registry.serializers import SchemaDeserializer, SchemaSerializer
+from aioprod.schema_registry.wire_format import find_id, read_indexes, write_indexes
+from aioprod.types import Headers
+
+_BUILT_IN = "google/protobuf/"
+_WELL_KNOWN = (
+    any_pb2,
+    descriptor_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    source_context_pb2,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+    type_pb2,
+    api_pb2,
+)
+"""Each after those that it imports."""
+
+_SERIALIZED = "serialized"
+
+
+@set_module("aioprod.schema_registry")
+class ProtobufSerializer(SchemaSerializer[bool]):
+    """Serializes messages of one type.
+
+    Its schema is the file of the type; the files that it imports are registered as references,
+    except for Google's own.
+
+    Args:
+        registry: the client of the registry.
+        message_type: the generated class.
+        reference_subject: returns the subject for the path of an imported file; the path itself by
+            default.
+        options: as of :class:`AvroSerializer`.
+
+    Raises:
+        ConfigError: if ``message_type`` is not a class of messages, or options contradict each
+            other.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        message_type: type[Message],
+        *,
+        reference_subject: Callable[[str], str] = str,
+        **options: Unpack[SerializerOptions],
+    ) -> None:
+        super().__init__(registry, **options)
+        self._type = _checked(message_type)
+        self._reference_subject = reference_subject
+        self._indexes = write_indexes(indexes_of(message_type.DESCRIPTOR))
+
+    async def own_schema(
+        self, kind: Hashable, *, register: bool
+    ) -> tuple[Schema | None, str | None]:
+        """Return the file of the type, and the full name of the type."""
+        descriptor = self._type.DESCRIPTOR
+        uses_own = not self._use_latest and self._use_id is None
+        schema = await self._schema_of(descriptor.file, register) if uses_own else None
+        return schema, descriptor.full_name
+
+    async def _schema_of(self, file: Any, register: bool) -> Schema:
+        references = []
+        for used in file.dependencies:
+            if used.name.startswith(_BUILT_IN):
+                continue
+            subject = self._reference_subject(used.name)
+            schema = await self._schema_of(used, register)
+            if register:
+                await self.registry.register(subject, schema, normalize=self.normalize)
+            place = await self.registry.lookup(subject, schema, normalize=self.normalize)
+            references.append(SchemaReference(used.name, subject, place.version or 1))
+        return Schema(_text_of(file), "PROTOBUF", tuple(references))
+
+    async def parse(self, schema: Schema, kind: Hashable) -> bool:
+        """Return True: a message is serialized by its own class."""
+        return True
+
+    def encode(self, parsed: bool, data: Any) -> bytes:
+        """Serialize a message.
+
+        Raises:
+            TypeError: if it has another type.
+        """
+        if not isinstance(data, self._type):
+            raise TypeError(f"must be {self._type.__name__}, not {type(data).__name__}")
+        return data.SerializeToString()
+
+    def id_suffix(self, kind: Hashable) -> bytes:
+        """Return the place of the type in its file."""
+        return self._indexes
+
+
+@set_module("aioprod.schema_registry")
+class ProtobufDeserializer(SchemaDeserializer["Messages"]):
+    """Deserializes messages.
+
+    Args:
+        registry: the client of the registry.
+        message_type: the generated class, which reads older and newer versions by Protobuf's rules;
+            the registry is not asked then. None: the class is made of the record's schema, which
+            needs a registry that can return schemas as descriptors (Confluent's).
+        is_key: whether it deserializes keys.
+
+    Raises:
+        ConfigError: if ``message_type`` is not a class of messages.
+    """
+
+    form = _SERIALIZED
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        message_type: type[Message] | None = None,
+        *,
+        is_key: bool = False,
+    ) -> None:
+        super().__init__(registry, is_key=is_key)
+        self._type = None if message_type is None else _checked(message_type)
+
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
+        """Deserialize ``data``; a null is None.
+
+        Raises:
+            NotPrepared: if the schema has to be asked for.
+            ValueError: if there is no schema id, or the data are not a message.
+        """
+        if data is None:
+            return None
+        schema_id, held, end = find_id(headers, self._is_key, data)
+        indexes, end = read_indexes(held, end)
+        message_type = self._type
+        if message_type is None:
+            messages = self._ready.get(schema_id)
+            if messages is None:
+                raise NotPrepared(partial(self._prepare, schema_id))
+            message_type = messages.at(indexes)
+        try:
+            return message_type.FromString(data[end:] if held is data else data)
+        except DecodeError as error:
+            raise ValueError(f"the data are not a {message_type.__name__}: {error}") from error
+
+    async def parse(self, schema: Schema) -> Messages:
+        """Make the classes of a file."""
+        used = await self.registry.resolve(schema, form=_SERIALIZED)
+        pool = DescriptorPool()
+        for module in _WELL_KNOWN:
+            pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+        for name, each in used.items():
+            pool.Add(_descriptor(each, name))
+        own = _descriptor(schema, None)
+        pool.Add(own)
+        return Messages(pool.FindFileByName(own.name))
+
+
+class Messages:
+    """The classes of the messages of a file.
+
+    Args:
+        file: the file.
+    """
+
+    def __init__(self, file: FileDescriptor) -> None:
+        self._file = file
+        self._classes: dict[tuple[int, ...], type[Message]] = {}
+
+    def at(self, indexes: tuple[int, ...]) -> type[Message]:
+        """Return the class at a place in the file.
+
+        Raises:
+            ValueError: if there is no message at that place.
+        """
+        found = self._classes.get(indexes)
+        if found is None:
+            types = list(self._file.message_types_by_name.values())
+            descriptor: Descriptor | None = None
+            for index in indexes:
+                if not 0 <= index < len(types):
+                    raise ValueError(f"the schema has no message at {list(indexes)}")
+                descriptor = types[index]
+                types = list(descriptor.nested_types)
+            assert descriptor is not None
+            found = self._classes[indexes] = GetMessageClass(descriptor)
+        return found
+
+
+def indexes_of(descriptor: Any) -> list[int]:
+    """Return the place of a message in its file: indexes of the types around it, and its own."""
+    # Any: the stubs have two classes of descriptors, of which neither is the other.
+    above = descriptor.containing_type
+    if above is None:
+        return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
+    names = [each.name for each in above.nested_types]
+    return [*indexes_of(above), names.index(descriptor.name)]
+
+
+def _text_of(file: Any) -> str:
+    return base64.b64encode(file.serialized_pb).decode()
+
+
+def _descriptor(schema: Schema, name: str | None) -> descriptor_pb2.FileDescriptorProto:
+    try:
+        found = descriptor_pb2.FileDescriptorProto.FromString(
+            base64.b64decode(schema.text, validate=True)
+        )
+    except (binascii.Error, ValueError, DecodeError):
+        raise ValueError(
+            "the registry returned the text of a .proto file, not a descriptor: give message_type"
+        ) from None
+    found.name = name or found.name or "default"
+    return found
+
+
+def _checked(message_type: object) -> type[Message]:
+    if not (isinstance(message_type, type) and issubclass(message_type, Message)):
+        raise ConfigError(f"message_type={message_type!r}: must be a class of Protobuf messages")
+    return message_type

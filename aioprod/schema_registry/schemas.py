@@ -1,0 +1,148 @@
+"""Schemas and what a registry says about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from aioprod.errors import KafkaError
+from aioprod.public_module import set_module
+
+SchemaType: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
+Compatibility: TypeAlias = Literal[
+    "NONE",
+    "BACKWARD",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD",
+    "FORWARD_TRANSITIVE",
+    "FULL",
+    "FULL_TRANSITIVE",
+]
+Mode: TypeAlias = Literal["READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD"]
+Version: TypeAlias = int | Literal["latest"]
+
+_RETRIABLE_STATUS = frozenset({408, 429, 500, 502, 503, 504})
+
+
+@set_module("aioprod.schema_registry")
+class SchemaRegistryError(KafkaError):
+    """A registry refused a request, or could not be reached.
+
+    Attributes:
+        status: the HTTP status; None if there was no response.
+        code: the registry's own code, such as 40403 for a schema that it does not have.
+        subject: of the request, if it had one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: int | None = None,
+        subject: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.subject = subject
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later: there was no response, or one such as 503."""
+        return self.status is None or self.status in _RETRIABLE_STATUS
+
+
+@set_module("aioprod.schema_registry")
+@dataclass(frozen=True, slots=True)
+class SchemaReference:
+    """A schema that another one uses.
+
+    Attributes:
+        name: how the other schema calls it: the full name of an Avro type, the path of a Protobuf
+            import, the ``$ref`` of a JSON Schema.
+        subject, version: the place of that schema.
+    """
+
+    name: str
+    subject: str
+    version: int
+
+
+@set_module("aioprod.schema_registry")
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The text of a schema.
+
+    Attributes:
+        text: JSON for Avro and JSON Schema; for Protobuf a file descriptor in Base64, or the text
+            of a ``.proto`` file.
+        type: "AVRO", "JSON" or "PROTOBUF".
+        references: the schemas that it uses.
+    """
+
+    text: str
+    type: SchemaType = "AVRO"
+    references: tuple[SchemaReference, ...] = ()
+
+
+@set_module("aioprod.schema_registry")
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema with its place in a registry.
+
+    Attributes:
+        schema: the schema.
+        id: its number in the registry, or in its context.
+        subject, version: one place of the schema.
+        guid: its global id, from registries that have them (Confluent Platform 8.0 and later).
+    """
+
+    schema: Schema
+    id: int
+    subject: str
+    version: int | None = None
+    guid: str | None = None
+
+
+@set_module("aioprod.schema_registry")
+@dataclass(frozen=True, slots=True)
+class CompatibilityResult:
+    """Whether a schema may follow the versions of a subject. False if it may not.
+
+    Attributes:
+        is_compatible: whether it may.
+        messages: why not.
+    """
+
+    is_compatible: bool
+    messages: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.is_compatible
+
+
+def body_of(schema: Schema) -> dict[str, Any]:
+    """Return a schema as the registry's API has it."""
+    body: dict[str, Any] = {"schema": schema.text}
+    if schema.type != "AVRO":
+        body["schemaType"] = schema.type
+    if schema.references:
+        body["references"] = [
+            {"name": each.name, "subject": each.subject, "version": each.version}
+            for each in schema.references
+        ]
+    return body
+
+
+def schema_of(body: Mapping[str, Any]) -> Schema:
+    """Return the schema in a response of the registry's API."""
+    return Schema(
+        body["schema"],
+        body.get("schemaType") or "AVRO",
+        tuple(
+            SchemaReference(each["name"], each["subject"], each["version"])
+            for each in body.get("references") or ()
+        ),
+    )

@@ -1,0 +1,273 @@
+"""What the serializers of all formats have in common: finding schemas, and their ids in records.
+
+A call is synchronous if the schema is known. If it is not, the serializer raises NotPrepared, and
+the client awaits the request to the registry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Hashable
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from aioprod.errors import ConfigError, SerializationError
+from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
+from aioprod.schema_registry.client import SchemaRegistry
+from aioprod.schema_registry.schemas import RegisteredSchema, Schema, SchemaRegistryError
+from aioprod.schema_registry.sharing import BoundedCache
+from aioprod.schema_registry.subjects import SubjectNameStrategy, topic_name
+from aioprod.schema_registry.wire_format import (
+    KEY_HEADER,
+    VALUE_HEADER,
+    SchemaId,
+    find_id,
+    write_id,
+)
+from aioprod.serialization import WithHeaders
+from aioprod.types import Header, Headers
+
+P = TypeVar("P")
+"""What a format makes of a schema, ready for use."""
+
+_MOST_KEPT = 1_000
+
+
+class _Ready(NamedTuple, Generic[P]):
+    """How the records of a topic are written.
+
+    Attributes:
+        parsed: the schema.
+        schema_id: its bytes.
+        until: loop time at which the latest version is asked for again; None if never.
+    """
+
+    parsed: P
+    schema_id: bytes
+    until: float | None
+
+
+class SchemaSerializer(Generic[P]):
+    """Base class of the serializers. Format classes implement :meth:`parse`, :meth:`encode` and
+    :meth:`own_schema`.
+
+    Args:
+        registry: the client of the registry.
+        is_key: whether it serializes keys.
+        auto_register: register the schema; else it must be registered already.
+        use_latest_version: write with the latest version of the subject in place of the own schema.
+        use_schema_id: write with the schema of this id.
+        latest_ttl_ms: how long a latest version is used; None: as long as the serializer.
+        normalize: let the registry normalize the schema.
+        subject: names the subject.
+        id_in_header: put the schema's GUID into a header of the record, and nothing before the
+            data.
+
+    Raises:
+        ConfigError: if arguments contradict each other.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        *,
+        is_key: bool = False,
+        auto_register: bool = True,
+        use_latest_version: bool = False,
+        use_schema_id: int | None = None,
+        latest_ttl_ms: float | None = None,
+        normalize: bool = False,
+        subject: SubjectNameStrategy = topic_name,
+        id_in_header: bool = False,
+    ) -> None:
+        if use_latest_version and use_schema_id is not None:
+            raise ConfigError("use_latest_version and use_schema_id are both set: set one of them")
+        self.registry = registry
+        self._is_key = is_key
+        self._auto_register = auto_register
+        self._use_latest = use_latest_version
+        self._use_id = use_schema_id
+        self._ttl_s = None if latest_ttl_ms is None else latest_ttl_ms / 1000
+        self.normalize = normalize
+        self._subject = subject
+        self._header = (KEY_HEADER if is_key else VALUE_HEADER) if id_in_header else None
+        self._ready: BoundedCache[tuple[str, Hashable], _Ready[P]] = BoundedCache(_MOST_KEPT)
+
+    # -- what formats implement --------------------------------------------------------------------
+
+    def kind_of(self, data: Any) -> Hashable:
+        """Return what tells data of one schema from those of another; None if all have the same."""
+        return None
+
+    async def own_schema(
+        self, kind: Hashable, *, register: bool
+    ) -> tuple[Schema | None, str | None]:
+        """Return the serializer's own schema for data of a kind, and the name of its record.
+
+        Args:
+            register: whether schemas that it refers to are registered, too.
+        """
+        raise NotImplementedError
+
+    async def parse(self, schema: Schema, kind: Hashable) -> P:
+        """Make of a schema what :meth:`encode` uses."""
+        raise NotImplementedError
+
+    def encode(self, parsed: P, data: Any) -> bytes:
+        """Serialize data."""
+        raise NotImplementedError
+
+    def id_suffix(self, kind: Hashable) -> bytes:
+        """Return what follows the schema's id."""
+        return b""
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def __call__(self, topic: str, headers: Headers, data: Any, /) -> bytes | WithHeaders | None:
+        """Serialize ``data``; None is a null.
+
+        Raises:
+            NotPrepared: if the schema has to be asked for.
+            TypeError, ValueError: if the data don't fit the schema.
+        """
+        if data is None:
+            return None
+        kind = self.kind_of(data)
+        ready = self._ready.get((topic, kind))
+        if ready is None or _is_over(ready):
+            raise NotPrepared(partial(self._prepare, topic, kind))
+        encoded = self.encode(ready.parsed, data)
+        if self._header is None:
+            return ready.schema_id + encoded
+        return WithHeaders(encoded, ((self._header, ready.schema_id),))
+
+    async def serialize(self, topic: str, data: Any) -> tuple[bytes | None, tuple[Header, ...]]:
+        """Serialize data outside of a producer; return the bytes, and the headers of the record.
+
+        Raises:
+            SerializationError: if the schema can't be had; the cause is the error of the registry.
+            TypeError, ValueError: if the data don't fit the schema.
+        """
+        for _ in range(MOST_ATTEMPTS):
+            try:
+                found = self(topic, (), data)
+            except NotPrepared as needed:
+                await _prepared(needed)
+            else:
+                return found if isinstance(found, WithHeaders) else (found, ())
+        raise SerializationError(f"the schema for topic {topic!r} was dropped again and again")
+
+    async def _prepare(self, topic: str, kind: Hashable) -> None:
+        subject, found = await self._find(topic, kind)
+        schema_id: SchemaId = found.id
+        if self._header is not None:
+            schema_id = await self._guid_of(subject, found)
+        parsed = await self.parse(found.schema, kind)
+        until = None
+        if self._use_latest and self._ttl_s is not None:
+            until = asyncio.get_running_loop().time() + self._ttl_s
+        ready = _Ready(parsed, write_id(schema_id) + self.id_suffix(kind), until)
+        self._ready.put((topic, kind), ready)
+
+    async def _find(self, topic: str, kind: Hashable) -> tuple[str, RegisteredSchema]:
+        registers = self._auto_register and not self._use_latest and self._use_id is None
+        schema, name = await self.own_schema(kind, register=registers)
+        subject = self._subject(topic, self._is_key, name)
+        if self._use_id is not None:
+            given = await self.registry.get_schema(self._use_id)
+            return subject, RegisteredSchema(given, self._use_id, subject)
+        if self._use_latest:
+            return subject, await self.registry.get_version(subject)
+        if schema is None:
+            raise ConfigError(
+                "the serializer has no schema: give one, or set use_latest_version or use_schema_id"
+            )
+        ask = self.registry.register if self._auto_register else self.registry.lookup
+        return subject, await ask(subject, schema, normalize=self.normalize)
+
+    async def _guid_of(self, subject: str, found: RegisteredSchema) -> uuid.UUID:
+        if found.guid is None:  # not all registries tell it when a schema is registered
+            found = await self.registry.lookup(subject, found.schema, normalize=self.normalize)
+        if found.guid is None:
+            raise SchemaRegistryError(
+                f"the registry gives no GUID of the schema {found.id} of {subject}, which "
+                "id_in_header needs",
+                status=0,
+                subject=subject,
+            )
+        return uuid.UUID(found.guid)
+
+
+class SchemaDeserializer(Generic[P]):
+    """Base class of the deserializers. Format classes implement :meth:`parse` and :meth:`decode`.
+
+    The id of the schema is taken from the record's header if it has one, else from the first bytes
+    of the data.
+
+    Args:
+        registry: the client of the registry.
+        is_key: whether it deserializes keys.
+    """
+
+    def __init__(self, registry: SchemaRegistry, *, is_key: bool = False) -> None:
+        self.registry = registry
+        self._is_key = is_key
+        self._ready: BoundedCache[SchemaId, P] = BoundedCache(_MOST_KEPT)
+
+    form: str | None = None
+    """How the registry is to write schemas of this format."""
+
+    async def parse(self, schema: Schema) -> P:
+        """Make of the schema of a record what :meth:`decode` uses."""
+        raise NotImplementedError
+
+    def decode(self, parsed: P, data: bytes) -> Any:
+        """Deserialize data, which follow the id."""
+        raise NotImplementedError
+
+    def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
+        """Deserialize ``data``; a null is None.
+
+        Raises:
+            NotPrepared: if the schema has to be asked for.
+            ValueError: if there is no schema id, or the data don't fit the schema.
+        """
+        if data is None:
+            return None
+        schema_id, held, end = find_id(headers, self._is_key, data)
+        parsed = self._ready.get(schema_id)
+        if parsed is None:
+            raise NotPrepared(partial(self._prepare, schema_id))
+        return self.decode(parsed, data[end:] if held is data else data)
+
+    async def deserialize(self, topic: str, data: bytes | None, headers: Headers = ()) -> Any:
+        """Deserialize data outside of a consumer.
+
+        Raises:
+            SerializationError: if the schema can't be had; the cause is the error of the registry.
+            ValueError: if there is no schema id, or the data don't fit the schema.
+        """
+        for _ in range(MOST_ATTEMPTS):
+            try:
+                return self(topic, headers, data)
+            except NotPrepared as needed:
+                await _prepared(needed)
+        raise SerializationError(f"a schema for topic {topic!r} was dropped again and again")
+
+    async def _prepare(self, schema_id: SchemaId) -> None:
+        if isinstance(schema_id, int):
+            schema = await self.registry.get_schema(schema_id, form=self.form)
+        else:
+            schema = await self.registry.get_schema_by_guid(str(schema_id), form=self.form)
+        self._ready.put(schema_id, await self.parse(schema))
+
+
+def _is_over(ready: _Ready[P]) -> bool:
+    return ready.until is not None and asyncio.get_running_loop().time() >= ready.until
+
+
+async def _prepared(needed: NotPrepared) -> None:
+    await needed.prepare()
+    if needed.error is not None:
+        raise SerializationError(f"the schema can't be had: {needed.error}") from needed.error

@@ -1,0 +1,108 @@
+"""Where the id of a record's schema is: in the first bytes of the data, or in a header.
+
+Before the data: a byte 0 and the id in 4 bytes; or a byte 1 and the GUID in 16 bytes. In a header,
+``__key_schema_id`` or ``__value_schema_id``, are the same bytes. For Protobuf the message's place
+in its file follows: the indexes of the types around it and its own, as zigzag varints behind their
+number; the first type of a file is a single 0.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from aioprod.types import Headers
+
+KEY_HEADER = "__key_schema_id"
+VALUE_HEADER = "__value_schema_id"
+
+_ID, _GUID = 0, 1
+_MOST_INDEXES = 1_000
+
+SchemaId: TypeAlias = int | uuid.UUID
+"""The number of a schema, or its GUID."""
+
+
+def write_id(schema_id: SchemaId) -> bytes:
+    """Return the bytes of an id."""
+    if isinstance(schema_id, uuid.UUID):
+        return bytes((_GUID,)) + schema_id.bytes
+    return bytes((_ID,)) + schema_id.to_bytes(4, "big")
+
+
+def read_id(data: bytes) -> tuple[SchemaId, int]:
+    """Return the id that data begin with, and the number of its bytes.
+
+    Raises:
+        ValueError: if data do not begin with one.
+    """
+    if len(data) >= 5 and data[0] == _ID:
+        return int.from_bytes(data[1:5], "big"), 5
+    if len(data) >= 17 and data[0] == _GUID:
+        return uuid.UUID(bytes=data[1:17]), 17
+    raise ValueError(
+        f"no schema id: {len(data)} bytes that begin with {data[:1].hex() or 'nothing'}, not with "
+        "00 and 4 bytes, or 01 and 16 bytes"
+    )
+
+
+def find_id(headers: Headers, is_key: bool, data: bytes) -> tuple[SchemaId, bytes, int]:
+    """Return the id of a record's schema, the bytes that it stands in, and where it ends there:
+    those of the header if there is one, else ``data``.
+
+    Raises:
+        ValueError: if there is no id.
+    """
+    wanted = KEY_HEADER if is_key else VALUE_HEADER
+    held = next((value for name, value in headers if name == wanted and value is not None), data)
+    schema_id, end = read_id(held)
+    return schema_id, held, end
+
+
+def write_indexes(indexes: Sequence[int]) -> bytes:
+    """Return the bytes of a Protobuf message's place in its file."""
+    if list(indexes) == [0]:
+        return b"\0"
+    return b"".join(_zigzag(number) for number in (len(indexes), *indexes))
+
+
+def read_indexes(data: bytes, place: int) -> tuple[tuple[int, ...], int]:
+    """Return the place of a Protobuf message in its file, and where it ends in ``data``.
+
+    Raises:
+        ValueError: if it is cut short, or too long.
+    """
+    count, place = _read_zigzag(data, place)
+    if not 0 <= count <= _MOST_INDEXES:
+        raise ValueError(f"{count} message indexes: must be 0 to {_MOST_INDEXES}")
+    if count == 0:
+        return (0,), place
+    indexes = []
+    for _ in range(count):
+        index, place = _read_zigzag(data, place)
+        indexes.append(index)
+    return tuple(indexes), place
+
+
+def _zigzag(number: int) -> bytes:
+    left = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+def _read_zigzag(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if place >= len(data) or shift > 63:
+            raise ValueError("the message indexes are cut short")
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return (value >> 1) ^ -(value & 1), place

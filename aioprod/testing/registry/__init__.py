@@ -1,0 +1,7 @@
+"""A Schema Registry in the process of the tests. Needs the extra ``schema-registry``."""
+
+from __future__ import annotations
+
+from aioprod.testing.registry.embedded import EmbeddedSchemaRegistry, SeenCall
+
+__all__ = ["EmbeddedSchemaRegistry", "SeenCall"]
