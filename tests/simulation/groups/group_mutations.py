@@ -149,7 +149,7 @@ def the_leader_assigns_a_partition_twice(patch: Patch) -> None:
 @mutation("unbalanced-callbacks", found_by=3)
 def lost_partitions_are_dropped_silently(patch: Patch) -> None:
     async def lose(self: GroupPartitions, partitions: Collection[TopicPartition]) -> None:
-        await self._drop(partitions, None)
+        await self._drop("lost", partitions, None)
 
     patch.setattr(GroupPartitions, "lose", lose)
 
