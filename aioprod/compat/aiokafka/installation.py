@@ -5,13 +5,18 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-_HOME = "aioprod.compat.aiokafka"
-_MODULES = (
+HOME = "aioprod.compat.aiokafka"
+MODULES = (
     "errors",
     "structs",
     "abc",
     "helpers",
     "partitioner",
+    "admin",
+    "admin.client",
+    "admin.new_partitions",
+    "admin.new_topic",
+    "admin.records_to_delete",
     "producer",
     "producer.producer",
     "producer.message_accumulator",
@@ -36,7 +41,7 @@ def install() -> None:
     Raises:
         RuntimeError: if aiokafka was imported already: its names may be in use.
     """
-    ours = import_module(_HOME)
+    ours = import_module(HOME)
     present = sys.modules.get("aiokafka")
     if present is ours:
         return
@@ -46,5 +51,5 @@ def install() -> None:
             "first import of aiokafka"
         )
     sys.modules["aiokafka"] = ours
-    for name in _MODULES:
-        sys.modules[f"aiokafka.{name}"] = import_module(f"{_HOME}.{name}")
+    for name in MODULES:
+        sys.modules[f"aiokafka.{name}"] = import_module(f"{HOME}.{name}")

@@ -19,7 +19,6 @@ _BY_TYPE: tuple[tuple[type[aioprod.KafkaError], Callable[[str], Exception]], ...
     (aioprod.InvalidTopicError, errors.InvalidTopicError),
     (aioprod.InvalidPartitionError, AssertionError),
     (aioprod.ProducerClosedError, errors.ProducerClosed),
-    (aioprod.ProducerFencedError, errors.ProducerFenced),
     (aioprod.TransactionStateError, errors.IllegalOperation),
     (aioprod.ConsumerClosedError, errors.ConsumerStoppedError),
     (aioprod.ConsumerStateError, errors.IllegalStateError),
@@ -30,13 +29,17 @@ _BY_TYPE: tuple[tuple[type[aioprod.KafkaError], Callable[[str], Exception]], ...
     (aioprod.UnsupportedVersionError, errors.UnsupportedVersionError),
 )
 
+_FENCED = (aioprod.ErrorCode.INVALID_PRODUCER_EPOCH, aioprod.ErrorCode.PRODUCER_FENCED)
+
 
 def translated(error: BaseException) -> BaseException:
     """Return aiokafka's error for one of aioprod; other errors unchanged."""
     if not isinstance(error, aioprod.KafkaError) or isinstance(error, aioprod.ConfigError):
         return error
     found: Exception | None = None
-    if isinstance(error, aioprod.OffsetOutOfRangeError | aioprod.LogTruncationError):
+    if isinstance(error, aioprod.BrokerError) and error.code in _FENCED:
+        found = errors.ProducerFenced(str(error))
+    elif isinstance(error, aioprod.OffsetOutOfRangeError | aioprod.LogTruncationError):
         found = errors.OffsetOutOfRangeError({error.topic_partition: error.offset})
     else:
         for kind, make in _BY_TYPE:

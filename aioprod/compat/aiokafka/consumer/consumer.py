@@ -92,7 +92,6 @@ class AIOKafkaConsumer:
         self._max_poll_records = max_poll_records
         self._request_timeout_ms = request_timeout_ms
         self._retry_backoff_ms = retry_backoff_ms
-        self._reads_committed = isolation_level == "read_committed"
         self._consumer = aioprod.Consumer(
             **consumer_settings(given),
             partition_assignment_strategy=assignors(partition_assignment_strategy),
@@ -259,7 +258,7 @@ class AIOKafkaConsumer:
         return {tp for tp in self.assignment() if self._ahead[tp].paused}
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Return the partitions of a topic that is read; None for others."""
+        """Return the partitions of a topic that was read or asked about; None for others."""
         return self._client.partitions.get(topic)
 
     async def topics(self) -> set[str]:
@@ -290,9 +289,13 @@ class AIOKafkaConsumer:
     async def _adopt(self) -> None:
         self._wanted.adopt(self._consumer, self._driver)
         for topic in self._wanted.all_topics():
-            if topic not in self._client.partitions:
-                found = await self._consumer.partitions_for_topic(topic)
-                self._client.partitions[topic] = set(found)
+            found = await self._consumer.partitions_for_topic(topic)
+            self._client.partitions[topic] = set(found)
+
+    async def _know(self, partitions: Iterable[TopicPartition]) -> None:
+        """Look up the partitions of topics, for :meth:`partitions_for_topic`."""
+        for topic in {tp.topic for tp in partitions} - self._client.partitions.keys():
+            await self._client._wait_on_metadata(topic)
 
     async def _partitions_of(self, topic: str) -> Iterable[int]:
         """Return the partitions of a topic; wait until it exists."""
@@ -384,6 +387,7 @@ class AIOKafkaConsumer:
         for tp, timestamp in asked.items():
             if timestamp < 0:
                 raise ValueError(f"The target time for partition {tp} is {timestamp}: negative")
+        await self._know(asked)
         found = await self._call(lambda: self._consumer.offsets_for_times(asked))
         return {tp: at and OffsetAndTimestamp(at.offset, at.timestamp) for tp, at in found.items()}
 
@@ -391,10 +395,12 @@ class AIOKafkaConsumer:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
+        await self._know(partitions)
         return await self._call(lambda: self._consumer.beginning_offsets(partitions))
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition."""
+        await self._know(partitions)
         return await self._call(lambda: self._consumer.end_offsets(partitions))
 
     def highwater(self, partition: TopicPartition) -> int | None:
@@ -403,12 +409,9 @@ class AIOKafkaConsumer:
         return self._consumer.highwater(partition)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Return the last stable offset as of the last fetch; -1 unless only committed records are
-        read.
-        """
+        """Return the last stable offset as of the last fetch; None before the first."""
         assert partition in self.assignment(), "Partition is not assigned"
-        known = self._consumer.last_stable_offset(partition)
-        return known if known is None or self._reads_committed else -1
+        return self._consumer.last_stable_offset(partition)
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
         """Return when records came last, in milliseconds since 1970."""

@@ -66,6 +66,7 @@ class ReadAhead:
         self._changes = 0  # of the assignment, under way: records that come now are void
         self._waiters: set[asyncio.Future[None]] = set()
         self.error: Exception | None = None
+        self._error_place: TopicPartition | None = None
         self.calls = 0
         self.last_call = 0.0
         self.closed = False
@@ -190,6 +191,7 @@ class ReadAhead:
         found = translated(error)
         assert isinstance(found, Exception)
         self.error = found
+        self._error_place = getattr(error, "topic_partition", None)
         self.notify()
 
     def notify(self) -> None:
@@ -220,11 +222,18 @@ class ReadAhead:
         partition.next_offset = offset
         partition.full = False
         partition.moving += 1
+        self._forgive(tp)
 
     def end_move(self, tp: TopicPartition) -> None:
         """Keep records again."""
         partition = self[tp]
         partition.moving = max(partition.moving - 1, 0)
+        self._forgive(tp)
+
+    def _forgive(self, tp: TopicPartition) -> None:
+        """Forget the error of a partition that has another position now."""
+        if self._error_place == tp:
+            self.error = self._error_place = None
 
     def begin_change(self) -> None:
         """Forget everything: the assignment changes."""

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from aioprod import ProducerRecord
 
 _BATCH_OVERHEAD = 61
-# Length, attributes, timestamp and offset deltas, the sizes of key and value, number of headers.
-_RECORD_OVERHEAD = 21
 
 
 class BatchRecordMetadata(NamedTuple):
@@ -18,7 +16,7 @@ class BatchRecordMetadata(NamedTuple):
 
     Attributes:
         crc: always None.
-        size: an upper bound, in bytes.
+        size: in bytes, before compression.
     """
 
     crc: int | None
@@ -28,15 +26,27 @@ class BatchRecordMetadata(NamedTuple):
 
 
 def estimated_size(key: Any, value: Any, headers: Sequence[Any]) -> int:
-    """Return an upper bound of a record's size in a batch of its own, in bytes."""
-    return _BATCH_OVERHEAD + _record_size(key, value, headers)
+    """Return the size of a record in a batch of its own, in bytes before compression."""
+    return _BATCH_OVERHEAD + _record_size(key, value, headers, 0, 0)
 
 
-def _record_size(key: Any, value: Any, headers: Sequence[Any]) -> int:
-    size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+def _record_size(
+    key: Any, value: Any, headers: Sequence[Any], offset: int, timestamp_delta: int
+) -> int:
+    size = 1 + _varint_size(timestamp_delta) + _varint_size(offset) + _varint_size(len(headers))
+    size += _sized(key) + _sized(value)
     for name, data in headers:
-        size += 10 + len(name.encode()) + len(data or b"")
-    return size
+        size += _sized(name.encode()) + _sized(data)
+    return _varint_size(size) + size
+
+
+def _sized(data: Any) -> int:
+    return 1 if data is None else _varint_size(len(data)) + len(data)
+
+
+def _varint_size(number: int) -> int:
+    zigzag = number << 1 if number >= 0 else (-number << 1) - 1
+    return max((zigzag.bit_length() + 6) // 7, 1)
 
 
 class BatchBuilder:
@@ -85,7 +95,9 @@ class BatchBuilder:
                 raise TypeError(f"Unsupported type for {what}: {type(data)}")
         timestamp = int(time.time() * 1000) if timestamp is None else timestamp
         kept = tuple(headers or ())
-        size = _record_size(key_bytes, value_bytes, kept)
+        first = self._records[0].timestamp_ms if self._records else timestamp
+        assert first is not None
+        size = _record_size(key_bytes, value_bytes, kept, len(self._records), timestamp - first)
         if self._records and self._size + size > self._batch_size:
             self.close()
             return None
@@ -103,7 +115,7 @@ class BatchBuilder:
         return self._closed
 
     def size(self) -> int:
-        """Return an upper bound of the batch's size before compression, in bytes."""
+        """Return the size in bytes, before compression."""
         return self._size
 
     def record_count(self) -> int:
