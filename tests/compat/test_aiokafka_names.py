@@ -22,7 +22,6 @@ from aioprod.compat.aiokafka import errors, installation
 MISSING_NAMES = {"AIOKafkaClient"}
 MISSING_METHODS = {
     "alter_configs",
-    "describe_cluster",
     "describe_configs",
     "describe_consumer_groups",
     "find_coordinator",
@@ -49,10 +48,19 @@ def methods(kind: type) -> dict[str, Callable[..., Any]]:
     }
 
 
+def shown(parameter: inspect.Parameter) -> object:
+    default = parameter.default
+    return type(default).__name__ if parameter.name in SENTINELS else default
+
+
 def parameters(method: Callable[..., Any]) -> list[tuple[str, object, object]]:
     found = inspect.signature(method).parameters.values()
     return [
-        (each.name, each.kind, type(each.default).__name__ if each.name in SENTINELS else each.default)
+        (
+            each.name,
+            each.kind,
+            type(each.default).__name__ if each.name in SENTINELS else each.default,
+        )
         for each in found
         if each.name not in MISSING_PARAMETERS
     ]

@@ -38,6 +38,7 @@ class RecordCalls:
         metrics: ConsumerMetrics,
     ) -> None:
         self._max_poll_records = config.max_poll_records
+        self._turn_s = _turn_s(config)
         self._guard = guard
         self._ready = ready
         self._notifier = notifier
@@ -106,7 +107,8 @@ class RecordCalls:
         if self._membership.needs_attention:
             return deadline is None or began < deadline
         self._scheduler.wake()
-        waited = await self._notifier.wait(deadline)
+        turn = began + self._turn_s
+        waited = await self._notifier.wait(turn if deadline is None else min(deadline, turn))
         now = asyncio.get_running_loop().time()
         self._metrics.waited(now - began, now)
         return waited
@@ -123,6 +125,16 @@ class RecordCalls:
         )
         error.__cause__ = cause
         return error
+
+
+def _turn_s(config: ConsumerConfig) -> float:
+    """Return after how many seconds a call that waits does the group's work again: it counts as
+    polling, and commits what the application has processed.
+    """
+    limits = [config.max_poll_interval_ms / 2]
+    if config.enable_auto_commit:
+        limits.append(max(config.auto_commit_interval_ms, 1))
+    return min(limits) / 1000
 
 
 def _deadline(timeout_ms: float | None) -> float | None:

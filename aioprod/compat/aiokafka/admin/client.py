@@ -169,13 +169,26 @@ class AIOKafkaAdminClient:
             )
         return described
 
+    async def describe_cluster(self) -> dict[str, Any]:
+        """Return the cluster's id, controller and brokers."""
+        with aiokafka_errors():
+            found = await self._admin.describe_cluster()
+        return {
+            "cluster_id": found.cluster_id,
+            "controller_id": -1 if found.controller is None else found.controller.node_id,
+            "brokers": [
+                {"node_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
+                for each in found.nodes
+            ],
+        }
+
     # -- groups and records ------------------------------------------------------------------------
 
     async def list_consumer_groups(self) -> list[tuple[str, str]]:
         """Return the ids and protocol types of all groups."""
         with aiokafka_errors():
             found = await self._admin.list_groups()
-        return [(each.group_id, each.protocol_type) for each in found]
+        return [(each.group_id, each.protocol_type) for each in found.values()]
 
     async def list_consumer_group_offsets(
         self,
