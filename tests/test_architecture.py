@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "admin": CLIENT,
     "public": {"base", "producer", "consumer", "admin"},
     "processing": {"base", "public"},
+    "compat": {"base", "public", "admin"},  # admin's arguments are in its package only
     "testing": {"base", "protocol"},
     "simulation": {"cluster"},
     "pytest_plugin": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},

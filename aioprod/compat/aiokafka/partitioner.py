@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from aioprod.producer.partitioner import partition_for_key
+from aioprod import partition_for_key
 
 __all__ = ["DefaultPartitioner"]
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Self
 
 import aioprod
+from aioprod import Deliveries, Delivery, Partitions
 from aioprod.compat.aiokafka.client import ClientView
 from aioprod.compat.aiokafka.errors import IllegalOperation, KafkaTimeoutError
 from aioprod.compat.aiokafka.partitioner import DefaultPartitioner
@@ -18,7 +19,6 @@ from aioprod.compat.aiokafka.producer.message_accumulator import BatchBuilder, e
 from aioprod.compat.aiokafka.settings import producer_settings, warn_deprecated
 from aioprod.compat.aiokafka.structs import RecordMetadata, TopicPartition, check_offsets
 from aioprod.compat.aiokafka.translation import aiokafka_errors, translated
-from aioprod.producer import Deliveries, Delivery, Partitions
 
 _missing = object()  # FastStream imports it
 _DEFAULT_PARTITIONER = DefaultPartitioner()

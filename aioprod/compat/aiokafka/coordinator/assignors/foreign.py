@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from aioprod import TopicPartition
+from aioprod import MemberSubscription, RebalanceProtocol, TopicPartition
 from aioprod.compat.aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aioprod.compat.aiokafka.coordinator.protocol import (
     ConsumerProtocolMemberAssignment,
     ConsumerProtocolMemberMetadata,
 )
-from aioprod.consumer import MemberSubscription, RebalanceProtocol
 
 
 def assignors(strategy: Iterable[Any]) -> list[Any]:
