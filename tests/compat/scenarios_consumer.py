@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -159,7 +160,7 @@ async def refused_subscriptions(client: ModuleType, servers: str) -> object:
 
 async def refused_settings(client: ModuleType, servers: str) -> object:
     refused: list[dict[str, Any]] = [{"max_poll_records": 0}, {"unknown": 1}]
-    return [outcome_of(lambda each=each: _consumer(client, servers, **each)) for each in refused]
+    return [outcome_of(partial(_consumer, client, servers, **each)) for each in refused]
 
 
 async def a_pattern(client: ModuleType, servers: str) -> object:
@@ -176,7 +177,7 @@ async def paused_partitions(client: ModuleType, servers: str) -> object:
         consumer.assign(tps)
         consumer.pause(tps[0])
         await _fill(client, servers, 2, 2)
-        found = []
+        found: list[object] = []
         while len(found) < 2:
             found += [
                 tp for tp, each in (await consumer.getmany(timeout_ms=100)).items() for _ in each
@@ -201,7 +202,7 @@ async def a_stopped_consumer(client: ModuleType, servers: str) -> object:
     await consumer.stop()
     return [
         *[await each for each in waiting],
-        await many in [("returned", {}), ("raised", "ConsumerStoppedError")],
+        await many,
         await outcome(consumer.getone()),
         await outcome(consumer.getmany()),
         outcome_of(lambda: aiter(consumer)),

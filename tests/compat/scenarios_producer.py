@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -63,10 +64,8 @@ async def refused_settings(client: ModuleType, servers: str) -> object:
         {"transactional_id": "t", "acks": 0},
         {"unknown": 1},
     ]
-    return [
-        outcome_of(lambda each=each: client.AIOKafkaProducer(bootstrap_servers=servers, **each))
-        for each in refused
-    ]
+    make = partial(client.AIOKafkaProducer, bootstrap_servers=servers)
+    return [outcome_of(partial(make, **each)) for each in refused]
 
 
 async def serializers(client: ModuleType, servers: str) -> object:

@@ -96,7 +96,7 @@ class AIOKafkaConsumer:
             **consumer_settings(given),
             partition_assignment_strategy=assignors(partition_assignment_strategy),
         )
-        self._ahead = ReadAhead(key_deserializer, value_deserializer, lambda: self._driver.wake())
+        self._ahead = ReadAhead(key_deserializer, value_deserializer)
         self._driver = Driver(
             self._consumer,
             self._ahead,
@@ -164,12 +164,18 @@ class AIOKafkaConsumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        """Return the records that are there, by partition; wait ``timeout_ms`` for the first."""
+        """Return the records that are there, by partition; wait ``timeout_ms`` for the first.
+        ``stop`` ends the wait.
+        """
         if max_records is not None:
             _check_most("max_records", max_records)
-        return await self._taken(
-            partitions, max_records or self._max_poll_records, timeout_ms / 1000
-        )
+        if self._closed:
+            raise ConsumerStoppedError
+        most = max_records or self._max_poll_records
+        try:
+            return await self._taken(partitions, most, timeout_ms / 1000)
+        except ConsumerStoppedError:
+            return {}
 
     def __aiter__(self) -> Self:
         if self._closed:
@@ -282,6 +288,7 @@ class AIOKafkaConsumer:
         try:
             self._driver.listener = None
             await self._consumer.unsubscribe()
+            self._ahead.forget()
             await self._adopt()
         finally:
             self._ahead.end_change()

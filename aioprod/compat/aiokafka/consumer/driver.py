@@ -55,6 +55,7 @@ class Driver(aioprod.RebalanceListener):
     ) -> None:
         self._consumer = consumer
         self._ahead = ahead
+        ahead.on_room = self.wake
         self._auto_commit_s = auto_commit_s
         self._max_idle_s = max_idle_s
         self._in_group = in_group
@@ -119,6 +120,10 @@ class Driver(aioprod.RebalanceListener):
         found = {}
         for tp in self._consumer.assignment():
             partition = self._ahead[tp]
+            if partition.moving:  # a seek is under way
+                if partition.next_offset is not None:
+                    found[tp] = partition.next_offset
+                continue
             if partition.records:
                 found[tp] = await self.position(tp)
                 continue

@@ -48,7 +48,7 @@ class ReadPartition:
 class ReadAhead:
     """The records by partition, and the error that the next call raises.
 
-    Args:
+    Attributes:
         on_room: called if a partition may be read again, or an error was raised.
     """
 
@@ -56,11 +56,10 @@ class ReadAhead:
         self,
         key_deserializer: Deserialize | None,
         value_deserializer: Deserialize | None,
-        on_room: Callable[[], None],
     ) -> None:
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
-        self._on_room = on_room
+        self.on_room: Callable[[], None] = lambda: None
         self._partitions: dict[TopicPartition, ReadPartition] = {}
         self._held: set[TopicPartition] = set()
         self._changes = 0  # of the assignment, under way: records that come now are void
@@ -84,7 +83,7 @@ class ReadAhead:
         """Note a call of the application for records (``max_poll_interval_ms``)."""
         self.calls += 1
         if self.calls == 1:
-            self._on_room()
+            self.on_room()
         try:
             yield
         finally:
@@ -103,7 +102,8 @@ class ReadAhead:
         found: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
         for tp, partition in self._partitions.items():
             if (
-                not partition.records
+                self._changes
+                or not partition.records
                 or partition.paused
                 or tp in self._held
                 or (chosen and tp not in chosen)
@@ -117,7 +117,7 @@ class ReadAhead:
                 break
         if not found and self.error is not None:
             error, self.error = self.error, None
-            self._on_room()
+            self.on_room()
             raise error
         return found
 
@@ -155,7 +155,7 @@ class ReadAhead:
             # The next call raises it.
         if partition.full and len(waiting) < MOST_RECORDS // 2:
             partition.full = False
-            self._on_room()
+            self.on_room()
         return converted
 
     def _convert(self, record: aioprod.ConsumerRecord) -> ConsumerRecord[Any, Any]:
@@ -236,12 +236,17 @@ class ReadAhead:
             self.error = self._error_place = None
 
     def begin_change(self) -> None:
-        """Forget everything: the assignment changes."""
-        self._partitions.clear()
-        self._held.clear()
+        """Return no records until the assignment has changed. Positions are kept: they may have to
+        be committed.
+        """
         self.error = None
         self._changes += 1
 
+    def forget(self) -> None:
+        """Forget everything: nothing is assigned."""
+        self._partitions.clear()
+        self._held.clear()
+
     def end_change(self) -> None:
-        """Keep records again."""
+        """Return records again."""
         self._changes -= 1
