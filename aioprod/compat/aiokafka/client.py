@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
+from aioprod import TopicPartition
+
 
 class ClientView:
     """The settings and topics of a client. OpenTelemetry's instrumentation reads these names.
@@ -22,6 +24,11 @@ class ClientView:
         self._client_id = client_id
         self._partitions_of = partitions_of
         self.partitions: dict[str, set[int]] = {}
+
+    async def know(self, partitions: Iterable[TopicPartition]) -> None:
+        """Look up the partitions of topics that are not known yet."""
+        for topic in {tp.topic for tp in partitions} - self.partitions.keys():
+            await self._wait_on_metadata(topic)
 
     async def _wait_on_metadata(self, topic: str) -> set[int]:
         self.partitions[topic] = found = set(await self._partitions_of(topic))

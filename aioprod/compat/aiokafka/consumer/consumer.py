@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import aioprod
 from aioprod.compat.aiokafka.abc import ConsumerRebalanceListener
 from aioprod.compat.aiokafka.client import ClientView
+from aioprod.compat.aiokafka.consumer.arguments import check_most, check_partitions
 from aioprod.compat.aiokafka.consumer.driver import Driver
 from aioprod.compat.aiokafka.consumer.read_ahead import Deserialize, ReadAhead
 from aioprod.compat.aiokafka.consumer.wanted import Wanted
@@ -87,7 +88,7 @@ class AIOKafkaConsumer:
         given = locals()
         warn_deprecated(loop, api_version)
         if max_poll_records is not None:
-            _check_most("max_poll_records", max_poll_records)
+            check_most("max_poll_records", max_poll_records)
         self._group_id = group_id
         self._max_poll_records = max_poll_records
         self._request_timeout_ms = request_timeout_ms
@@ -168,7 +169,7 @@ class AIOKafkaConsumer:
         ``stop`` ends the wait.
         """
         if max_records is not None:
-            _check_most("max_records", max_records)
+            check_most("max_records", max_records)
         if self._closed:
             raise ConsumerStoppedError
         most = max_records or self._max_poll_records
@@ -194,7 +195,7 @@ class AIOKafkaConsumer:
     async def _taken(
         self, chosen: tuple[TopicPartition, ...], most: int | None, timeout_s: float | None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        _check_partitions(chosen, AssertionError)
+        check_partitions(chosen, AssertionError)
         if self._closed:
             raise ConsumerStoppedError
         loop = asyncio.get_running_loop()
@@ -272,7 +273,7 @@ class AIOKafkaConsumer:
         return set(await self._call(self._consumer.topics))
 
     def _set_paused(self, partitions: tuple[TopicPartition, ...], paused: bool) -> None:
-        _check_partitions(partitions, TypeError)
+        check_partitions(partitions, TypeError)
         self._check_assigned(partitions)
         for tp in partitions:
             self._ahead[tp].paused = paused
@@ -298,11 +299,6 @@ class AIOKafkaConsumer:
         for topic in self._wanted.all_topics():
             found = await self._consumer.partitions_for_topic(topic)
             self._client.partitions[topic] = set(found)
-
-    async def _know(self, partitions: Iterable[TopicPartition]) -> None:
-        """Look up the partitions of topics, for :meth:`partitions_for_topic`."""
-        for topic in {tp.topic for tp in partitions} - self._client.partitions.keys():
-            await self._client._wait_on_metadata(topic)
 
     async def _partitions_of(self, topic: str) -> Iterable[int]:
         """Return the partitions of a topic; wait until it exists."""
@@ -331,16 +327,8 @@ class AIOKafkaConsumer:
             self._check_assigned(checked)
             given = {tp: aioprod.OffsetAndMetadata(*offset) for tp, offset in checked.items()}
         with aiokafka_errors():
-            await (await self._driver.post(partial(self._begin_commit, given)))
-
-    async def _begin_commit(self, offsets: dict[TopicPartition, Any] | None) -> Awaitable[None]:
-        chosen = await self._driver.positions() if offsets is None else offsets
-        committed = self._consumer.commit_async(chosen)
-
-        async def wait() -> None:  # a future as the result would be awaited by the driver
-            await committed
-
-        return wait()
+            wait = await self._driver.post(partial(self._driver.begin_commit, given))
+            await wait()
 
     async def committed(self, partition: TopicPartition) -> int | None:
         """Return the group's committed offset of a partition; None if there is none."""
@@ -360,7 +348,7 @@ class AIOKafkaConsumer:
             raise ValueError("Offset must be a positive integer")
         self._check_assigned([partition])
         self._ahead.begin_move(partition, offset)
-        self._post(lambda: self._seek(partition, offset))
+        self._post(lambda: self._driver.seek(partition, offset))
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
         """Continue these, or all assigned partitions, at their first offset; return False if it is
@@ -394,7 +382,7 @@ class AIOKafkaConsumer:
         for tp, timestamp in asked.items():
             if timestamp < 0:
                 raise ValueError(f"The target time for partition {tp} is {timestamp}: negative")
-        await self._know(asked)
+        await self._client.know(asked)
         found = await self._call(lambda: self._consumer.offsets_for_times(asked))
         return {tp: at and OffsetAndTimestamp(at.offset, at.timestamp) for tp, at in found.items()}
 
@@ -402,12 +390,12 @@ class AIOKafkaConsumer:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        await self._know(partitions)
+        await self._client.know(partitions)
         return await self._call(lambda: self._consumer.beginning_offsets(partitions))
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition."""
-        await self._know(partitions)
+        await self._client.know(partitions)
         return await self._call(lambda: self._consumer.end_offsets(partitions))
 
     def highwater(self, partition: TopicPartition) -> int | None:
@@ -425,33 +413,16 @@ class AIOKafkaConsumer:
         assert partition in self.assignment(), "Partition is not assigned"
         return self._ahead[partition].polled_ms
 
-    async def _seek(self, tp: TopicPartition, offset: int) -> None:
-        try:
-            self._consumer.seek(tp, offset)
-        finally:
-            self._ahead.end_move(tp)
-
     async def _seek_by(
         self, partitions: tuple[TopicPartition, ...], seek: Callable[..., Awaitable[None]]
     ) -> bool:
         chosen = self._chosen(partitions)
         for tp in chosen:
             self._ahead.begin_move(tp, None)
-
-        async def run() -> bool:
-            try:
-                await seek(*chosen)
-            except aioprod.KafkaTimeoutError:
-                return False
-            finally:
-                for tp in chosen:
-                    self._ahead.end_move(tp)
-            return True
-
-        return await self._call(run)
+        return await self._call(lambda: self._driver.seek_by(chosen, seek))
 
     def _chosen(self, partitions: tuple[TopicPartition, ...]) -> list[TopicPartition]:
-        _check_partitions(partitions, TypeError)
+        check_partitions(partitions, TypeError)
         if not partitions:
             assert self.assignment(), "No partitions are currently assigned"
             return list(self.assignment())
@@ -486,13 +457,3 @@ class AIOKafkaConsumer:
         missing = set(partitions) - self.assignment()
         if missing:
             raise IllegalStateError(f"Partitions {missing} are not assigned")
-
-
-def _check_most(name: str, given: object) -> None:
-    if not isinstance(given, int) or given < 1:
-        raise ValueError(f"`{name}` must be a positive Integer")
-
-
-def _check_partitions(given: tuple[object, ...], error: type[Exception]) -> None:
-    if not all(isinstance(tp, TopicPartition) for tp in given):
-        raise error("partitions must be TopicPartition instances")

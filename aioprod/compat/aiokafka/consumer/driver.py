@@ -64,6 +64,7 @@ class Driver(aioprod.RebalanceListener):
         self._polling: asyncio.Timeout | None = None
         self._in_listener = False
         self._closing = False
+        self._abandoned = False
         self._task: asyncio.Task[None] | None = None
         self._next_commit = 0.0
         self.listener: ConsumerRebalanceListener | None = None
@@ -108,11 +109,12 @@ class Driver(aioprod.RebalanceListener):
         for call in self._calls:
             if not call.outcome.done():
                 call.outcome.set_exception(ConsumerStoppedError())
-                call.outcome.exception()  # a call that nobody awaits is no error
+                call.outcome.exception()  # its caller may not await it
 
     def abandon(self) -> None:
-        """End the task of a consumer that was not stopped."""
+        """Close a consumer that was not stopped."""
         if self._task is not None and not self._task.get_loop().is_closed():
+            self._abandoned = True
             self._task.cancel()
 
     async def positions(self) -> dict[TopicPartition, int]:
@@ -141,6 +143,37 @@ class Driver(aioprod.RebalanceListener):
             return partition.records[0].offset if taken is None else taken
         return await self._consumer.position(tp)
 
+    async def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Continue a partition elsewhere; only for calls in the task."""
+        try:
+            self._consumer.seek(tp, offset)
+        finally:
+            self._ahead.end_move(tp)
+
+    async def seek_by(
+        self, partitions: list[TopicPartition], seek: Callable[..., Awaitable[None]]
+    ) -> bool:
+        """Continue partitions elsewhere, and return whether their positions are known; only for
+        calls in the task.
+        """
+        try:
+            await seek(*partitions)
+        except aioprod.KafkaTimeoutError:
+            return False
+        finally:
+            for tp in partitions:
+                self._ahead.end_move(tp)
+        return True
+
+    async def begin_commit(
+        self, offsets: dict[TopicPartition, Any] | None
+    ) -> Callable[[], Awaitable[None]]:
+        """Begin a commit, and return a function that waits for it; only for calls in the task."""
+        committed = self._consumer.commit_async(
+            await self.positions() if offsets is None else offsets
+        )
+        return lambda: committed
+
     # -- the task ----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -156,6 +189,10 @@ class Driver(aioprod.RebalanceListener):
             await self._serve()
             if self._auto_commit_s is not None and self._in_group:
                 await self._commit()
+        except asyncio.CancelledError:
+            if self._abandoned:
+                await self._consumer.close(timeout_ms=0)
+            raise
         except Exception as error:
             log.exception("the background task of the consumer failed")
             self._ahead.fail(error)

@@ -44,7 +44,7 @@ class ForeignAssignor:
 
     def __init__(self, foreign: type[AbstractPartitionAssignor]) -> None:
         self._foreign: Any = foreign
-        self.name: str = self._foreign.name
+        self.name = str(self._foreign.name)
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
         """Return what the member tells the leader."""
