@@ -88,7 +88,7 @@ async def test_an_unclosed_consumer_warns_and_is_closed(broker: EmbeddedCluster)
     servers = await filled(broker, 1)
     consumer: AIOKafkaConsumer | None = AIOKafkaConsumer("orders", bootstrap_servers=servers)
     assert consumer is not None
-    before = len(asyncio.all_tasks())
+    before = asyncio.all_tasks()
     await consumer.start()
     dropped = weakref.ref(consumer)
     with pytest.warns(ResourceWarning, match="Unclosed AIOKafkaConsumer") as warned:
@@ -97,8 +97,7 @@ async def test_an_unclosed_consumer_warns_and_is_closed(broker: EmbeddedCluster)
     assert dropped() is None
     warned.clear()  # a warning refers to the consumer
     async with asyncio.timeout(10):
-        while len(asyncio.all_tasks()) > before:
-            await asyncio.sleep(0)
+        await asyncio.wait(asyncio.all_tasks() - before)
 
 
 class LastAssignor(AbstractPartitionAssignor):

@@ -112,8 +112,6 @@ class AIOKafkaConsumer:
         if topics:
             self._wanted.subscribe(topics, None)
 
-    # -- life --------------------------------------------------------------------------------------
-
     async def start(self) -> None:
         """Connect, wait for the subscribed topics to exist, and join the group."""
         assert not self._started, "start was called twice"
@@ -152,8 +150,6 @@ class AIOKafkaConsumer:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
-
-    # -- records -----------------------------------------------------------------------------------
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
         """Return the next record, of these partitions if any are given; wait without a limit."""
@@ -210,8 +206,6 @@ class AIOKafkaConsumer:
                     return {}
                 if deadline is not None and loop.time() >= deadline:
                     return self._ahead.take(chosen, most)
-
-    # -- topics and partitions ---------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -311,8 +305,6 @@ class AIOKafkaConsumer:
             if loop.time() > deadline:
                 raise UnknownTopicOrPartitionError
             await asyncio.sleep(self._retry_backoff_ms / 1000)
-
-    # -- positions and offsets ---------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, Any] | None = None) -> None:
         """Commit these offsets, or the positions of all assigned partitions."""
@@ -428,8 +420,6 @@ class AIOKafkaConsumer:
             return list(self.assignment())
         self._check_assigned(partitions)
         return list(partitions)
-
-    # -- the task that owns the consumer -----------------------------------------------------------
 
     async def _call(self, function: Callable[[], Awaitable[T]]) -> T:
         with aiokafka_errors():

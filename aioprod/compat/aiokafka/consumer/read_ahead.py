@@ -241,11 +241,16 @@ class ReadAhead:
         """
         self.error = None
         self._changes += 1
+        for partition in self._partitions.values():
+            partition.paused = False
 
     def forget(self) -> None:
-        """Forget everything: nothing is assigned."""
+        """Forget everything but what was paused since the change began."""
+        paused = [tp for tp, partition in self._partitions.items() if partition.paused]
         self._partitions.clear()
         self._held.clear()
+        for tp in paused:
+            self[tp].paused = True
 
     def end_change(self) -> None:
         """Return records again."""
