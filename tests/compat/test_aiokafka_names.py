@@ -18,7 +18,7 @@ import aioprod.compat.aiokafka as compat
 import aioprod.compat.aiokafka.admin
 from aioprod.compat.aiokafka import errors, installation
 
-# What the layer does not have, and docs/migrating.md says so.
+# What the layer does not have, and docs/aiokafka.md says so.
 MISSING_NAMES = {"AIOKafkaClient"}
 MISSING_METHODS = {
     "alter_configs",

@@ -18,7 +18,6 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "faststream": ["faststream[kafka]"],
-    "taskiq": ["taskiq-aio-kafka", "kafka-python<3"],
     "kstreams": ["kstreams"],
     "opentelemetry": ["aiokafka", "opentelemetry-instrumentation-aiokafka", "opentelemetry-sdk"],
 }

@@ -41,7 +41,7 @@ class TopicErrors(NamedTuple):
 
 class AIOKafkaAdminClient:
     """Creates and lists topics, and reads groups: a part of aiokafka's client, on
-    :class:`aioprod.Admin`; docs/migrating.md has the rest.
+    :class:`aioprod.Admin`; docs/aiokafka.md has the rest.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ T = TypeVar("T")
 class AIOKafkaConsumer:
     """Reads records from Kafka: aiokafka's consumer, on :class:`aioprod.Consumer`.
 
-    docs/migrating.md has the differences. Settings, defaults and errors are aiokafka's.
+    docs/aiokafka.md has the differences. Settings, defaults and errors are aiokafka's.
     """
 
     def __init__(
@@ -87,27 +87,32 @@ class AIOKafkaConsumer:
     ) -> None:
         given = locals()
         warn_deprecated(loop, api_version)
-        if max_poll_records is not None:
-            check_most("max_poll_records", max_poll_records)
-        self._group_id = group_id
-        self._max_poll_records = max_poll_records
-        self._request_timeout_ms = request_timeout_ms
-        self._retry_backoff_ms = retry_backoff_ms
+        self._set_up(topics, given)
+
+    def _set_up(self, topics: tuple[str, ...], given: Mapping[str, Any]) -> None:
+        if given["max_poll_records"] is not None:
+            check_most("max_poll_records", given["max_poll_records"])
+        self._group_id = given["group_id"]
+        self._max_poll_records = given["max_poll_records"]
+        self._request_timeout_ms = given["request_timeout_ms"]
+        self._retry_backoff_ms = given["retry_backoff_ms"]
         self._consumer = aioprod.Consumer(
             **consumer_settings(given),
-            partition_assignment_strategy=assignors(partition_assignment_strategy),
+            partition_assignment_strategy=assignors(given["partition_assignment_strategy"]),
         )
-        self._ahead = ReadAhead(key_deserializer, value_deserializer)
+        commit_s = given["auto_commit_interval_ms"] / 1000
+        self._ahead = ReadAhead(given["key_deserializer"], given["value_deserializer"])
         self._driver = Driver(
             self._consumer,
             self._ahead,
-            auto_commit_s=auto_commit_interval_ms / 1000 if enable_auto_commit else None,
-            max_idle_s=max_poll_interval_ms / 1000,
-            in_group=group_id is not None,
+            auto_commit_s=commit_s if given["enable_auto_commit"] else None,
+            max_idle_s=given["max_poll_interval_ms"] / 1000,
+            in_group=given["group_id"] is not None,
         )
-        self._started = False
-        self._closed = False
-        self._client = ClientView(bootstrap_servers, client_id, self._partitions_of)
+        self._started = self._closed = False
+        self._client = ClientView(
+            given["bootstrap_servers"], given["client_id"], self._partitions_of
+        )
         self._wanted = Wanted()
         if topics:
             self._wanted.subscribe(topics, None)
@@ -161,9 +166,7 @@ class AIOKafkaConsumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        """Return the records that are there, by partition; wait ``timeout_ms`` for the first.
-        ``stop`` ends the wait.
-        """
+        """Return the records that are there; wait ``timeout_ms``, or until ``stop``, for one."""
         if max_records is not None:
             check_most("max_records", max_records)
         if self._closed:
@@ -357,9 +360,7 @@ class AIOKafkaConsumer:
     async def seek_to_committed(
         self, *partitions: TopicPartition
     ) -> dict[TopicPartition, int | None]:
-        """Continue these, or all assigned partitions, at their committed offsets, and return
-        them.
-        """
+        """Continue these, or all assigned partitions, at their committed offsets; return them."""
         found = {tp: await self.committed(tp) for tp in self._chosen(partitions)}
         for tp, offset in found.items():
             if offset:

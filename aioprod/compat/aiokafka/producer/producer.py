@@ -32,7 +32,7 @@ Headers = Sequence[tuple[str, bytes]]
 class AIOKafkaProducer:
     """Sends records to Kafka: aiokafka's producer, on :class:`aioprod.Producer`.
 
-    docs/migrating.md has the differences. Settings, defaults and errors are aiokafka's.
+    docs/aiokafka.md has the differences. Settings, defaults and errors are aiokafka's.
     """
 
     def __init__(
