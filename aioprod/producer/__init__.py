@@ -7,7 +7,12 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 if _typing.TYPE_CHECKING:
     from aioprod.producer.deliveries import Deliveries
     from aioprod.producer.delivery import Delivery
-    from aioprod.producer.partitioner import Partitioner, Partitions, RoundRobinPartitioner
+    from aioprod.producer.partitioner import (
+        Partitioner,
+        Partitions,
+        RoundRobinPartitioner,
+        partition_for_key,
+    )
     from aioprod.producer.producer import Producer
 
 __all__ = [
@@ -17,6 +22,7 @@ __all__ = [
     "Partitions",
     "Producer",
     "RoundRobinPartitioner",
+    "partition_for_key",
 ]
 
 _HOMES = {
@@ -26,6 +32,7 @@ _HOMES = {
     "Partitions": "aioprod.producer.partitioner",
     "Producer": "aioprod.producer.producer",
     "RoundRobinPartitioner": "aioprod.producer.partitioner",
+    "partition_for_key": "aioprod.producer.partitioner",
 }
 
 if not _typing.TYPE_CHECKING:

@@ -43,7 +43,7 @@ class RecordCalls:
         reporter: ConsumerReporter,
     ) -> None:
         self._max_poll_records = config.max_poll_records
-        self._poll_each_s = min(_POLL_EACH_S, config.max_poll_interval_ms / 1000 / _POLLS_PER_LIMIT)
+        self._turn_s = _turn_s(config)
         self._guard = guard
         self._ready = ready
         self._notifier = notifier
@@ -122,8 +122,8 @@ class RecordCalls:
         if self._membership.needs_attention:
             return deadline is None or began < deadline
         self._scheduler.wake()
-        until = began + self._poll_each_s
-        waited = await self._notifier.wait(until if deadline is None else min(until, deadline))
+        turn = began + self._turn_s
+        waited = await self._notifier.wait(turn if deadline is None else min(deadline, turn))
         now = asyncio.get_running_loop().time()
         self._reporter.waited(now - began, now)
         return waited
@@ -155,6 +155,16 @@ async def _prepared(needed: NotPrepared, deadline: float | None) -> bool:
             raise
         return False
     return True
+
+
+def _turn_s(config: ConsumerConfig) -> float:
+    """Return after how many seconds a call that waits does the group's work again: it counts as
+    polling, and commits what the application has processed.
+    """
+    limits = [_POLL_EACH_S, config.max_poll_interval_ms / 1000 / _POLLS_PER_LIMIT]
+    if config.enable_auto_commit:
+        limits.append(max(config.auto_commit_interval_ms, 1) / 1000)
+    return min(limits)
 
 
 def _deadline(timeout_ms: float | None) -> float | None:

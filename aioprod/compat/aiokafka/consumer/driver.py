@@ -1,0 +1,326 @@
+"""The task that owns the aioprod consumer: it reads ahead, does the group's work in the background,
+and runs the calls of all other tasks, since an aioprod consumer belongs to one task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+
+import aioprod
+from aioprod import TopicPartition
+from aioprod.compat.aiokafka.abc import ConsumerRebalanceListener
+from aioprod.compat.aiokafka.consumer.read_ahead import ReadAhead
+from aioprod.compat.aiokafka.errors import ConsumerStoppedError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Records that are taken from the aioprod consumer at once.
+_CHUNK = 500
+
+
+class _Call(NamedTuple):
+    function: Callable[[], Awaitable[Any]]
+    outcome: asyncio.Future[Any]
+
+
+class Driver(aioprod.RebalanceListener):
+    """See the module.
+
+    Args:
+        auto_commit_s: the interval of automatic commits; None for none.
+        max_idle_s: after this time without a call for records, nothing is polled, and the consumer
+            leaves its group.
+        in_group: whether ``listener`` is called.
+
+    Attributes:
+        listener: the application's.
+        assigned: set when partitions were assigned.
+    """
+
+    def __init__(
+        self,
+        consumer: aioprod.Consumer,
+        ahead: ReadAhead,
+        *,
+        auto_commit_s: float | None,
+        max_idle_s: float,
+        in_group: bool,
+    ) -> None:
+        self._consumer = consumer
+        self._ahead = ahead
+        ahead.on_room = self.wake
+        self._auto_commit_s = auto_commit_s
+        self._max_idle_s = max_idle_s
+        self._in_group = in_group
+        self._calls: deque[_Call] = deque()
+        self._wake = asyncio.Event()
+        self._polling: asyncio.Timeout | None = None
+        self._in_listener = False
+        self._closing = False
+        self._abandoned = False
+        self._task: asyncio.Task[None] | None = None
+        self._next_commit = 0.0
+        self.listener: ConsumerRebalanceListener | None = None
+        self.assigned = asyncio.Event()
+        self.has_subscription = False
+
+    # -- for other tasks ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the task."""
+        loop = asyncio.get_running_loop()
+        self._next_commit = loop.time() + (self._auto_commit_s or 0)
+        self._ahead.last_call = loop.time()
+        self._task = loop.create_task(self._run(), name="aiokafka consumer")
+
+    def post(self, function: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        """Run a call in the task, after earlier ones."""
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if self._closing:
+            outcome.set_exception(ConsumerStoppedError())
+        else:
+            self._calls.append(_Call(function, outcome))
+            self.wake()
+        return outcome
+
+    def wake(self) -> None:
+        """Make the task look for calls, and for partitions to pause or resume."""
+        self._wake.set()
+        if not self._in_listener:
+            self._interrupt()
+
+    async def close(self) -> None:
+        """Commit, if commits are automatic, and end the task."""
+        self._closing = True
+        self.listener = None
+        if self._task is not None:
+            self.wake()
+            try:
+                await asyncio.wait([self._task])
+            finally:
+                self._task.cancel()
+        for call in self._calls:
+            if not call.outcome.done():
+                call.outcome.set_exception(ConsumerStoppedError())
+                call.outcome.exception()  # its caller may not await it
+
+    def abandon(self) -> None:
+        """Close a consumer that was not stopped."""
+        if self._task is not None and not self._task.get_loop().is_closed():
+            self._abandoned = True
+            self._task.cancel()
+
+    async def positions(self) -> dict[TopicPartition, int]:
+        """Return the known positions of the application; only for calls in the task."""
+        found = {}
+        for tp in self._consumer.assignment():
+            partition = self._ahead[tp]
+            if partition.moving:  # a seek is under way
+                if partition.next_offset is not None:
+                    found[tp] = partition.next_offset
+                continue
+            if partition.records:
+                found[tp] = await self.position(tp)
+                continue
+            try:
+                found[tp] = await self._consumer.position(tp, timeout_ms=0)
+            except (aioprod.KafkaTimeoutError, aioprod.InvalidOffsetError):
+                continue
+        return found
+
+    async def position(self, tp: TopicPartition) -> int:
+        """Return the position of the application; only for calls in the task."""
+        partition = self._ahead[tp]
+        if partition.records:
+            taken = partition.next_offset
+            return partition.records[0].offset if taken is None else taken
+        return await self._consumer.position(tp)
+
+    async def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Continue a partition elsewhere; only for calls in the task."""
+        try:
+            self._consumer.seek(tp, offset)
+        finally:
+            self._ahead.end_move(tp)
+
+    async def seek_by(
+        self, partitions: list[TopicPartition], seek: Callable[..., Awaitable[None]]
+    ) -> bool:
+        """Continue partitions elsewhere, and return whether their positions are known; only for
+        calls in the task.
+        """
+        try:
+            await seek(*partitions)
+        except aioprod.KafkaTimeoutError:
+            return False
+        finally:
+            for tp in partitions:
+                self._ahead.end_move(tp)
+        return True
+
+    async def begin_commit(
+        self, offsets: dict[TopicPartition, Any] | None
+    ) -> Callable[[], Awaitable[None]]:
+        """Begin a commit, and return a function that waits for it; only for calls in the task."""
+        committed = self._consumer.commit_async(
+            await self.positions() if offsets is None else offsets
+        )
+        return lambda: committed
+
+    # -- the task ----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._wake.clear()
+                await self._serve()
+                self._pause_and_resume()
+                if self._wake.is_set():
+                    continue
+                await self._poll()
+                await self._maybe_commit()
+            await self._serve()
+            if self._auto_commit_s is not None and self._in_group:
+                await self._commit()
+        except asyncio.CancelledError:
+            if self._abandoned:
+                await self._consumer.close(timeout_ms=0)
+            raise
+        except Exception as error:
+            log.exception("the background task of the consumer failed")
+            self._ahead.fail(error)
+            raise
+
+    async def _serve(self) -> None:
+        while self._calls:
+            function, outcome = self._calls.popleft()
+            if outcome.done():  # its caller was cancelled
+                continue
+            try:
+                result = await function()
+            except Exception as error:
+                if not outcome.done():
+                    outcome.set_exception(error)
+            else:
+                if not outcome.done():
+                    outcome.set_result(result)
+
+    async def _poll(self) -> None:
+        loop = asyncio.get_running_loop()
+        ahead = self._ahead
+        limits = [self._next_commit] if self._auto_commit_s is not None else []
+        idle_at = ahead.last_call + self._max_idle_s
+        may_poll = self.has_subscription and ahead.error is None
+        if self._in_group and not ahead.calls:
+            may_poll = may_poll and loop.time() < idle_at
+            limits.append(idle_at if may_poll else idle_at + 1e9)
+        try:
+            async with asyncio.timeout_at(min(limits, default=None)) as self._polling:
+                if may_poll:
+                    ahead.add(await self._consumer.getmany(_CHUNK))
+                else:
+                    await self._wake.wait()
+        except aioprod.KafkaError as error:
+            ahead.fail(error)
+        except TimeoutError:  # a call waits, or a limit has passed
+            pass
+        finally:
+            self._polling = None
+
+    def _interrupt(self) -> None:
+        if self._polling is not None and not self._polling.expired():
+            self._polling.reschedule(asyncio.get_running_loop().time())
+
+    def _pause_and_resume(self) -> None:
+        paused = self._consumer.paused()
+        for tp in self._consumer.assignment():
+            partition = self._ahead[tp]
+            if partition.paused or partition.full:
+                if tp not in paused:
+                    self._consumer.pause(tp)
+            elif tp in paused:
+                self._consumer.resume(tp)
+
+    # -- commits -----------------------------------------------------------------------------------
+
+    async def _maybe_commit(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._auto_commit_s is not None and now >= self._next_commit:
+            self._next_commit = now + self._auto_commit_s
+            if self._in_group and self.has_subscription:
+                await self._commit()
+
+    async def _commit(self) -> None:
+        try:
+            positions = await self.positions()
+            if positions:
+                await self._consumer.commit(positions)
+        except aioprod.KafkaError as error:
+            log.warning("automatic commit failed: %s", error)
+
+    # -- the listener ------------------------------------------------------------------------------
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        """Commit, if commits are automatic, and call the application's listener."""
+        self._ahead.hold(partitions)
+        if self._auto_commit_s is not None and self._in_group and not self._closing:
+            await self._commit()
+        await self._lose(partitions)
+
+    async def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        """Call the application's listener."""
+        self._ahead.hold(partitions)
+        await self._lose(partitions)
+
+    async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        """Call the application's listener, before the first record is read."""
+        if self.listener is not None and not self.assigned.is_set():
+            await self._call_listener(self.listener.on_partitions_revoked, set())
+        self._ahead.drop(partitions)
+        if self.listener is not None:
+            await self._call_listener(self.listener.on_partitions_assigned, set(partitions))
+        self.assigned.set()
+        self._ahead.notify()
+
+    async def _lose(self, partitions: list[TopicPartition]) -> None:
+        if self.listener is not None:
+            await self._call_listener(self.listener.on_partitions_revoked, set(partitions))
+        self._ahead.drop(partitions)
+
+    async def _call_listener(
+        self, method: Callable[[Any], Any], partitions: set[TopicPartition]
+    ) -> None:
+        """Run the listener in a task of its own, and serve its calls of the consumer."""
+        if not self._in_group:
+            return
+        self._in_listener = True
+        if self._polling is not None and not self._polling.expired():
+            self._polling.reschedule(None)  # the interruption was requested and has not begun
+        task = asyncio.create_task(_called(method, partitions))
+        task.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not task.done():
+                self._wake.clear()
+                await self._serve()
+                if not task.done():
+                    await self._wake.wait()
+        finally:
+            task.cancel()
+            self._in_listener = False
+            self._interrupt()
+
+
+async def _called(method: Callable[[Any], Any], partitions: set[TopicPartition]) -> None:
+    try:
+        result = method(partitions)
+        if inspect.isawaitable(result):
+            await result
+    except Exception:
+        log.exception("the rebalance listener failed")

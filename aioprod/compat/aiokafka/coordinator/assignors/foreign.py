@@ -1,0 +1,75 @@
+"""Makes aioprod call assignors that were written for aiokafka."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from aioprod import MemberSubscription, RebalanceProtocol, TopicPartition
+from aioprod.compat.aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aioprod.compat.aiokafka.coordinator.protocol import (
+    ConsumerProtocolMemberAssignment,
+    ConsumerProtocolMemberMetadata,
+)
+
+
+def assignors(strategy: Iterable[Any]) -> list[Any]:
+    """Return aioprod's ``partition_assignment_strategy`` for one of aiokafka."""
+    return [
+        ForeignAssignor(each) if issubclass(each, AbstractPartitionAssignor) else each.name
+        for each in strategy
+    ]
+
+
+class Topics:
+    """The partitions of topics: the part of aiokafka's ClusterMetadata that assignors use."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._counts = counts
+
+    def topics(self) -> set[str]:
+        """Return the names of the topics."""
+        return set(self._counts)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """Return the partitions of a topic; None if it does not exist."""
+        count = self._counts.get(topic)
+        return None if count is None else set(range(count))
+
+
+class ForeignAssignor:
+    """Calls a subclass of AbstractPartitionAssignor."""
+
+    supported_protocols: Collection[RebalanceProtocol] = (RebalanceProtocol.EAGER,)
+
+    def __init__(self, foreign: type[AbstractPartitionAssignor]) -> None:
+        self._foreign: Any = foreign
+        self.name = str(self._foreign.name)
+
+    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
+        """Return what the member tells the leader."""
+        found: ConsumerProtocolMemberMetadata = self._foreign.metadata(set(topics))
+        return found.user_data
+
+    def assign(
+        self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
+    ) -> dict[str, list[TopicPartition]]:
+        """Return partitions by member id."""
+        told = {
+            member.member_id: ConsumerProtocolMemberMetadata(
+                0, list(member.topics), member.user_data or b""
+            )
+            for member in members
+        }
+        found: Mapping[str, ConsumerProtocolMemberAssignment]
+        found = self._foreign.assign(Topics(partitions_per_topic), told)
+        return {member_id: each.partitions() for member_id, each in found.items()}
+
+    def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
+        """Handle the partitions of this member."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, number in sorted(partitions):
+            by_topic.setdefault(topic, []).append(number)
+        self._foreign.on_assignment(
+            ConsumerProtocolMemberAssignment(0, list(by_topic.items()), b"")
+        )

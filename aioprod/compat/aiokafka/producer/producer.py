@@ -1,0 +1,343 @@
+"""``AIOKafkaProducer`` on :class:`aioprod.Producer`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import ssl
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self
+
+import aioprod
+from aioprod import Deliveries, Delivery, Partitions
+from aioprod.compat.aiokafka.client import ClientView
+from aioprod.compat.aiokafka.errors import IllegalOperation, KafkaTimeoutError
+from aioprod.compat.aiokafka.partitioner import DefaultPartitioner
+from aioprod.compat.aiokafka.producer.message_accumulator import BatchBuilder, estimated_size
+from aioprod.compat.aiokafka.settings import producer_settings, warn_deprecated
+from aioprod.compat.aiokafka.structs import RecordMetadata, TopicPartition, check_offsets
+from aioprod.compat.aiokafka.translation import aiokafka_errors, translated
+
+_missing = object()  # FastStream imports it
+_DEFAULT_PARTITIONER = DefaultPartitioner()
+_numbers = itertools.count(1)
+
+Serialize = Callable[[Any], bytes | None]
+Partition = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
+Headers = Sequence[tuple[str, bytes]]
+
+
+class AIOKafkaProducer:
+    """Sends records to Kafka: aiokafka's producer, on :class:`aioprod.Producer`.
+
+    docs/aiokafka.md has the differences. Settings, defaults and errors are aiokafka's.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        bootstrap_servers: str | Iterable[str] = "localhost",
+        client_id: str | None = None,
+        metadata_max_age_ms: int = 300_000,
+        request_timeout_ms: int = 40_000,
+        api_version: str | None = None,
+        acks: Any = _missing,
+        key_serializer: Serialize | None = None,
+        value_serializer: Serialize | None = None,
+        compression_type: str | None = None,
+        max_batch_size: int = 16_384,
+        partitioner: Partition = _DEFAULT_PARTITIONER,
+        max_request_size: int = 1_048_576,
+        linger_ms: float = 0,
+        retry_backoff_ms: int = 100,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: ssl.SSLContext | None = None,
+        connections_max_idle_ms: int | None = 540_000,
+        enable_idempotence: bool = False,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        sasl_mechanism: str = "PLAIN",
+        sasl_plain_password: str | None = None,
+        sasl_plain_username: str | None = None,
+        sasl_kerberos_service_name: str = "kafka",
+        sasl_kerberos_domain_name: str | None = None,
+        sasl_oauth_token_provider: Any = None,
+    ) -> None:
+        given = locals()
+        warn_deprecated(loop, api_version)
+        enable_idempotence = enable_idempotence or transactional_id is not None
+        given["acks"] = _checked_acks(acks, enable_idempotence)
+        given["enable_idempotence"] = enable_idempotence
+        if compression_type not in ("gzip", "snappy", "lz4", "zstd", None):
+            raise ValueError("Invalid compression type!")
+        given["client_id"] = client_id or f"aiokafka-producer-{next(_numbers)}"
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._partitioner = partitioner
+        self._max_batch_size = max_batch_size
+        self._max_request_size = max_request_size
+        self._transactional_id = transactional_id
+        self._has_acks = given["acks"] != 0
+        self._closed = False
+        self._producer = producer = aioprod.Producer(
+            **producer_settings(given), partitioner=_Partitioner(partitioner)
+        )
+        self.client = ClientView(
+            bootstrap_servers, given["client_id"], partial(_partitions_of, producer)
+        )
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect to the cluster."""
+        with aiokafka_errors():
+            await self._producer.start()
+
+    async def stop(self) -> None:
+        """Deliver the accepted records, and close."""
+        self._closed = True
+        with aiokafka_errors():
+            await self._producer.stop()
+
+    async def flush(self) -> None:
+        """Wait until each accepted record has an outcome."""
+        with aiokafka_errors():
+            await self._producer.flush()
+
+    def __del__(self, _warnings: Any = warnings) -> None:
+        if self.__dict__.get("_closed") is False:  # else the settings were invalid
+            _warnings.warn(f"Unclosed AIOKafkaProducer {self!r}", ResourceWarning, source=self)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    # -- records -----------------------------------------------------------------------------------
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """Return the numbers of a topic's partitions; wait for its metadata."""
+        return await self.client._wait_on_metadata(topic)
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> asyncio.Future[RecordMetadata | None]:
+        """Put a record into a batch, and return a future of its :class:`RecordMetadata`, or of None
+        with ``acks=0``.
+        """
+        assert not (value is None and key is None), "give a key or a value"
+        if partition is not None:
+            await self._check_partition(topic, partition)
+        key, value = self._serialize(key, value)
+        kept = headers or ()
+        if estimated_size(key, value, kept) > self._max_request_size:
+            raise translated(
+                aioprod.RecordTooLargeError(
+                    f"the record is larger than max_request_size={self._max_request_size}"
+                )
+            )
+        with aiokafka_errors():
+            delivery = await self._producer.send(topic, value, key, partition, timestamp_ms, kept)
+        return self._future(delivery)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> RecordMetadata | None:
+        """Send a record, and wait until it is acknowledged."""
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+
+    def create_batch(self) -> BatchBuilder:
+        """Return an empty batch for :meth:`send_batch`."""
+        return BatchBuilder(self._max_batch_size, self._serialize)
+
+    async def send_batch(
+        self, batch: BatchBuilder, topic: str, *, partition: int | None
+    ) -> asyncio.Future[RecordMetadata | None]:
+        """Send a batch to a partition, and return a future of the metadata of its first record."""
+        await self.client._wait_on_metadata(topic)
+        partition = self._partition(topic, partition, None, None, None, None)
+        batch.close()
+        records = [record._replace(topic=topic, partition=partition) for record in batch.records]
+        with aiokafka_errors():
+            deliveries = await self._producer.send_many(topic, records)
+        future = asyncio.get_running_loop().create_future()
+        if not records:
+            future.set_exception(KafkaTimeoutError("the batch is empty"))
+            return future
+        deliveries[-1].add_done_callback(lambda _: self._settle_batch(future, deliveries))
+        return future
+
+    def _serialize(self, key: Any, value: Any) -> tuple[bytes | None, bytes | None]:
+        if self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(value)
+        return key, value
+
+    def _partition(
+        self,
+        topic: str,
+        partition: int | None,
+        key: Any,
+        value: Any,
+        serialized_key: bytes | None,
+        serialized_value: bytes | None,
+    ) -> int:
+        # With these parameters since OpenTelemetry's instrumentation calls it.
+        known = self.client.partitions[topic]
+        if partition is not None:
+            assert partition in known, "Unrecognized partition"
+            return partition
+        return self._partitioner(serialized_key, sorted(known), sorted(known))
+
+    async def _check_partition(self, topic: str, partition: int) -> None:
+        assert partition >= 0, "Unrecognized partition"
+        if partition not in self.client.partitions.get(topic, ()):
+            await self.client._wait_on_metadata(topic)
+            self._partition(topic, partition, None, None, None, None)
+
+    def _future(self, delivery: Delivery) -> asyncio.Future[RecordMetadata | None]:
+        if delivery.done():
+            error = delivery.exception()
+            if error is not None:  # the record was refused
+                raise translated(error)
+        future: asyncio.Future[RecordMetadata | None]
+        future = asyncio.get_running_loop().create_future()
+        delivery.add_done_callback(partial(self._settle, future))
+        return future
+
+    def _settle(self, future: asyncio.Future[RecordMetadata | None], delivery: Delivery) -> None:
+        error = delivery.exception()
+        if future.done():  # the application has cancelled it
+            return
+        if error is not None:
+            future.set_exception(translated(error))
+        else:
+            future.set_result(_metadata(delivery.result()) if self._has_acks else None)
+
+    def _settle_batch(
+        self, future: asyncio.Future[RecordMetadata | None], deliveries: Deliveries
+    ) -> None:
+        pending = next((each for each in deliveries if not each.done()), None)
+        if pending is not None:  # a part of the batch was retried
+            pending.add_done_callback(lambda _: self._settle_batch(future, deliveries))
+            return
+        failed = next((each for each in deliveries if each.exception() is not None), None)
+        self._settle(future, deliveries[0] if failed is None else failed)
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction."""
+        await self._change_transaction(self._producer.begin_transaction)
+
+    async def commit_transaction(self) -> None:
+        """Send the remaining records, and make the transaction visible."""
+        await self._change_transaction(self._producer.commit_transaction)
+
+    async def abort_transaction(self) -> None:
+        """Abort the transaction: readers of committed records never see it."""
+        await self._change_transaction(self._producer.abort_transaction)
+
+    def transaction(self) -> TransactionContext:
+        """Return a context manager that commits at its end, and aborts after an exception."""
+        return TransactionContext(self)
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, Any], group_id: str
+    ) -> None:
+        """Commit a group's positions with the transaction."""
+        self._ensure_transactional()
+        if not group_id or not isinstance(group_id, str):
+            raise ValueError(group_id)
+        checked = check_offsets(offsets)
+        with aiokafka_errors():
+            await self._producer.send_offsets_to_transaction(
+                {tp: aioprod.OffsetAndMetadata(*offset) for tp, offset in checked.items()},
+                group_id,
+            )
+
+    async def _change_transaction(self, change: Callable[[], Any]) -> None:
+        self._ensure_transactional()
+        with aiokafka_errors():
+            try:
+                await change()
+            except aioprod.TransactionStateError as error:
+                raise AssertionError(f"Invalid state transition: {error}") from error
+
+    def _ensure_transactional(self) -> None:
+        if self._transactional_id is None:
+            raise IllegalOperation("set transactional_id to use transactions")
+
+
+class TransactionContext:
+    """See :meth:`AIOKafkaProducer.transaction`."""
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> Self:
+        await self._producer.begin_transaction()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is None:
+            await self._producer.commit_transaction()
+            return
+        try:
+            await self._producer.abort_transaction()
+        except Exception as error:
+            if not isinstance(error.__cause__, aioprod.FatalProducerError):
+                raise
+
+
+class _Partitioner:
+    """Calls aiokafka's partitioner, a function, as aioprod's."""
+
+    def __init__(self, partitioner: Partition) -> None:
+        self._partitioner = partitioner
+
+    def partition(
+        self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /
+    ) -> int:
+        """Return the partition."""
+        return self._partitioner(key, range(partitions), list(partitions.available))
+
+
+async def _partitions_of(producer: aioprod.Producer, topic: str) -> list[int]:
+    with aiokafka_errors():
+        return await producer.partitions_for(topic)
+
+
+def _checked_acks(acks: Any, enable_idempotence: bool) -> Any:
+    if acks is not _missing and acks not in (0, 1, -1, "all"):
+        raise ValueError("Invalid ACKS parameter")
+    if acks is _missing:
+        return "all" if enable_idempotence else 1
+    if enable_idempotence and acks not in (-1, "all"):
+        raise ValueError(f"acks={acks} not supported if enable_idempotence=True")
+    return "all" if acks == -1 else acks
+
+
+def _metadata(found: aioprod.RecordMetadata) -> RecordMetadata:
+    topic, partition, offset, timestamp = found[:4]
+    return RecordMetadata(
+        topic, partition, TopicPartition(topic, partition), offset, timestamp, 0, None
+    )

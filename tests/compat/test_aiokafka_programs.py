@@ -1,0 +1,63 @@
+"""Programs that use aiokafka run on ``aioprod.compat.aiokafka`` with the same outcome."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+
+from aioprod.testing import EmbeddedCluster
+
+PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parents[2]
+PACKAGES = {
+    "faststream": ["faststream[kafka]"],
+    "kstreams": ["kstreams"],
+    "opentelemetry": ["aiokafka", "opentelemetry-instrumentation-aiokafka", "opentelemetry-sdk"],
+}
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with the programs' packages."""
+    home = tmp_path_factory.mktemp("programs") / "venv"
+    venv.create(home, with_pip=True)
+    python = home / ("Scripts" if os.name == "nt" else "bin") / "python"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    packages = sorted({package for listed in PACKAGES.values() for package in listed})
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", *packages, *project["dependencies"]],
+        check=True,
+        timeout=600,
+    )
+    return python
+
+
+def seen_by(client: str, program: str, python: Path) -> object:
+    """What a program prints, with a broker of its own."""
+    with EmbeddedCluster.in_thread() as broker:
+        done = subprocess.run(
+            [python, PROGRAMS / f"{program}_program.py", client, broker.bootstrap_servers],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    print(done.stderr, file=sys.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("program", PACKAGES)
+def test_a_program_has_the_same_outcome(program: str, environment: Path) -> None:
+    theirs = seen_by("aiokafka", program, environment)
+    assert seen_by("aioprod", program, environment) == theirs
