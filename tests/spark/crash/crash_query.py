@@ -81,7 +81,7 @@ def run(spec: Spec) -> None:
         .config("spark.sql.warehouse.dir", f"{spec.directory}/sql")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("INFO" if foreach else "ERROR")
+    spark.sparkContext.setLogLevel("WARN" if foreach else "ERROR")
     spec.path.with_suffix(".jvm").write_text(str(spark.sparkContext._gateway.proc.pid))  # type: ignore[union-attr]
     spark.dataSource.register(WatchedDataSource)
     rows = target_rows(source_rows(spark, spec), spec.targets)
