@@ -29,12 +29,14 @@ class Traceback:
         error: the last line of a traceback.
         ours: raised by aioprod and not by Spark's code, or left behind.
         text: all of it, with three lines before.
+        left_behind: Python's word on an object that nothing waits for any more.
     """
 
     kind: str
     error: str
     ours: bool
     text: str
+    left_behind: bool = False
 
 
 def tracebacks(logs: Iterable[Path]) -> list[Traceback]:
@@ -65,6 +67,6 @@ def in_text(text: str) -> list[Traceback]:
             )
         elif left := _LEFT_BEHIND.search(line):
             found.append(
-                Traceback(left[0], line[:160], True, "\n".join(lines[before : number + 8]))
+                Traceback(left[0], line[:160], True, "\n".join(lines[before : number + 8]), True)
             )
     return found

@@ -35,6 +35,7 @@ def test_a_traceback_belongs_to_the_code_that_raised() -> None:
         ("never retrieved", "Task exception was never retrieved", True),
     ]
     assert "WARN Something" in found[0].text
+    assert [each.left_behind for each in found] == [False, False, True]
 
 
 def test_a_log_without_any() -> None:
