@@ -28,6 +28,7 @@ def named_wait(what: str, limit: str) -> Iterator[None]:
     """
     loop = asyncio.get_running_loop()
     begun = loop.time()
+    timer = loop.call_later(_FIRST_S, lambda: report(_FIRST_S))
 
     def report(pause_s: float) -> None:
         nonlocal timer
@@ -36,7 +37,6 @@ def named_wait(what: str, limit: str) -> Iterator[None]:
         )
         timer = loop.call_later(2 * pause_s, report, 2 * pause_s)
 
-    timer = loop.call_later(_FIRST_S, report, _FIRST_S)
     try:
         yield
     finally:

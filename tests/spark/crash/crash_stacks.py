@@ -61,16 +61,16 @@ def answer_questions(spark: SparkSession, spec: Spec) -> None:
 
 def _state(spark: SparkSession) -> dict[str, Any]:
     tracker = spark.sparkContext.statusTracker()
-    java = spark.sparkContext._jsc.sc().statusTracker()  # type: ignore[attr-defined]
+    java = spark.sparkContext._jsc.sc().statusTracker()
     jobs = {
         job: {"status": info.status, "stages": list(info.stageIds)}
         for job in tracker.getActiveJobsIds()
         if (info := tracker.getJobInfo(job)) is not None
     }
     stages = {
-        stage: info._asdict()
-        for stage in tracker.getActiveStageIds()
-        if (info := tracker.getStageInfo(stage)) is not None
+        number: stage._asdict()
+        for number in tracker.getActiveStageIds()
+        if (stage := tracker.getStageInfo(number)) is not None
     }
     executors = [
         {"at": f"{each.host()}:{each.port()}", "running_tasks": each.numRunningTasks()}
