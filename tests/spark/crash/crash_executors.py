@@ -70,10 +70,10 @@ def kill_executors(life: Life, chance: random.Random, kills: int, reports: Path)
         reports: a directory for what runs say that stand still.
     """
     tally = Tally()
-    while tally.kills < kills:
+    while True:
         with life.running(master=MASTER, repartition=TASKS) as run:
-            _Rounds(life, run, chance, tally, reports).go(kills)
-    return tally
+            if _Rounds(life, run, chance, tally, reports).go(kills):
+                return tally
 
 
 class _Rounds:
@@ -88,15 +88,17 @@ class _Rounds:
         self._tally = tally
         self._reports = reports
 
-    def go(self, kills: int) -> None:
-        """Until so many were killed, or the run has ended."""
+    def go(self, kills: int) -> bool:
+        """Until so many were killed. False: the run has failed, or was given up, and its rows are
+        left to the next one.
+        """
         self._life.feed(ROWS)
         until_committed(self._life, self._run, START_LIMIT_S)
         self._life.feed(2 * ROWS)
         began = time.monotonic()
         until_committed(self._life, self._run, START_LIMIT_S)
         undisturbed_s = time.monotonic() - began
-        while self._tally.kills < kills and not self._run.ended():
+        while self._tally.kills < kills:
             self._life.feed(2 * ROWS)
             self._pause(self._chance.uniform(0, 1.5 * undisturbed_s))
             began = time.monotonic()
@@ -105,9 +107,10 @@ class _Rounds:
                 self._pause(self._chance.uniform(0, _NEXT_KILL_S))
                 self._kill_one()
             if not self._survive():
-                return
+                return False
             self._tally.seconds.append(time.monotonic() - began)
         stop(self._run)
+        return True
 
     def _kill_one(self) -> None:
         executors = self._run.executors()
