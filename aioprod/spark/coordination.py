@@ -34,6 +34,7 @@ from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
 from aioprod.spark.errors import SinkError
 from aioprod.spark.starting import start_patiently
+from aioprod.spark.waiting import named_wait
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 T = TypeVar("T")
@@ -102,13 +103,14 @@ class Coordination:
             if limit_s is None
             else RetryLimit(limit_s * 1000, what, "its limit")
         )
-        return await retry(
-            attempt,
-            # Usually the coordinator is ready soon: the first pauses are a tenth of the backoff.
-            lambda failures: backoff.seconds(failures) * min(1.0, 0.1 * failures),
-            is_retriable=is_retriable,
-            limit=limit,
-        )
+        with named_wait(what, f"{limit.setting}, {limit.limit_ms:g} ms"):
+            return await retry(
+                attempt,
+                # Usually the coordinator is ready soon: the first pauses are a tenth of that.
+                lambda failures: backoff.seconds(failures) * min(1.0, 0.1 * failures),
+                is_retriable=is_retriable,
+                limit=limit,
+            )
 
     async def find_coordinators(
         self, keys: Collection[str], kind: CoordinatorType = CoordinatorType.TRANSACTION
@@ -117,10 +119,10 @@ class Coordination:
         fails each is looked for by itself later.
         """
         try:
-            async with TimeLimit(
-                self.limit_s * 1000, "looking for coordinators", "kafka.max.block.ms"
-            ):
-                await self.client.coordinators.nodes(kind, keys)
+            what, setting = "looking for coordinators", "kafka.max.block.ms"
+            with named_wait(what, setting):
+                async with TimeLimit(self.limit_s * 1000, what, setting):
+                    await self.client.coordinators.nodes(kind, keys)
         except KafkaError as error:
             log.debug("coordinators are looked for one by one: %s", error)
 

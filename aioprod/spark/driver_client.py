@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from aioprod.cluster.client import ClusterClient
 from aioprod.errors import BrokerConnectionError
 from aioprod.spark.source_options import SourceOptions, client_config
+from aioprod.spark.waiting import named_wait
 
 AnswerT = TypeVar("AnswerT")
 
@@ -18,6 +19,12 @@ AnswerT = TypeVar("AnswerT")
 def open_client(options: SourceOptions) -> ClusterClient:
     """Make a client with the options' settings, not started yet."""
     return ClusterClient(options.bootstrap_servers, **client_config(options.client))
+
+
+async def _start(client: ClusterClient) -> None:
+    servers = ", ".join(client.config.bootstrap_servers)
+    with named_wait(f"connecting to {servers}", "kafka.request.timeout.ms"):
+        await client.start()
 
 
 class DriverClient:
@@ -67,5 +74,5 @@ class DriverClient:
     def _started(self) -> tuple[asyncio.Runner, ClusterClient]:
         if self._open is None:
             self._open = asyncio.Runner(), open_client(self._options)
-            self._open[0].run(self._open[1].start())
+            self._open[0].run(_start(self._open[1]))
         return self._open

@@ -32,9 +32,12 @@ from aioprod.spark.offsets import (
     plan_ranges,
 )
 from aioprod.spark.source_options import SourceOptions, fetch_settings
+from aioprod.spark.waiting import named_wait
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
+
+_LIMIT = "kafka.default.api.timeout.ms"
 
 
 async def select_partitions(client: ClusterClient, options: SourceOptions) -> list[TopicPartition]:
@@ -44,6 +47,11 @@ async def select_partitions(client: ClusterClient, options: SourceOptions) -> li
     Raises:
         BrokerError: if a named topic does not exist or is not authorized for reading.
     """
+    with named_wait("looking up partitions", _LIMIT):
+        return await _select(client, options)
+
+
+async def _select(client: ClusterClient, options: SourceOptions) -> list[TopicPartition]:
     selection = options.selection
     limit_s = fetch_settings(options).retry_limit_ms / 1000
     if selection.pattern is not None:
@@ -179,7 +187,7 @@ async def _partitions_by_pattern(
     async with TimeLimit(
         limit_s * 1000,
         f"topics that match {pattern!r}",
-        "kafka.default.api.timeout.ms",
+        _LIMIT,
         error_type=RequestTimedOutError,
     ):
         return await _matching_partitions(client, pattern, limit_s)
@@ -252,12 +260,14 @@ async def _list(
     client: ClusterClient, timestamps: Mapping[TopicPartition, int], options: SourceOptions
 ) -> Offsets:
     fetch = fetch_settings(options)
-    return await list_offsets(
-        client,
-        timestamps,
-        isolation_level=fetch.isolation_level,
-        retry_limit_ms=fetch.retry_limit_ms,
-    )
+    topics = ", ".join(sorted({tp.topic for tp in timestamps}))
+    with named_wait(f"looking up offsets of {len(timestamps)} partitions of {topics}", _LIMIT):
+        return await list_offsets(
+            client,
+            timestamps,
+            isolation_level=fetch.isolation_level,
+            retry_limit_ms=fetch.retry_limit_ms,
+        )
 
 
 async def _with_new_partitions(

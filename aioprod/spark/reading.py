@@ -27,6 +27,7 @@ from aioprod.spark.offsets import EARLIEST, OffsetRange
 from aioprod.spark.planning import report_losses
 from aioprod.spark.source_options import SourceOptions, fetch_settings
 from aioprod.spark.starting import start_patiently
+from aioprod.spark.waiting import named_wait
 from aioprod.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordB
     with _clients.use(key, lambda: _connect(options)) as (runner, client):
         batches = _batches(client, options, item)
         try:
-            while (batch := runner.run(_next(batches))) is not None:
+            while (batch := runner.run(_next(batches, item))) is not None:
                 yield batch
         finally:
             runner.run(batches.aclose())
@@ -66,8 +67,12 @@ async def _connect(options: SourceOptions) -> ClusterClient:
     return client
 
 
-async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch | None:
-    return await anext(batches, None)
+async def _next(
+    batches: AsyncGenerator[pa.RecordBatch, None], item: OffsetRange
+) -> pa.RecordBatch | None:
+    what = f"reading {item.topic}-{item.partition}, offsets {item.start} to {item.end}"
+    with named_wait(what, "kafkaConsumer.pollTimeoutMs without progress"):
+        return await anext(batches, None)
 
 
 async def _batches(

@@ -13,12 +13,16 @@ from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.producer import Producer
 from aioprod.spark.arrow import NoTopicError, by_topic, payload_bytes
 from aioprod.spark.errors import SinkError
+from aioprod.spark.waiting import named_wait
 
 # Spark's batches of 10,000 rows are joined if more are available: 30,000 rows of 100 B take 15 to
 # 25 % less CPU than three times 10,000.
 _PORTION_BYTES = 3 << 20
 # If Spark provides rows more slowly than this, available rows are sent.
 _PORTION_S = 0.05
+_DELIVERY_LIMIT = "kafka.delivery.timeout.ms, and kafka.max.block.ms for new topics and memory"
+# Rows may take hours to compute.
+_SPARKS_LIMITS = "none but Spark's own, see docs/spark.md"
 
 
 async def portions(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
@@ -26,10 +30,17 @@ async def portions(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.Record
     blocking socket, so a thread waits for them.
     """
     wait_s = 0.0  # a task connects as soon as it has rows, while Spark makes more
-    while portion := await asyncio.to_thread(_portion, batches, wait_s):
+    while portion := await _rows_from_spark(batches, wait_s):
         for batch in portion:
             yield batch
         wait_s = _PORTION_S
+
+
+async def _rows_from_spark(
+    batches: Iterator[pa.RecordBatch], wait_s: float
+) -> list[pa.RecordBatch]:
+    with named_wait("waiting for rows from Spark", _SPARKS_LIMITS):
+        return await asyncio.to_thread(_portion, batches, wait_s)
 
 
 def _portion(batches: Iterator[pa.RecordBatch], wait_s: float) -> list[pa.RecordBatch]:
@@ -79,8 +90,9 @@ class RowSender:
         Raises:
             SinkError: if a row can't be sent, or a row of the previous batch was not acknowledged.
         """
-        sent = await self._send(batch)
-        await self._check(self._before)
+        with named_wait(f"writing rows {self.rows} and following", _DELIVERY_LIMIT):
+            sent = await self._send(batch)
+            await self._check(self._before)
         self._before = sent
 
     async def finish(self) -> None:
@@ -89,8 +101,9 @@ class RowSender:
         Raises:
             SinkError: if a row was not acknowledged.
         """
-        await self._producer.flush()
-        await self._check(self._before)
+        with named_wait(f"writing the last of {self.rows} rows", _DELIVERY_LIMIT):
+            await self._producer.flush()
+            await self._check(self._before)
 
     async def _send(self, batch: pa.RecordBatch) -> list[Deliveries]:
         sent: list[Deliveries] = []

@@ -10,6 +10,7 @@ from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError, KafkaTimeoutError
 from aioprod.net.backoff import Backoff
+from aioprod.spark.waiting import named_wait
 
 if TYPE_CHECKING:
     # Imported late: tasks that only read do not need it.
@@ -45,16 +46,18 @@ async def start_patiently(
         nonlocal last_error
         last_error = error
 
+    limit = RetryLimit(
+        limit_s * 1000, f"connecting to {', '.join(config.bootstrap_servers)}", setting
+    )
     try:
-        await retry(
-            start,
-            backoff.seconds,
-            is_retriable=lambda error: isinstance(error, BrokerConnectionError),
-            limit=RetryLimit(
-                limit_s * 1000, f"connecting to {', '.join(config.bootstrap_servers)}", setting
-            ),
-            on_failure=remember,
-        )
+        with named_wait(limit.what, setting):
+            await retry(
+                start,
+                backoff.seconds,
+                is_retriable=lambda error: isinstance(error, BrokerConnectionError),
+                limit=limit,
+                on_failure=remember,
+            )
     except KafkaTimeoutError as error:
         if last_error is not None:  # it tells more
             raise last_error from error

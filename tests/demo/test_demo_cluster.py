@@ -28,6 +28,7 @@ from aioprod.demo.spark_cluster import bare_python, watched
 from aioprod.demo.submitted_job import SubmittedJob, _listen, _result
 from aioprod.spark.progress import QueryProgress
 from aioprod.testing import ThreadedCluster
+from tests.spark.own_home import spark_home_in
 from tests.spark.page_progress import rejected
 
 TOPICS = FlightTopics("flights", "flights.cancelled")
@@ -40,15 +41,8 @@ async def _fill(servers: str, flights: Flights) -> None:
 
 
 @pytest.fixture
-def spark_in(tmp_path: Path, spark_home_without_zip: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home for Spark in which ``local-cluster`` may keep its executors' files: it uses the
-    directory ``work`` there.
-    """
-    home = tmp_path / "spark-home"
-    home.mkdir()
-    for part in spark_home_without_zip.iterdir():
-        if part.name != "work":
-            (home / part.name).symlink_to(part)
+def spark_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = spark_home_in(tmp_path)
     monkeypatch.setenv("SPARK_HOME", str(home))
     return home
 

@@ -58,16 +58,32 @@ ATTEMPT = TaskAttempt(SINK, "0123abcd", 1, 0, 0)
 
 
 class Driver:
-    """What the driver has at hand: a client, a producer of its own, and the report of a task."""
+    """What the driver has at hand: a client, a producer of its own, and the report of a task.
+
+    Attributes:
+        factor: makes all limits longer.
+    """
+
+    factor = 1
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         servers = cluster.bootstrap_servers
+        times = self.factor
         connecting = {
-            f"socket.connection.setup.timeout.{name}": CONNECT_MS for name in ("ms", "max.ms")
+            f"socket.connection.setup.timeout.{name}": CONNECT_MS * times
+            for name in ("ms", "max.ms")
         }
-        given = {"bootstrap.servers": servers, "request.timeout.ms": REQUEST_MS, **connecting}
-        source = {**given, "default.api.timeout.ms": API_MS}
-        sink = {**given, "max.block.ms": BLOCK_MS, "delivery.timeout.ms": DELIVERY_MS}
+        given = {
+            "bootstrap.servers": servers,
+            "request.timeout.ms": REQUEST_MS * times,
+            **connecting,
+        }
+        source = {**given, "default.api.timeout.ms": API_MS * times}
+        sink = {
+            **given,
+            "max.block.ms": BLOCK_MS * times,
+            "delivery.timeout.ms": DELIVERY_MS * times,
+        }
         self.source = parse_source_options(
             {**_options(source), "subscribe": ORDERS}, streaming=False
         )
@@ -78,7 +94,7 @@ class Driver:
             {**_options(sink), "topic": ORDERS, "delivery": "exactly-once"}
         )
         self.client = self.new_client(servers)
-        self.coordination = Coordination(self.client, BLOCK_MS / 1000)
+        self.coordination = Coordination(self.client, BLOCK_MS * times / 1000)
         self.unconnected = CoordinationClient(self.sink.producer, "c")
         self.producer = Producer(**{**self.sink.producer, "transactional_id": SINK.driver_id})
         self.task = Producer(**{**self.sink.producer, "transactional_id": ATTEMPT.transactional_id})
@@ -88,9 +104,9 @@ class Driver:
     def new_client(self, servers: str) -> ClusterClient:
         return ClusterClient(
             servers,
-            request_timeout_ms=REQUEST_MS,
-            socket_connection_setup_timeout_ms=CONNECT_MS,
-            socket_connection_setup_timeout_max_ms=CONNECT_MS,
+            request_timeout_ms=REQUEST_MS * self.factor,
+            socket_connection_setup_timeout_ms=CONNECT_MS * self.factor,
+            socket_connection_setup_timeout_max_ms=CONNECT_MS * self.factor,
         )
 
     async def start(self) -> None:

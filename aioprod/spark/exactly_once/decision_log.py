@@ -17,6 +17,7 @@ from aioprod.spark.coordination import Coordination
 from aioprod.spark.exactly_once import decision_topic
 from aioprod.spark.exactly_once.decision import Decision, decode, encode
 from aioprod.spark.exactly_once.ids import Sink
+from aioprod.spark.waiting import named_wait
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -126,5 +127,7 @@ async def decide(
 async def _commit(
     producer: Producer, sink: Sink, place: TopicPartition, position: OffsetAndMetadata
 ) -> None:
-    await producer.send_offsets_to_transaction({place: position}, sink.group)
-    await producer.commit_transaction()
+    what = f"committing the decision about batch {position.offset - 1} in group {sink.group}"
+    with named_wait(what, "kafka.max.block.ms for each of two requests"):
+        await producer.send_offsets_to_transaction({place: position}, sink.group)
+        await producer.commit_transaction()

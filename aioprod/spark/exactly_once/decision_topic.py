@@ -19,6 +19,7 @@ from aioprod.protocol.messages.create_topics import (
 from aioprod.spark.coordination import Coordination
 from aioprod.spark.exactly_once.decision import DecisionError
 from aioprod.spark.exactly_once.ids import Sink
+from aioprod.spark.waiting import named_wait
 from aioprod.types import TopicPartition
 
 _PARTITIONS = 1
@@ -56,7 +57,8 @@ async def write(
         KafkaError: if the record could not be written.
     """
     await _ensure(coordination, topic)
-    metadata = await producer.send_and_wait(topic, text.encode(), key=sink.driver_id.encode())
+    with named_wait(f"writing a decision to {topic}", "kafka.delivery.timeout.ms"):
+        metadata = await producer.send_and_wait(topic, text.encode(), key=sink.driver_id.encode())
     return f"aioprod1@{metadata.topic}/{metadata.partition}/{metadata.offset}"
 
 
@@ -75,9 +77,11 @@ async def read(coordination: Coordination, place: Place) -> str:
         place.offset + 1,
         settings,
     )
-    async for fetched in reader:
-        for record in fetched.records():
-            return (record.value or b"").decode()
+    what = f"reading the decision at offset {place.offset} of {place.topic}-{place.partition}"
+    with named_wait(what, "kafka.max.block.ms without progress"):
+        async for fetched in reader:
+            for record in fetched.records():
+                return (record.value or b"").decode()
     raise DecisionError(
         f"the decision at offset {place.offset} of {place.topic}-{place.partition} is gone; "
         "does it have cleanup.policy=compact?"

@@ -27,6 +27,7 @@ from aioprod.spark.exactly_once.task import check_not_newer
 from aioprod.spark.exactly_once.transactions import TransactionStatus
 from aioprod.spark.sink_options import SinkOptions
 from aioprod.spark.starting import start_producer
+from aioprod.spark.waiting import named_wait
 from aioprod.types import PreparedTransaction
 
 log = logging.getLogger(__name__)
@@ -117,7 +118,8 @@ async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[tuple[Coordin
         ) as coordination:
             yield coordination, producer
     finally:
-        await producer.close()
+        with named_wait("closing the driver's producer", "kafka.delivery.timeout.ms"):
+            await producer.close()
 
 
 async def fence_older_driver(producer: Producer) -> None:

@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 
 from aioprod.spark import spark_session_builder
 
+from .crash_foreach import SETTINGS as FOREACH_SETTINGS
+from .crash_foreach import start_writing, until_stopped
 from .crash_source import WatchedDataSource
 from .crash_spec import Spec, load_spec, result_path
 
@@ -30,7 +32,7 @@ _SETTINGS = {
 
 
 def source_rows(spark: SparkSession, spec: Spec) -> DataFrame:
-    """The source topic's values, shuffled by value."""
+    """The source topic's values, shuffled by value, or with ``foreachBatch`` in turn."""
     options = {
         "kafka.bootstrap.servers": spec.servers,
         "subscribe": spec.source,
@@ -39,12 +41,15 @@ def source_rows(spark: SparkSession, spec: Spec) -> DataFrame:
     options["maxOffsetsPerTrigger"] = str(spec.rows_per_batch)
     if spec.min_partitions is not None:
         options["minPartitions"] = str(spec.min_partitions)
-    rows = (
+    rows: DataFrame = (
         spark.readStream.format("aioprod_watched")
         .options(**options)
         .load()
         .select(F.col("value").cast("string").alias("n"))
     )
+    if spec.scenario == "foreachBatch":
+        assert spec.repartition is not None
+        return rows.repartition(spec.repartition)
     return (
         rows.repartition("n")
         if spec.repartition is None
@@ -61,25 +66,29 @@ def target_rows(rows: DataFrame, targets: list[str]) -> DataFrame:
 
 
 def run(spec: Spec) -> None:
-    """Copy what there is, and end.
+    """Copy what there is, and end; with ``foreachBatch`` end when told to.
 
     Raises:
         StreamingQueryException: the query failed.
     """
     builder = spark_session_builder(spec.master, app_name="aioprod-crash", shuffle_partitions=8)
-    for name, value in _SETTINGS.items():
+    foreach = spec.scenario == "foreachBatch"
+    usual = {**_SETTINGS, **(FOREACH_SETTINGS if foreach else {})}
+    for name, value in {**usual, **spec.settings}.items():
         builder = builder.config(name, value)
     spark = (
         builder.config("spark.local.dir", f"{spec.directory}/local")
         .config("spark.sql.warehouse.dir", f"{spec.directory}/sql")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel("WARN" if foreach else "ERROR")
     spec.path.with_suffix(".jvm").write_text(str(spark.sparkContext._gateway.proc.pid))  # type: ignore[union-attr]
     spark.dataSource.register(WatchedDataSource)
-    writer = target_rows(source_rows(spark, spec), spec.targets).writeStream.format(
-        "aioprod_watched"
-    )
+    rows = target_rows(source_rows(spark, spec), spec.targets)
+    if foreach:
+        until_stopped(spec, start_writing(spark, spec, rows))
+        return
+    writer = rows.writeStream.format("aioprod_watched")
     writer = writer.option("kafka.bootstrap.servers", spec.servers).options(**spec.sink_options)
     query = (
         writer.option("checkpointLocation", f"{spec.directory}/checkpoint")

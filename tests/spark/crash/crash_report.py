@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 
 from .crash_spec import Event, Point
 from .crash_stage import Life, Outcome
+from .crash_tracebacks import tracebacks
 
 ROWS = 60
 
@@ -106,7 +107,7 @@ class Campaign:
 
     def finish(self, options: dict[str, str] | None = None) -> list[Row]:
         """Make a last undisturbed run, and check all results. Raises AssertionError if it failed,
-        or open transactions are left.
+        open transactions are left, or a process has printed of objects that were left behind.
         """
         outcome = self.crash(options=options)
         assert outcome.error is None and not outcome.crashed, outcome.error
@@ -115,6 +116,8 @@ class Campaign:
             ends.wait_for(ends.high())
         finally:
             ends.close()
+        left = [each.text for each in tracebacks(self.life.logs()) if each.left_behind]
+        assert not left, left
         verdict = self.life.judge()
         assert not verdict.wrong, verdict.wrong[:5]
         return [

@@ -17,6 +17,9 @@ from typing import Any, Literal
 SPEC_VARIABLE = "AIOPROD_CRASH_SPEC"
 
 Phase = Literal["write", "commit", "abort"]
+#: ``copy``: ends with the rows that are there. ``foreachBatch``: writes each micro-batch by
+#: ``df.write``, and runs until it is stopped.
+Scenario = Literal["copy", "foreachBatch"]
 Action = Literal["kill", "kill worker", "fail", "ask", "orphan"]
 
 
@@ -71,6 +74,8 @@ class Spec:
         sink_options: further options of the write.
         points: each fires once a run.
         rows_per_batch: ``maxOffsetsPerTrigger``.
+        scenario: which query.
+        settings: further settings of Spark.
     """
 
     directory: str
@@ -84,6 +89,8 @@ class Spec:
     sink_options: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     rows_per_batch: int = 60
+    scenario: Scenario = "copy"
+    settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:

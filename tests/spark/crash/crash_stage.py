@@ -13,8 +13,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -23,13 +23,16 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.spark.own_home import spark_home_in
+
 from .crash_judge import Ends, Verdict, judge
-from .crash_spec import Event, EventLog, Point, Spec, environment, result_path
+from .crash_spec import Event, EventLog, Point, Scenario, Spec, environment, result_path
 
 SOURCE_PARTITIONS = 4
 TARGET_PARTITIONS = 2
 _RUN_LIMIT_S = 400.0
 _POLL_S = 0.02
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
 _LIMIT_S = 30.0
 
 
@@ -63,10 +66,17 @@ class Life:
         sink_options: of the write, in all runs.
         replicas: of the topics.
         rows_per_batch: the largest micro-batch.
+        scenario: which query.
     """
 
     def __init__(
-        self, servers: str, sink_options: dict[str, str], *, rows_per_batch: int, replicas: int = 1
+        self,
+        servers: str,
+        sink_options: dict[str, str],
+        *,
+        rows_per_batch: int,
+        replicas: int = 1,
+        scenario: Scenario = "copy",
     ) -> None:
         name = f"crash-{uuid.uuid4().hex[:8]}"
         self.targets = [f"{name}-even", f"{name}-odd"]
@@ -76,7 +86,9 @@ class Life:
         self._source = f"{name}-in"
         self._sink_options = sink_options
         self._rows_per_batch = rows_per_batch
+        self._scenario: Scenario = scenario
         self._directory = tempfile.mkdtemp(prefix="aioprod-crash-")
+        self._spark_home = spark_home_in(Path(self._directory))
         topics = [
             NewTopic(self._source, SOURCE_PARTITIONS, replicas),
             *(NewTopic(topic, TARGET_PARTITIONS, replicas) for topic in self.targets),
@@ -140,6 +152,39 @@ class Life:
         Raises:
             TimeoutError: it neither ended nor crashed in time; with the end of its log.
         """
+        before = {event.batch for event in self.events()}
+        began = time.monotonic()
+        with self.running(
+            *points,
+            master=master,
+            min_partitions=min_partitions,
+            repartition=repartition,
+            options=options,
+        ) as run:
+            crashed = run.wait(kill_after_s, answer)
+        events = run.log.read_run()
+        return Outcome(
+            error=run.error(),
+            crashed=crashed,
+            fired=[event.point for event in events if event.point >= 0],
+            kills=sum(event.killed > 0 for event in events) + run.kills,
+            seconds=time.monotonic() - began,
+            replayed=sorted({event.batch for event in events} & before),
+        )
+
+    @contextmanager
+    def running(
+        self,
+        *points: Point,
+        master: str,
+        min_partitions: int | None = None,
+        repartition: int | None = None,
+        options: dict[str, str] | None = None,
+        settings: dict[str, str] | None = None,
+    ) -> Iterator[Run]:
+        """Start a run, and end all its processes afterwards. Arguments as for `run`, and further
+        settings of Spark.
+        """
         spec = Spec(
             self._directory,
             self.runs,
@@ -152,25 +197,27 @@ class Life:
             {**self._sink_options, **(options or {})},
             list(points),
             self._rows_per_batch,
+            self._scenario,
+            settings or {},
         )
         self.runs += 1
         spec.save()
-        before = {event.batch for event in self.events()}
-        began = time.monotonic()
-        run = _Run(spec)
+        run = Run(spec, self._spark_home)
         try:
-            crashed = run.wait(kill_after_s, answer)
+            yield run
         finally:
             run.end()
-        events = run.log.read_run()
-        return Outcome(
-            error=run.error(),
-            crashed=crashed,
-            fired=[event.point for event in events if event.point >= 0],
-            kills=sum(event.killed > 0 for event in events) + run.kills,
-            seconds=time.monotonic() - began,
-            replayed=sorted({event.batch for event in events} & before),
-        )
+
+    def committed(self) -> int:
+        """How many of the rows fed are in micro-batches that Spark has noted as done."""
+        return committed_rows(Path(self._directory) / "checkpoint")
+
+    def logs(self) -> list[Path]:
+        """The logs of all runs, and those of their executors."""
+        return [
+            *sorted(Path(self._directory).glob("run*.log")),
+            *sorted(self._spark_home.glob("work/*/*/std*")),
+        ]
 
     def query_id(self) -> str:
         """The query's id, which its transactional ids contain."""
@@ -180,11 +227,16 @@ class Life:
         return found
 
 
-class _Run:
-    """One process tree: the query's Python, the JVM below it, and what that starts."""
+class Run:
+    """One process tree: the query's Python, the JVM below it, and what that starts.
 
-    def __init__(self, spec: Spec) -> None:
-        self._spec = spec
+    Attributes:
+        spec: what it was told.
+        kills: processes killed from here.
+    """
+
+    def __init__(self, spec: Spec, spark_home: Path) -> None:
+        self.spec = spec
         self.log = EventLog(spec.directory, spec.run)
         self.kills = 0
         self._output = spec.path.with_suffix(".log")
@@ -197,7 +249,7 @@ class _Run:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=environment(spec, os.environ),
+                env=environment(spec, {**os.environ, "SPARK_HOME": str(spark_home)}),
             )
 
     def wait(self, kill_after_s: float | None, answer: Callable[[Event], int] | None) -> bool:
@@ -226,7 +278,7 @@ class _Run:
     def error(self) -> str | None:
         """What the query said at its end, if it came to it."""
         try:
-            error: str | None = json.loads(result_path(self._spec).read_text())["error"]
+            error: str | None = json.loads(result_path(self.spec).read_text())["error"]
         except FileNotFoundError:
             return None
         return error
@@ -239,7 +291,7 @@ class _Run:
         process groups, but stay in the session.
         """
         deadline = time.monotonic() + _LIMIT_S
-        while left := _processes_of_session(self._process.pid):
+        while left := self.processes():
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -250,9 +302,36 @@ class _Run:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
+    def processes(self) -> list[int]:
+        """All that run, by process id."""
+        return _processes_of_session(self._process.pid)
+
+    def executors(self) -> list[int]:
+        """The process ids of executors' JVMs, starting ones too."""
+        return [pid for pid in self.processes() if _EXECUTOR in _command_line(pid)]
+
+    def kill(self, pid: int) -> None:
+        """SIGKILL, if it has not ended meanwhile."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            self.kills += 1
+
+    def ended(self) -> bool:
+        """Whether the query's process has ended by itself."""
+        return self._process.poll() is not None
+
+    def wait_for_end(self, limit_s: float) -> None:
+        """Raise TimeoutError if the query's process runs for longer than this."""
+        try:
+            self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(
+                f"the run did not end within {limit_s:g} s; its log ends with:\n{self.log_tail()}"
+            ) from None
+
     def _driver_jvm(self) -> int:
         try:
-            return int(self._spec.path.with_suffix(".jvm").read_text() or 0)
+            return int(self.spec.path.with_suffix(".jvm").read_text() or 0)
         except FileNotFoundError:
             return 0
 
@@ -260,12 +339,33 @@ class _Run:
         for event in self.log.read_run():
             if (
                 event.point >= 0
-                and self._spec.points[event.point].action in ("ask", "orphan")
+                and self.spec.points[event.point].action in ("ask", "orphan")
                 and self.log.asked(event.point)
             ):
                 assert answer is not None
                 self.kills += answer(event)
                 self.log.answer(event.point)
+
+
+def committed_rows(checkpoint: Path) -> int:
+    """How many rows of a topic are in micro-batches that Spark has noted as done."""
+    done = max(
+        (int(entry.name) for entry in checkpoint.glob("commits/*") if entry.name.isdecimal()),
+        default=None,
+    )
+    if done is None:
+        return 0
+    offsets: dict[str, dict[str, int]] = json.loads(
+        (checkpoint / "offsets" / str(done)).read_text().splitlines()[-1]
+    )
+    return sum(sum(by_partition.values()) for by_partition in offsets.values())
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""  # gone meanwhile
 
 
 def _processes_of_session(session: int) -> list[int]:

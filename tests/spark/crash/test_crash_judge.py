@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from .crash_judge import Ends, judge
+from .crash_scale import count_rows, fill
 
 _LIMIT_S = 20.0
 
@@ -59,6 +61,18 @@ def test_duplicates_missing_and_wrong_rows_are_told_apart_and_aborted_ones_do_no
     assert (verdict.rows, verdict.duplicates, verdict.missing) == (3, [0, 0], [3, 4])
     assert len(verdict.wrong) == 2
     assert verdict.written == 9
+
+
+def test_rows_of_the_run_on_a_cluster_are_counted(kafka: str, producer: Producer) -> None:
+    """Two rows again, one record that is no row, and one row that was never written."""
+    topic = f"judged-{uuid.uuid4().hex[:8]}"
+    asyncio.run(fill(kafka, topic, 3))
+    assert count_rows(kafka, topic, 1, 3) == {"once": 3, "missing": 0, "doubled": 0, "wrong": 0}
+    producer.begin_transaction()
+    for key, value in ((b"1", b"1".rjust(92, b"0")), (b"2", b"2".rjust(92, b"0")), (b"4", b"x")):
+        producer.produce(topic, value, key)
+    producer.commit_transaction(_LIMIT_S)
+    assert count_rows(kafka, topic, 1, 4) == {"once": 1, "missing": 1, "doubled": 2, "wrong": 1}
 
 
 def test_an_open_transaction_is_seen(kafka: str, producer: Producer, topics: list[str]) -> None:

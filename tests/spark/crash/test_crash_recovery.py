@@ -14,7 +14,6 @@ from .crash_stage import Life
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("quick_python")
 @pytest.mark.timeout(400)
 def test_kills_double_and_lose_nothing(kafka: str, report: Callable[[list[Row]], None]) -> None:
     with Life(kafka, {"delivery": "exactly-once"}, rows_per_batch=ROWS) as life:
