@@ -52,7 +52,7 @@ def fill(servers: str, name: str, records: int, keys: int) -> None:
 
 
 def record_count(concurrency: int, sleep_ms: int) -> int:
-    """Return how many records the handlers take about `_SECONDS` for, if nothing else takes time."""
+    """Return how many records take `_SECONDS` if only the handlers take time."""
     return int(min(_MAX_RECORDS, _SECONDS * concurrency * 1000 / max(1, sleep_ms)))
 
 

@@ -1,5 +1,5 @@
-"""A process with a `Processor`, for ``benchmarks.processing``; the lines on standard input and output
-are those of ``programs/java/Processing.java``.
+"""A process with a `Processor`, for ``benchmarks.processing``; the lines on standard input and
+output are those of ``programs/java/Processing.java``.
 """
 
 from __future__ import annotations

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -24,11 +22,11 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from aioprod import Consumer, KafkaError, TopicPartition
 from aioprod.consumer import RebalanceListener
+from tests.faults.harness.child import end_with_parent
 from tests.faults.harness.groups.ledger import ASSIGNED, CLOSED, ERROR, REVOKED, LedgerWriter
 
 EAGER, COOPERATIVE, KIP_848 = "eager", "cooperative", "KIP-848"
 POLL_SECONDS = 0.2
-_CLOSE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -266,17 +264,11 @@ async def _until_done(member: Member, start: Any) -> None:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _end_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(1)
-
-
 def main() -> None:
     """Run a member until SIGTERM; the argument has its settings."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     settings = Settings(**json.loads(sys.argv[1]))
     member = MEMBERS[settings.client](settings)
-    threading.excepthook = lambda given: member.failed(given.exc_value or "thread ended")
     try:
         member.run()
     except BaseException as error:

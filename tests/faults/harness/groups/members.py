@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tests.faults.harness.child import Child
 from tests.faults.harness.groups.ledger import Ledger
 from tests.faults.harness.groups.member import Settings
 
-_REPOSITORY = Path(__file__).parents[4]
 _LEAVE_SECONDS = 20.0
 
 
@@ -34,20 +30,16 @@ class MemberProcess:
         self._away: list[tuple[float, float]] = []
         self._frozen_at: float | None = None
         self._ended_at = float("inf")
-        self._log = self._path.with_suffix(".log").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.harness.groups.member", settings.to_json()],
-            cwd=_REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=self._log,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        self._process = Child(
+            "tests.faults.harness.groups.member",
+            settings.to_json(),
+            self._path.with_suffix(".log"),
         )
 
     @property
     def runs(self) -> bool:
         """Whether the process runs, even frozen."""
-        return self._process.poll() is None
+        return self._process.runs
 
     def ledger(self) -> Ledger:
         """Return what it has noted so far."""
@@ -60,17 +52,16 @@ class MemberProcess:
     def kill(self) -> None:
         """Kill it (SIGKILL) and wait until it has ended."""
         self._process.kill()
-        self._process.wait()
-        self._released()
+        self._ended()
 
     def freeze(self) -> None:
         """Freeze it (SIGSTOP)."""
-        self._process.send_signal(signal.SIGSTOP)
+        self._process.signal(signal.SIGSTOP)
         self._frozen_at = time.monotonic()
 
     def resume(self) -> None:
         """Let it continue (SIGCONT)."""
-        self._process.send_signal(signal.SIGCONT)
+        self._process.signal(signal.SIGCONT)
         if self._frozen_at is not None:
             self._away.append((self._frozen_at, time.monotonic()))
             self._frozen_at = None
@@ -78,27 +69,18 @@ class MemberProcess:
     def make_busy(self) -> None:
         """Make the handler of its next records take long."""
         now = time.monotonic()
-        self._process.send_signal(signal.SIGUSR1)
+        self._process.signal(signal.SIGUSR1)
         self._away.append((now, now + self._busy_seconds + 1))
 
     async def leave(self) -> None:
         """Let it leave in good order; kill it if it does not end in time."""
         began = time.monotonic()
-        if self.runs:
-            self._process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.to_thread(self._process.wait, _LEAVE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        await self._process.terminate(_LEAVE_SECONDS)
         self.left_seconds = time.monotonic() - began
-        self._released()
+        self._ended()
 
-    def _released(self) -> None:
+    def _ended(self) -> None:
         self._ended_at = min(self._ended_at, time.monotonic())
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._log.close()
 
 
 @dataclass
