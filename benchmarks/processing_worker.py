@@ -14,7 +14,7 @@ import aioprod
 from aioprod.processing import Processor, Record
 from benchmarks.harness import Cost
 
-_LIMIT_S = 120
+_LIMIT_S = 300
 
 
 async def process(

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.faults.harness.cluster_control import PARTITIONS
 from tests.faults.harness.groups import scenarios
+from tests.faults.harness.groups.member import Settings
 from tests.faults.harness.groups.runner import PROTOCOLS, GroupControl, GroupOutcome
+from tests.faults.harness.groups.writer import PACE_SECONDS
 from tests.faults.harness.report import GroupReport
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -21,13 +24,22 @@ TOLERANCE_SECONDS = 0.5
 MOST_IDLE_SECONDS = 12.0
 
 
-def check(outcome: GroupOutcome, within: float = TOLERANCE_SECONDS) -> None:
+#: What a member has read since its last commit, and a second for what was on its way.
+MOST_REPEATED = round(2 * PARTITIONS / PACE_SECONDS)
+
+
+def check(
+    outcome: GroupOutcome,
+    within: float = TOLERANCE_SECONDS,
+    most_repeated: int = MOST_REPEATED,
+) -> None:
     for result in outcome.results:
         if result.client != "aioprod":
             continue
         findings = result.verdict.findings(MOST_IDLE_SECONDS)
         assert not findings, (result.protocol, findings[:20], result.verdict.errors[:20])
         assert result.verdict.written > 0
+        assert result.verdict.duplicates <= most_repeated * len(outcome.faults), result.protocol
         assert result.gaps
         assert result.median_gap <= outcome.best_other(result.protocol) + within, (
             result.protocol,
@@ -51,7 +63,6 @@ async def test_quiet(groups: GroupControl, group_report: GroupReport) -> None:
         scenarios.kill_members,
         scenarios.freeze_members,
         scenarios.storm,
-        scenarios.add_partitions,
         scenarios.recreate_topics,
     ],
     ids=lambda scenario: scenario.__name__,
@@ -62,6 +73,13 @@ async def test_nodes_members_and_topics(
     outcome = await groups.run(scenario.__name__, scenario)
     group_report(outcome)
     check(outcome)
+
+
+async def test_added_partitions(groups: GroupControl, group_report: GroupReport) -> None:
+    outcome = await groups.run("add_partitions", scenarios.add_partitions)
+    group_report(outcome)
+    # Members find them when they refresh their metadata, each at another moment.
+    check(outcome, within=Settings.metadata_max_age_ms / 1000)
 
 
 async def test_a_busy_handler(groups: GroupControl, group_report: GroupReport) -> None:

@@ -52,8 +52,8 @@ class RecordCalls:
         async with self._guard.waiting_call():
             deadline = _deadline(timeout_ms)
             while True:
-                await self._prepare(deadline)
-                if self._ready.fill(self._max_poll_records):
+                may_read = await self._prepare(deadline)
+                if may_read and self._ready.fill(self._max_poll_records):
                     return self._ready.records.popleft()
                 if not await self._wait(deadline):
                     assert timeout_ms is not None
@@ -66,20 +66,20 @@ class RecordCalls:
         async with self._guard.waiting_call():
             deadline = _deadline(timeout_ms)
             while True:
-                await self._prepare(deadline)
-                records = self._ready.take(most)
+                may_read = await self._prepare(deadline)
+                records = self._ready.take(most if may_read else 0)
                 if records or not await self._wait(deadline):
                     return records
 
-    async def _prepare(self, deadline: float | None) -> None:
-        """Do the group's work and raise pending errors, before records are returned."""
+    async def _prepare(self, deadline: float | None) -> bool:
+        """Do the group's work and raise pending errors; return whether records may be returned."""
         if self._guard.is_nested:
             raise ConsumerStateError(
                 "a rebalance listener can't ask for records: the call in which it runs returns them"
             )
         now = asyncio.get_running_loop().time()
         membership = self._membership
-        membership.polled(now)
+        may_read = membership.polled(now)
         if membership.needs_attention:
             await membership.ensure_active(now + _JOIN_S if deadline is None else deadline)
             self._guard.check_open()  # a listener may have closed the consumer
@@ -91,6 +91,7 @@ class RecordCalls:
         untold = self._problems.take_untold()
         if untold is not None:
             raise untold.with_traceback(None)
+        return may_read
 
     async def _wait(self, deadline: float | None) -> bool:
         """Wait for records or other news; return False if the deadline has passed."""

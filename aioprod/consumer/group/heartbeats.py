@@ -10,6 +10,7 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.member_state import Generation, MemberState
+from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
@@ -41,17 +42,20 @@ class Heartbeats:
         state: MemberState,
         events: HeartbeatEvents,
         touch: Callable[[], None],
+        poll_watch: PollWatch,
     ) -> None:
         self._config = config
         self._connections = connections
         self._state = state
         self._events = events
         self._touch = touch
+        self._poll_watch = poll_watch
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start; the first heartbeat is sent after one interval."""
         self.stop()
+        self._poll_watch.heartbeat_ended(self._config.session_timeout_ms / 1000)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aioprod-heartbeats")
         self._task.add_done_callback(self._ended)
 
@@ -61,6 +65,7 @@ class Heartbeats:
             self._task.remove_done_callback(self._ended)
             self._task.cancel()
             self._task = None
+        self._poll_watch.heartbeats_stopped()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
@@ -74,6 +79,7 @@ class Heartbeats:
 
     async def _run(self) -> None:
         failures = 0
+        session_s = self._config.session_timeout_ms / 1000
         while True:
             interval_s = self._config.heartbeat_interval_ms / 1000
             await asyncio.sleep(
@@ -83,6 +89,7 @@ class Heartbeats:
             )
             self._touch()
             generation = self._state.generation
+            self._poll_watch.heartbeat_sent()
             try:
                 reply = await self._connections.ask(self._prepare)
             except (AuthenticationError, UnsupportedVersionError) as error:
@@ -97,6 +104,7 @@ class Heartbeats:
                     return
                 self._events.note_problem(error)
                 failures += 1
+                self._poll_watch.heartbeat_ended(session_s)
                 continue
             code = ErrorCode.of(reply.error_code)
             action = action_for(GroupApi.HEARTBEAT, code)
@@ -110,6 +118,7 @@ class Heartbeats:
                 self._events.heartbeat_said(action, code, generation)
                 if action is not ErrorAction.REJOIN:
                     return
+            self._poll_watch.heartbeat_ended(session_s)
 
     def _prepare(self, connection: Connection) -> tuple[HeartbeatRequest, int]:
         generation = self._state.generation

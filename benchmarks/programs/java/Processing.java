@@ -25,7 +25,7 @@ public class Processing {
     private static final Logger[] LOGGERS = {
         Logger.getLogger("org.apache.kafka"), Logger.getLogger("io.confluent")
     };
-    private static final int LIMIT_S = 120;
+    private static final int LIMIT_S = 300;
 
     public static void main(String[] arguments) throws Exception {
         for (Logger logger : LOGGERS) {
