@@ -93,8 +93,8 @@ class TestJudge:
     @pytest.mark.parametrize("absence", ["frozen", "killed", "network", "revoked"])
     def test_absent_members_are_not_idle(self, absence: str) -> None:
         gone = reader(range(4))
-        heir = reader([], "b", start=12.0)
-        heir.processed += [Processed(12.1, 0, number) for number in range(4, 10)]
+        successor = reader([], "b", start=12.0)
+        successor.processed += [Processed(12.1, 0, number) for number in range(4, 10)]
         excused: list[tuple[float, float]] = []
         match absence:
             case "frozen":
@@ -106,7 +106,7 @@ class TestJudge:
                 gone.ended_at = 12.0
             case _:
                 gone.owned = [Ownership(0, 0.0, 3.5)]
-        verdict = judge(WRITTEN, [gone, heir], excused)
+        verdict = judge(WRITTEN, [gone, successor], excused)
         assert verdict.findings(0.5) == []
 
     def test_a_member_that_returns_and_reads_nothing(self) -> None:
