@@ -177,7 +177,7 @@ async def test_members_of_each_client_note_what_they_process(tmp_path: Path) -> 
                     written[group.topic] = [
                         Written(time.monotonic(), 0, number) for number in range(20)
                     ]
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while any(missing(written[g.topic], g.ledgers()) for g in groups):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             await asyncio.gather(*(group.members[0].leave() for group in groups))

@@ -88,19 +88,17 @@ class GroupOutcome:
     faults: list[Fault]
     results: list[GroupResult] = field(default_factory=list)
 
-    def of(self, protocol: str, client: str = "aioprod") -> GroupResult:
-        """Return the result of a client's group."""
-        return next(r for r in self.results if (r.client, r.protocol) == (client, protocol))
-
     def best_other(self, protocol: str) -> float:
-        """Return the shortest median gap of the other clients, of those that lost no record."""
+        """Return the shortest median gap of the other clients that lost no record."""
         return min(
             (
                 result.median_gap
                 for result in self.results
-                if result.protocol == protocol and result.client != "aioprod"
+                if result.protocol == protocol
+                and result.client != "aioprod"
+                and not result.verdict.lost
             ),
-            default=0.0,
+            default=float("inf"),
         )
 
 
