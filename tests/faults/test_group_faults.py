@@ -39,7 +39,7 @@ def check(
         findings = result.verdict.findings(MOST_IDLE_SECONDS)
         assert not findings, (result.protocol, findings[:20], result.verdict.errors[:20])
         assert result.verdict.written > 0
-        assert result.verdict.duplicates <= most_repeated * len(outcome.faults), result.protocol
+        assert result.verdict.duplicates <= most_repeated * result.faults, result.protocol
         assert result.gaps
         assert result.median_gap <= outcome.best_other(result.protocol) + within, (
             result.protocol,

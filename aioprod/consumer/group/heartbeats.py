@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -55,7 +56,7 @@ class Heartbeats:
     def start(self) -> None:
         """Start; the first heartbeat is sent after one interval."""
         self.stop()
-        self._poll_watch.heartbeat_ended(self._config.session_timeout_ms / 1000)
+        self._poll_watch.session_began(self._config.session_timeout_ms / 1000)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aioprod-heartbeats")
         self._task.add_done_callback(self._ended)
 
@@ -104,7 +105,7 @@ class Heartbeats:
                     return
                 self._events.note_problem(error)
                 failures += 1
-                self._poll_watch.heartbeat_ended(session_s)
+                self._poll_watch.heartbeat_ended(math.inf)
                 continue
             code = ErrorCode.of(reply.error_code)
             action = action_for(GroupApi.HEARTBEAT, code)

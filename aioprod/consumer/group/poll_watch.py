@@ -30,6 +30,7 @@ class PollWatch:
         self._polled_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._session_ends_at: float | None = None  # None: no session, or a heartbeat is in flight
+        self._sent_at = 0.0
         self._in_doubt = False
 
     def polled(self, now: float) -> bool:
@@ -38,17 +39,32 @@ class PollWatch:
         self._look_at_session(now)
         return not self._in_doubt
 
+    def session_began(self, session_s: float) -> None:
+        """Note that the coordinator has taken this member in."""
+        self._session_ends_at = asyncio.get_running_loop().time() + session_s
+
     def heartbeat_sent(self) -> None:
-        """Note that a heartbeat is in flight. It has an outcome in time, whatever brokers do."""
-        self._look_at_session(asyncio.get_running_loop().time())
+        """Note that a heartbeat is in flight. It ends in time, whatever brokers do."""
+        self._sent_at = asyncio.get_running_loop().time()
+        self._look_at_session(self._sent_at)
         self._session_ends_at = None
 
     def heartbeat_ended(self, session_s: float) -> None:
-        """Note the outcome of a heartbeat, good or bad; the next one is sent before the session
-        ends, unless the process is held up.
+        """Note that a heartbeat was answered; the next one is sent before the session ends, unless
+        the process is held up.
+
+        An answer that took longer than the session says nothing about the present: the process may
+        have been held up meanwhile.
+
+        Args:
+            session_s: infinity if the coordinator can't be reached.
         """
-        self._session_ends_at = asyncio.get_running_loop().time() + session_s
-        self._be_certain()
+        now = asyncio.get_running_loop().time()
+        in_flight, self._session_ends_at = self._session_ends_at is None, now + session_s
+        if in_flight and now - self._sent_at > session_s:
+            self._in_doubt = True
+        else:
+            self._be_certain()
 
     def heartbeats_stopped(self) -> None:
         """Note that there is no session."""

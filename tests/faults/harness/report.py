@@ -50,7 +50,7 @@ class GroupReport:
                     "scenario": outcome.scenario,
                     "protocol": result.protocol,
                     "client": result.client,
-                    "faults": len(outcome.faults),
+                    "faults": result.faults,
                     "gaps": len(result.gaps),
                     "median_gap": round(result.median_gap, 2),
                     "longest_gap": round(result.longest_gap, 2),

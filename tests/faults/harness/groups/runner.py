@@ -65,6 +65,7 @@ class GroupResult:
 
     client: str
     protocol: str
+    faults: int
     verdict: Verdict
     gaps: list[float]
     leave_seconds: float
@@ -206,7 +207,7 @@ class GroupControl(ClusterControl):
 
     def _result(self, group: Group, moments: Sequence[float] | None, ended: float) -> GroupResult:
         ledgers = group.ledgers()
-        faults = self.faults if moments is None else [Fault("proxy", moment) for moment in moments]
+        faults = [Fault("proxy", moment) for moment in moments] if moments else self.faults
         times = timeline(ledgers)
         gaps = [
             times.gap(fault.at, until, [partition])
@@ -217,6 +218,7 @@ class GroupControl(ClusterControl):
         return GroupResult(
             group.settings.client,
             group.settings.protocol,
+            len(faults),
             judge(self.writer.written[group.topic], ledgers, self.excused),
             gaps,
             max(left, default=0.0),
