@@ -69,9 +69,12 @@ class Membership(Protocol):
         """
         ...
 
-    def polled(self, now: float) -> None:
+    def polled(self, now: float) -> bool:
         """Note that the application polls (``max.poll.interval.ms``); called at least once a second
         while it takes records.
+
+        Return whether it may get records: not while the process was held up for longer than its
+        session, until the coordinator has said whether the partitions are still this member's.
         """
         ...
 
@@ -196,8 +199,9 @@ class NoGroup:
             for info in snapshot.topics[name].partitions
         }
 
-    def polled(self, now: float) -> None:
-        """Do nothing: without a group there is no limit."""
+    def polled(self, now: float) -> bool:
+        """Return True: without a group there is no limit."""
+        return True
 
     async def committed(
         self, partitions: Collection[TopicPartition], deadline: float

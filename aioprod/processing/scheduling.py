@@ -1,5 +1,6 @@
 """Decides which records are handled next: in order of their key or partition, those of other keys
-meanwhile. Synchronous: the time is an argument.
+meanwhile. Of those that can be handled it takes the oldest, so that positions to commit follow
+closely. Synchronous: the time is an argument.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Item:
         attempt: the number of the next call of the handler with it, over all topics.
         attempt_here: the same since it was read from its present topic.
         alone: whether it is handled in a batch of its own.
+        arrival: its place in the order in which records were read.
     """
 
     record: ConsumerRecord
@@ -41,6 +43,7 @@ class Item:
     attempt: int = 1
     attempt_here: int = 1
     alone: bool = False
+    arrival: int = field(init=False)
     lane: Lane = field(init=False)
 
 
@@ -60,6 +63,10 @@ class Lane:
     active: int = 0
 
 
+# The arrival of a lane's first record, which is unique, and the lane.
+_Entry = tuple[int, Lane]
+
+
 class OrderedScheduler:
     """Holds the records that were read and are not handled yet.
 
@@ -73,7 +80,8 @@ class OrderedScheduler:
         self._one_lane = one_lane
         self._lane_name = _LANE_NAMES[order]
         self._lanes: dict[Hashable, Lane] = {}
-        self._ready: deque[Lane] = deque()
+        self._ready: list[_Entry] = []  # a heap: the lane with the oldest record first
+        self._arrivals = 0
         self._waiting: list[tuple[float, int, Lane]] = []
         self._waits = 0  # makes entries of the same time comparable
         self.queued = 0
@@ -96,6 +104,8 @@ class OrderedScheduler:
             lane = Lane(name, item.partition)
             if name is not None:
                 self._lanes[name] = lane
+        self._arrivals += 1
+        item.arrival = self._arrivals
         item.lane = lane
         lane.items.append(item)
         self.queued += 1
@@ -105,26 +115,33 @@ class OrderedScheduler:
     def take(self, now: float, most: int = 1) -> list[Item]:
         """Take up to ``most`` records that can be handled now, together; none if there are none."""
         while self._waiting and self._waiting[0][0] <= now:
-            self._ready.append(heappop(self._waiting)[2])
+            self._make_ready(self._ready, heappop(self._waiting)[2])
         taken: list[Item] = []
-        while self._ready and len(taken) < most:
-            lane = self._ready[0]
+        open_lanes: list[_Entry] = []  # records of lanes from which one was taken now
+        while len(taken) < most and (lanes := self._next_lanes(open_lanes)):
+            lane = lanes[0][1]
             if taken and lane.items[0].alone:
                 break
-            self._ready.popleft()
-            while lane.items and len(taken) < most and lane.items[0].due <= now:
-                if taken and lane.items[0].alone:
-                    break
-                item = lane.items.popleft()
-                lane.active += 1
-                taken.append(item)
-                if item.alone:
-                    self.queued -= len(taken)
-                    return taken
-            if self._one_lane:
+            heappop(lanes)
+            item = lane.items.popleft()
+            lane.active += 1
+            taken.append(item)
+            if item.alone:
+                break
+            if lane.items and lane.items[0].due <= now:
+                self._make_ready(open_lanes, lane)
+            elif self._one_lane:
                 break
         self.queued -= len(taken)
         return taken
+
+    def _next_lanes(self, open_lanes: list[_Entry]) -> list[_Entry]:
+        """Return the heap that has the record to take next."""
+        if not open_lanes or not self._ready:
+            return open_lanes or self._ready
+        if self._one_lane:
+            return open_lanes
+        return min(open_lanes, self._ready)
 
     def finish(self, item: Item, now: float) -> None:
         """Note that a record is not handled any more: the next one of its lane may be."""
@@ -165,21 +182,26 @@ class OrderedScheduler:
                 lane.items.clear()
                 if lane.name is not None:
                     del self._lanes[lane.name]
-        self._ready = deque(lane for lane in self._ready if lane.items)
+        self._ready = [entry for entry in self._ready if entry[1].items]
+        heapify(self._ready)
         self._waiting = [entry for entry in self._waiting if entry[2].items]
         heapify(self._waiting)
 
     def _all_lanes(self) -> list[Lane]:
         waiting = [lane for _, _, lane in self._waiting]
-        return [*self._lanes.values(), *self._ready, *waiting]
+        return [*self._lanes.values(), *(lane for _, lane in self._ready), *waiting]
 
     def _queue(self, lane: Lane, now: float) -> None:
         due = lane.items[0].due
         if due <= now:
-            self._ready.append(lane)
+            self._make_ready(self._ready, lane)
         else:
             self._waits += 1
             heappush(self._waiting, (due, self._waits, lane))
+
+    @staticmethod
+    def _make_ready(lanes: list[_Entry], lane: Lane) -> None:
+        heappush(lanes, (lane.items[0].arrival, lane))
 
 
 def _by_key(item: Item) -> Hashable | None:

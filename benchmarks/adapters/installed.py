@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aioprod.testing.cache import SetupError, cache_dir, locked, sha256_of
-from aioprod.testing.jars import kafka_jars
+from aioprod.testing.jars import fetch, kafka_jars, locked_jars, ways
 from aioprod.testing.java import find_java
 
 _PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -51,13 +51,28 @@ def java() -> Sequence[str]:
     Raises:
         SetupError: if there is no JDK, or the jars can't be fetched.
     """
+    return _java_program("Producing.java", kafka_jars())
+
+
+def parallel_consumer() -> Sequence[str]:
+    """Return the program with Confluent's parallel-consumer.
+
+    Raises:
+        SetupError: as :func:`java`.
+    """
+    jars = locked_jars("parallel-consumer")
+    [version] = (jar.coordinates[2] for jar in jars if "parallel-consumer-core" in jar.path)
+    fetched = fetch(f"parallel-consumer-{version}", jars, ways())
+    return [*_java_program("Processing.java", fetched), version]
+
+
+def _java_program(source: str, jars: Sequence[Path]) -> list[str]:
     binary = find_java()
     modules = _run([str(binary), "--list-modules"], _PROGRAMS, {})
     if "jdk.compiler@" not in modules:
         raise SetupError(f"{binary} has no compiler; install a JDK of Java 17 or newer")
-    class_path = os.pathsep.join(str(jar) for jar in kafka_jars())
-    program = _PROGRAMS / "java" / "Producing.java"
-    return [str(binary), *_JVM_OPTIONS, "-cp", class_path, str(program)]
+    class_path = os.pathsep.join(map(str, jars))
+    return [str(binary), *_JVM_OPTIONS, "-cp", class_path, str(_PROGRAMS / "java" / source)]
 
 
 def node(client: str) -> Sequence[str]:

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.faults.harness import scenarios
+from tests.faults.harness.cluster_control import SESSION_SECONDS, partitions_of
 from tests.faults.harness.loads import AioprodLoad
 from tests.faults.harness.planted_bugs import PLANTED_BUGS, PlantedBug
 from tests.faults.harness.report import Report
-from tests.faults.harness.runner import SESSION_SECONDS, Outcome, ScenarioRunner, partitions_of
+from tests.faults.harness.runner import Outcome, ScenarioRunner
 from tests.faults.harness.timeline import Failure
 from tests.faults.harness.transactions import TransactionLoad
 

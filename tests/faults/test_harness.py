@@ -12,7 +12,8 @@ import pytest
 from aioprod import TopicPartition
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, close, delay, drop_after, drop_before
-from tests.faults.harness.loads import PARTITIONS, AioprodLoad
+from tests.faults.harness.cluster_control import PARTITIONS
+from tests.faults.harness.loads import AioprodLoad
 from tests.faults.harness.planted_bugs import PLANTED_BUGS, PlantedBug
 from tests.faults.harness.timeline import Timeline, median_gap
 from tests.simulation.checkers import check

@@ -14,7 +14,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.testing.real_cluster import RealCluster
-from tests.faults.harness.runner import NODES, ScenarioRunner
+from tests.faults.harness.cluster_control import NODES
+from tests.faults.harness.runner import ScenarioRunner
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -125,9 +125,9 @@ def handled_more_than_once(calls: Sequence[Call]) -> list[str]:
 
 def outputs_not_exactly_once(inputs: Sequence[bytes], outputs: Sequence[bytes]) -> list[str]:
     """Find inputs without an output, and those with several."""
-    counts = Counter(outputs)
+    counts, known = Counter(outputs), set(inputs)
     return [f"{value!r} has {counts[value]} outputs" for value in inputs if counts[value] != 1] + [
-        f"{value!r} has no input" for value in counts if value not in set(inputs)
+        f"{value!r} has no input" for value in counts if value not in known
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import defaultdict, deque
 
 import pytest
 from hypothesis import given
@@ -164,7 +164,7 @@ def lane_of(item: Item, order: Order) -> object:
 
 
 def test_a_retried_record_blocks_its_key_or_lets_others_pass() -> None:
-    for keep_order, expected in ((True, [2, 0, 1]), (False, [2, 1, 0])):
+    for keep_order, expected in ((True, [2, 0, 1]), (False, [1, 2, 0])):
         scheduler, partition = OrderedScheduler(Order.KEY), PartitionProgress(TP)
         for offset, key in enumerate([b"a", b"a", b"b"]):
             scheduler.add(Item(record(offset, key), partition), 0.0)
@@ -178,6 +178,29 @@ def test_a_retried_record_blocks_its_key_or_lets_others_pass() -> None:
                 scheduler.finish(item, now)
             assert scheduler.next_due in (1.0, None)
         assert seen == expected
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_the_oldest_records_are_handled_first(most: int) -> None:
+    """Otherwise keys would take turns, and the position to commit would stay at the second record
+    of the first key until each key had its turn.
+    """
+    scheduler, tracker = OrderedScheduler(Order.KEY), CompletedOffsets()
+    partition, rng = PartitionProgress(TP), random.Random(1)
+    for offset in range(1_000):
+        tracker.add(offset)
+        scheduler.add(Item(record(offset, b"%d" % rng.randrange(200)), partition), 0.0)
+    running: deque[list[Item]] = deque()
+    handled, concurrency = 0, 8
+    while scheduler.queued:
+        while len(running) < concurrency and (taken := scheduler.take(0.0, most)):
+            running.append(taken)
+        for item in running.popleft():
+            tracker.complete(item.record.offset)
+            scheduler.finish(item, 0.0)
+            handled += 1
+        position = tracker.position.offset if tracker.position else 0
+        assert handled - position <= 3 * concurrency * most
 
 
 def test_records_of_a_batch_that_failed_are_handled_alone() -> None:

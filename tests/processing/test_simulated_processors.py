@@ -100,6 +100,8 @@ async def commit_first(self: AtLeastOnce, items: Any, outputs: Any) -> None:
 
 def forget_the_lane(self: OrderedScheduler, item: Item, now: float) -> None:
     """Handles all records at once."""
+    self._arrivals += 1
+    item.arrival = self._arrivals
     item.lane = Lane(None, item.partition, deque([item]))
     self.queued += 1
     self._queue(item.lane, now)

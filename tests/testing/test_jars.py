@@ -166,6 +166,7 @@ def test_the_lock_file_names_whole_releases() -> None:
         "kafka-3.9.2": 56,
         "kafka-tools-4.1.0": 1,
         "spark-kafka-connector": 5,
+        "parallel-consumer": 16,
     }
     lists = {name: locked_jars(name) for name in sizes}
     assert {name: len(found) for name, found in lists.items()} == sizes

@@ -58,9 +58,9 @@ class RecordCalls:
         async with self._guard.waiting_call():
             deadline = _deadline(timeout_ms)
             while True:
-                await self._prepare(deadline)
+                may_read = await self._prepare(deadline)
                 try:
-                    if self._ready.fill(self._max_poll_records):
+                    if may_read and self._ready.fill(self._max_poll_records):
                         return self._ready.records.popleft()
                     waited = await self._wait(deadline)
                 except NotPrepared as needed:
@@ -76,25 +76,25 @@ class RecordCalls:
         async with self._guard.waiting_call():
             deadline = _deadline(timeout_ms)
             while True:
-                await self._prepare(deadline)
+                may_read = await self._prepare(deadline)
                 records = Records(())
                 try:
-                    records = self._ready.take(most)
+                    records = self._ready.take(most if may_read else 0)
                     waited = bool(records) or await self._wait(deadline)
                 except NotPrepared as needed:
                     waited = await _prepared(needed, deadline)
                 if records or not waited:
                     return records
 
-    async def _prepare(self, deadline: float | None) -> None:
-        """Do the group's work and raise pending errors, before records are returned."""
+    async def _prepare(self, deadline: float | None) -> bool:
+        """Do the group's work and raise pending errors; return whether records may be returned."""
         if self._guard.is_nested:
             raise ConsumerStateError(
                 "a rebalance listener can't ask for records: the call in which it runs returns them"
             )
         now = asyncio.get_running_loop().time()
         membership = self._membership
-        membership.polled(now)
+        may_read = membership.polled(now)
         self._reporter.polled(now)
         if membership.needs_attention:
             await membership.ensure_active(now + _JOIN_S if deadline is None else deadline)
@@ -107,6 +107,7 @@ class RecordCalls:
         untold = self._problems.take_untold()
         if untold is not None:
             raise untold.with_traceback(None)
+        return may_read
 
     async def _wait(self, deadline: float | None) -> bool:
         """Wait for records or other news; return False if the deadline has passed."""

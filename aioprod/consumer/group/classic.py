@@ -67,7 +67,7 @@ class ClassicMember(GroupMember):
             self.note_problem,
         )
         self._heartbeats = Heartbeats(
-            config, self._connections, self._state, self, self._keep_topics
+            config, self._connections, self._state, self, self._keep_topics, self._poll_watch
         )
         self._join_task: asyncio.Task[Joined | None] | None = None
         self._joined: Joined | None = None  # an assignment to adopt

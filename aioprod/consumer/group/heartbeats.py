@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.member_state import Generation, MemberState
+from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
@@ -44,12 +46,14 @@ class Heartbeats:
         state: MemberState,
         events: HeartbeatEvents,
         touch: Callable[[], None],
+        poll_watch: PollWatch,
     ) -> None:
         self._config = config
         self._connections = connections
         self._state = state
         self._events = events
         self._touch = touch
+        self._poll_watch = poll_watch
         # A member hears of a rebalance by a heartbeat. With a longer interval it would miss each
         # one, and members would remove each other from the group forever.
         interval_ms = min(
@@ -61,6 +65,7 @@ class Heartbeats:
     def start(self) -> None:
         """Start; the first heartbeat is sent after one interval."""
         self.stop()
+        self._poll_watch.session_began(self._config.session_timeout_ms / 1000)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="aioprod-heartbeats")
         self._task.add_done_callback(self._ended)
 
@@ -70,6 +75,7 @@ class Heartbeats:
             self._task.remove_done_callback(self._ended)
             self._task.cancel()
             self._task = None
+        self._poll_watch.heartbeats_stopped()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
@@ -83,6 +89,7 @@ class Heartbeats:
 
     async def _run(self) -> None:
         failures = 0
+        session_s = self._config.session_timeout_ms / 1000
         while True:
             await asyncio.sleep(
                 min(self._interval_s, self._connections.backoff.seconds(failures))
@@ -91,6 +98,7 @@ class Heartbeats:
             )
             self._touch()
             generation = self._state.generation
+            self._poll_watch.heartbeat_sent()
             try:
                 reply = await self._connections.ask(self._prepare)
             except (AuthenticationError, UnsupportedVersionError) as error:
@@ -105,6 +113,7 @@ class Heartbeats:
                     return
                 self._events.note_problem(error)
                 failures += 1
+                self._poll_watch.heartbeat_ended(math.inf)
                 continue
             code = ErrorCode.of(reply.error_code)
             action = action_for(GroupApi.HEARTBEAT, code)
@@ -118,6 +127,7 @@ class Heartbeats:
                 self._events.heartbeat_said(action, code, generation)
                 if action is not ErrorAction.REJOIN:
                     return
+            self._poll_watch.heartbeat_ended(session_s)
 
     def _prepare(self, connection: Connection) -> tuple[HeartbeatRequest, int]:
         generation = self._state.generation

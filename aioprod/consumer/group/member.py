@@ -63,7 +63,9 @@ class GroupMember(ABC):
         self._offsets = GroupOffsets(self._connections, self, is_gone, on_commit)
         self._auto_commit = AutoCommit(config, subscription, self._offsets)
         self._partitions = partitions
-        self._poll_watch = PollWatch(config.max_poll_interval_ms / 1000, self._poll_overdue)
+        self._poll_watch = PollWatch(
+            config.max_poll_interval_ms / 1000, self._poll_overdue, self._attend
+        )
         self._started = False
         self._inside = False  # a listener may call the consumer, which calls this object again
         self._pending_error: BaseException | None = (
@@ -130,9 +132,9 @@ class GroupMember(ABC):
         if self._subscription.mode is not Mode.NONE:
             self.subscription_changed()
 
-    def polled(self, now: float) -> None:
-        """Note that the application polls."""
-        self._poll_watch.polled(now)
+    def polled(self, now: float) -> bool:
+        """Note that the application polls; return whether it may get records."""
+        return self._poll_watch.polled(now)
 
     def maybe_auto_commit(self, now: float) -> None:
         """Start a commit if the interval has passed."""

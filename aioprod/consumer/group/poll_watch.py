@@ -1,4 +1,6 @@
-"""Detects that the application has stopped polling (``max.poll.interval.ms``)."""
+"""Detects that the application has stopped polling (``max.poll.interval.ms``), and that the whole
+process was held up.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,65 @@ from collections.abc import Callable
 class PollWatch:
     """Calls ``on_overdue`` once if the application does not poll within the limit.
 
+    It also knows whether this member may have lost its partitions without a word: a process that is
+    frozen, or whose event loop is blocked, sends no heartbeats, and after its session other members
+    read its partitions. So it returns no records until the next heartbeat has an outcome.
+
     Args:
         limit_s: the longest time between two polls.
         on_overdue: called when it has passed.
+        on_certain: called when records may be returned again.
     """
 
-    def __init__(self, limit_s: float, on_overdue: Callable[[], None]) -> None:
+    def __init__(
+        self, limit_s: float, on_overdue: Callable[[], None], on_certain: Callable[[], None]
+    ) -> None:
         self._limit_s = limit_s
         self._on_overdue = on_overdue
+        self._on_certain = on_certain
         self._polled_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._session_ends_at: float | None = None  # None: no session, or a heartbeat is in flight
+        self._sent_at = 0.0
+        self._in_doubt = False
 
-    def polled(self, now: float) -> None:
-        """Note a poll."""
+    def polled(self, now: float) -> bool:
+        """Note a poll; return whether it may return records."""
         self._polled_at = now
+        self._look_at_session(now)
+        return not self._in_doubt
+
+    def session_began(self, session_s: float) -> None:
+        """Note that the coordinator has taken this member in."""
+        self._session_ends_at = asyncio.get_running_loop().time() + session_s
+
+    def heartbeat_sent(self) -> None:
+        """Note that a heartbeat is in flight. It ends in time, whatever brokers do."""
+        self._sent_at = asyncio.get_running_loop().time()
+        self._look_at_session(self._sent_at)
+        self._session_ends_at = None
+
+    def heartbeat_ended(self, session_s: float) -> None:
+        """Note that a heartbeat was answered; the next one is sent before the session ends, unless
+        the process is held up.
+
+        An answer that took longer than the session says nothing about the present: the process may
+        have been held up meanwhile.
+
+        Args:
+            session_s: infinity if the coordinator can't be reached.
+        """
+        now = asyncio.get_running_loop().time()
+        in_flight, self._session_ends_at = self._session_ends_at is None, now + session_s
+        if in_flight and now - self._sent_at > session_s:
+            self._in_doubt = True
+        else:
+            self._be_certain()
+
+    def heartbeats_stopped(self) -> None:
+        """Note that there is no session."""
+        self._session_ends_at = None
+        self._be_certain()
 
     def begin(self) -> None:
         """Start watching, unless it has started already."""
@@ -45,3 +92,12 @@ class PollWatch:
         else:
             self._timer = None
             self._on_overdue()
+
+    def _look_at_session(self, now: float) -> None:
+        if self._session_ends_at is not None and now > self._session_ends_at:
+            self._in_doubt = True
+
+    def _be_certain(self) -> None:
+        if self._in_doubt:
+            self._in_doubt = False
+            self._on_certain()

@@ -12,6 +12,7 @@ import asyncio
 import base64
 import contextlib
 import logging
+import math
 import uuid
 from collections.abc import Callable
 
@@ -43,6 +44,8 @@ from aioprod.types import ConsumerGroupMetadata, SubscriptionPattern, TopicParti
 log = logging.getLogger(__name__)
 
 _REGEX_FROM = 1
+# Only the coordinator knows the session; Kafka advises at least three intervals of heartbeats.
+_INTERVALS_OF_SESSION = 3
 
 
 class ReconcilingMember(GroupMember):
@@ -198,6 +201,7 @@ class ReconcilingMember(GroupMember):
         await asyncio.sleep(self._connections.backoff.seconds(self._put_outs - 1))
         while True:
             self._due.clear()
+            self._poll_watch.heartbeat_sent()
             try:
                 reply = await self._connections.ask(self._prepare)
             except (AuthenticationError, UnsupportedVersionError):
@@ -219,6 +223,9 @@ class ReconcilingMember(GroupMember):
                 self._connections.forget_coordinator()
             failures = 0 if action is ErrorAction.DONE else failures + 1
             self._put_outs = 0 if action is ErrorAction.DONE else self._put_outs
+            self._poll_watch.heartbeat_ended(
+                math.inf if failures else _INTERVALS_OF_SESSION * self._interval_s
+            )
             if failures:
                 await asyncio.sleep(self._connections.backoff.seconds(failures))
                 continue
@@ -342,6 +349,7 @@ class ReconcilingMember(GroupMember):
 
     def _stop_heartbeats(self) -> None:
         task, self._heartbeats = self._heartbeats, None
+        self._poll_watch.heartbeats_stopped()
         if task is not None:
             task.cancel()
 

@@ -5,6 +5,7 @@ KIP-848 heartbeat has in it.
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
 
 import pytest
@@ -100,7 +101,7 @@ def test_the_leader_notices_other_partitions() -> None:
 @pytest.mark.virtual_time
 async def test_only_who_does_not_ask_is_called_overdue() -> None:
     overdue = asyncio.Event()
-    watch = PollWatch(0.05, overdue.set)
+    watch = PollWatch(0.05, overdue.set, lambda: None)
     loop = asyncio.get_running_loop()
     watch.begin()
     for _ in range(10):
@@ -113,6 +114,49 @@ async def test_only_who_does_not_ask_is_called_overdue() -> None:
     watch.stop()
     await asyncio.sleep(0.08)
     assert not overdue.is_set()
+
+
+@pytest.mark.virtual_time
+async def test_records_wait_for_a_heartbeat_if_none_was_sent_for_a_session() -> None:
+    loop = asyncio.get_running_loop()
+    certain: list[float] = []
+    watch = PollWatch(60, lambda: None, lambda: certain.append(loop.time()))
+    assert watch.polled(loop.time())
+    watch.session_began(6)
+    await asyncio.sleep(5)
+    assert watch.polled(loop.time())
+    watch.heartbeat_sent()
+    await asyncio.sleep(50)  # the coordinator can't be reached: the client is not at fault
+    assert watch.polled(loop.time())
+    watch.heartbeat_ended(math.inf)
+    await asyncio.sleep(50)
+    assert watch.polled(loop.time())
+    watch.heartbeat_sent()
+    await asyncio.sleep(1)
+    watch.heartbeat_ended(session_s=6)
+    await asyncio.sleep(7)
+    watch.heartbeat_sent()  # even if it is sent before the application polls
+    assert not watch.polled(loop.time())
+    await asyncio.sleep(1)
+    assert not watch.polled(loop.time())
+    assert certain == []
+    watch.heartbeat_ended(session_s=6)
+    assert watch.polled(loop.time())
+    assert certain == [loop.time()]
+    watch.heartbeat_sent()
+    await asyncio.sleep(7)
+    watch.heartbeat_ended(session_s=6)  # an answer that is as old as a session
+    assert not watch.polled(loop.time())
+    watch.heartbeat_sent()
+    watch.heartbeat_ended(session_s=6)
+    assert watch.polled(loop.time())
+    await asyncio.sleep(7)
+    assert not watch.polled(loop.time())
+    watch.heartbeats_stopped()
+    assert watch.polled(loop.time())
+    await asyncio.sleep(7)
+    assert watch.polled(loop.time())
+    assert len(certain) == 3
 
 
 # -- KIP-848 ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import confluent_kafka
 from aiokafka import AIOKafkaProducer
 
 from aioprod import Delivery, KafkaError, Producer, TopicPartition
+from tests.faults.harness.cluster_control import PARTITIONS
 from tests.faults.harness.timeline import Failure, Timeline
 from tests.simulation.history import (
     OK,
@@ -32,7 +33,6 @@ from tests.simulation.history import (
     error_name,
 )
 
-PARTITIONS = 6
 #: Seconds between two records of one task.
 PACE_SECONDS = 0.05
 TASKS_PER_PARTITION = 2

@@ -1,9 +1,10 @@
-"""The table of results: a row for each client in each scenario."""
+"""The tables of results: a row for each client, or group, in each scenario."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tests.faults.harness.groups.runner import GroupOutcome
 from tests.faults.harness.runner import Outcome
 
 
@@ -31,5 +32,35 @@ class Report:
                     "findings": [str(finding) for finding in outcome.findings]
                     if client == "aioprod"
                     else [],
+                }
+            )
+
+
+class GroupReport:
+    """Collects the rows of the table of groups."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def __call__(self, outcome: GroupOutcome) -> None:
+        for result in outcome.results:
+            verdict = result.verdict
+            self._rows.append(
+                {
+                    "scenario": outcome.scenario,
+                    "protocol": result.protocol,
+                    "client": result.client,
+                    "faults": result.faults,
+                    "gaps": len(result.gaps),
+                    "median_gap": round(result.median_gap, 2),
+                    "longest_gap": round(result.longest_gap, 2),
+                    "records": verdict.written,
+                    "lost": len(verdict.lost),
+                    "stuck": len(verdict.stuck),
+                    "duplicates": verdict.duplicates,
+                    "idle": round(verdict.idle_seconds, 2),
+                    "leave": round(result.leave_seconds, 2),
+                    "findings": verdict.findings(0.0)[:20],
+                    "errors": verdict.errors[:20],
                 }
             )

@@ -9,7 +9,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from aioprod import AbortableTransactionError, KafkaError, KafkaTimeoutError, Producer
-from tests.faults.harness.loads import PARTITIONS, AioprodLoad
+from tests.faults.harness.cluster_control import PARTITIONS
+from tests.faults.harness.loads import AioprodLoad
 from tests.simulation.history import TransactionOutcome, error_name
 
 _RECORDS = 18

@@ -1,0 +1,50 @@
+"""The benchmark of processors runs from end to end. The test does not check durations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from aioprod.testing import ThreadedCluster
+from benchmarks import processing
+
+CLIENTS = [
+    "aioprod",
+    pytest.param("aioprod,parallel-consumer", marks=pytest.mark.benchmarks),
+]
+
+
+@pytest.mark.parametrize("clients", CLIENTS)
+def test_each_client_processes_all_records(
+    clients: str,
+    threaded_broker: ThreadedCluster,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @contextmanager
+    def kept(servers: str, partitions: int) -> Iterator[str]:
+        threaded_broker.create_topic("kept", partitions)
+        yield "kept"
+
+    monkeypatch.setattr(processing, "topic", kept)
+    given = ["--concurrency", "8", "--keys", "10", "--records", "60", "--repetitions", "1"]
+    servers = threaded_broker.bootstrap_servers
+    processing.main(["--bootstrap", servers, "--clients", clients, *given])
+    output = capsys.readouterr().out
+    rows = [line.strip("| ").split(" | ") for line in output.splitlines() if line.startswith("|")]
+    names = clients.split(",")
+    assert [row[1] for row in rows[2:]] == [*names, "ratio"][: 2 * len(names) - 1]
+    records = [record for each in range(6) for record in threaded_broker.records("kept", each)]
+    assert len(records) == 60
+    assert len({record.key for record in records}) == 10
+
+
+def test_handlers_that_were_not_called_once_are_an_error() -> None:
+    class Twice:
+        def request(self, *_: object) -> list[str]:
+            return ["61", "1.0", "1.0"]
+
+    with pytest.raises(RuntimeError, match="61 handlers were called for 60 records"):
+        processing.process(Twice(), "", "t", 8, 60, 5)  # type: ignore[arg-type]
