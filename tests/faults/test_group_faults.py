@@ -20,6 +20,8 @@ from tests.faults.harness.report import GroupReport
 pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 TOLERANCE_SECONDS = 0.5
+#: The session of a member ends up to a heartbeat earlier or later after a fault.
+MEMBER_TOLERANCE_SECONDS = TOLERANCE_SECONDS + Settings.heartbeat_interval_ms / 1000
 #: A session of a member, one of a node, and what a rebalance takes on a busy machine.
 MOST_IDLE_SECONDS = 12.0
 
@@ -60,19 +62,28 @@ async def test_quiet(groups: GroupControl, group_report: GroupReport) -> None:
         scenarios.kill_coordinator,
         scenarios.freeze_coordinator,
         scenarios.roll,
-        scenarios.kill_members,
-        scenarios.freeze_members,
         scenarios.storm,
         scenarios.recreate_topics,
     ],
     ids=lambda scenario: scenario.__name__,
 )
-async def test_nodes_members_and_topics(
+async def test_nodes_and_topics(
     groups: GroupControl, group_report: GroupReport, scenario: Any
 ) -> None:
     outcome = await groups.run(scenario.__name__, scenario)
     group_report(outcome)
     check(outcome)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [scenarios.kill_members, scenarios.freeze_members],
+    ids=lambda scenario: scenario.__name__,
+)
+async def test_members(groups: GroupControl, group_report: GroupReport, scenario: Any) -> None:
+    outcome = await groups.run(scenario.__name__, scenario)
+    group_report(outcome)
+    check(outcome, within=MEMBER_TOLERANCE_SECONDS)
 
 
 async def test_added_partitions(groups: GroupControl, group_report: GroupReport) -> None:
@@ -92,7 +103,7 @@ async def test_a_busy_handler(groups: GroupControl, group_report: GroupReport) -
         },
     )
     group_report(outcome)
-    check(outcome)
+    check(outcome, within=MEMBER_TOLERANCE_SECONDS)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -113,4 +124,5 @@ async def test_the_network_is_cut(
     cut = scenarios.NetworkCut()
     outcome = await groups.run("network_cut", cut.run, protocols=[protocol], plan=cut.plan)
     group_report(outcome)
-    check(outcome)
+    # The response to a Fetch with all that was written meanwhile may be the first to arrive.
+    check(outcome, most_repeated=round((scenarios.CUT_SECONDS + 2) * PARTITIONS / PACE_SECONDS))
