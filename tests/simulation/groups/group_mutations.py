@@ -190,7 +190,7 @@ def a_member_does_not_leave(patch: Patch) -> None:
     patch.setattr(ClassicMember, "_tell_leaving", tell_leaving)
 
 
-@mutation("not-left", found_by=2)
+@mutation("not-left", found_by=8)
 def a_member_that_commits_does_not_leave(patch: Patch) -> None:
     async def finish(self: Background, deadline: float, timeout: asyncio.Timeout) -> None:
         self._ready.settle()
