@@ -164,6 +164,18 @@ def test_each_scalar_in_each_type(session: SparkSession, schema: str) -> None:
     compare(session, [*values, None], schema)
 
 
+@pytest.mark.parametrize("copied", ["[%s]", '{"x":%s}', "{%s:1}"])
+def test_each_scalar_in_an_object_or_array_that_is_copied_as_text(
+    session: SparkSession, copied: str
+) -> None:
+    values = [
+        f'{{"d":{copied % scalar}}}'.encode()
+        for scalar in SCALARS
+        if not is_unusual_fraction(scalar)
+    ]
+    compare(session, list(values), "d STRING, _corrupt_record STRING")
+
+
 def is_unusual_fraction(scalar: str) -> bool:
     """Java before 19 does not write these with the fewest digits."""
     return scalar in ("1e-400",)

@@ -56,6 +56,8 @@ _NON_NUMERIC: Final = {
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
 _EXACT = decimal.Context(prec=2100, rounding=decimal.ROUND_HALF_UP, Emax=10**9, Emin=-(10**9))
 _SURROGATES = re.compile("[\ud800-\udfff]")
+# Written as an escape in a copy of JSON.
+_ODD_CHARACTER = re.compile('[\x00-\x1f"\\\\\ud800-\udfff\U00010000-\U0010ffff]')
 # Java takes a surrogate in UTF-8 for one malformed character, Python for three.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
@@ -321,10 +323,10 @@ def _copied_scalar(tokens: TokenReader) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quote as Jackson's generator for UTF-8 does."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return f'"{"".join(map(_escaped, _with_joined_halves(text)))}"'
+    """Quote as Jackson's generator for UTF-8 does: also both halves of a character beyond 16 bits
+    become escapes.
+    """
+    return f'"{_ODD_CHARACTER.sub(_escaped, text)}"'
 
 
 _ESCAPED: Final = {
@@ -338,10 +340,14 @@ _ESCAPED: Final = {
 }
 
 
-def _escaped(char: str) -> str:
+def _escaped(found: re.Match[str]) -> str:
+    char = found.group()
     if char in _ESCAPED:
         return _ESCAPED[char]
-    return f"\\u{ord(char):04X}" if char < " " or "\ud800" <= char <= "\udfff" else char
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(
+        f"\\u{high:02X}{low:02X}" for high, low in zip(units[::2], units[1::2], strict=True)
+    )
 
 
 def _java_double(number: float) -> str:
