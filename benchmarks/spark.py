@@ -319,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if chosen.growth_png:
         results = done[-1][0]
         lines = pipeline_lines(results, chosen.flights, (COLD, WARM)[: chosen.pipeline_runs])
-        title = "Time of a record in the pipeline, times that of the first"
+        title = "Time per record, relative"
         write_lines_png(title, lines, None, chosen.growth_png)
     for results, targets in done:
         table = target_table(results, targets)
