@@ -12,11 +12,15 @@ from fastavro.schema import SchemaParseException
 
 from aioprod.errors import ConfigError
 from aioprod.public_module import set_module
-from aioprod.schema_registry.avro_models import avro_schema, from_avro, is_model, to_avro
+from aioprod.schema_registry.avro_models import avro_schema, from_avro, to_avro
 from aioprod.schema_registry.client import SchemaRegistry
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.schemas import Schema
-from aioprod.schema_registry.serializers import SchemaDeserializer, SchemaSerializer
+from aioprod.schema_registry.serializers import (
+    GivenSchema,
+    JsonSchemaTextDeserializer,
+    JsonSchemaTextSerializer,
+)
 
 Parsed = Any
 """A schema as fastavro has it: it describes schemas by plain dictionaries, lists and texts."""
@@ -37,7 +41,7 @@ class Parsing(NamedTuple):
 
 
 @set_module("aioprod.schema_registry")
-class AvroSerializer(SchemaSerializer[Parsing]):
+class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
     """Serializes dictionaries, dataclasses and pydantic models as Avro.
 
     Args:
@@ -57,26 +61,19 @@ class AvroSerializer(SchemaSerializer[Parsing]):
     def __init__(
         self,
         registry: SchemaRegistry,
-        schema: str | Schema | Mapping[str, Any] | type | None = None,
+        schema: GivenSchema = None,
         *,
         to_dict: Callable[[Any], Any] | None = None,
         strict: bool = False,
         **options: Unpack[SerializerOptions],
     ) -> None:
-        super().__init__(registry, **options)
-        self._schema = schema_from(schema)
+        super().__init__(registry, schema, schema_from, **options)
         self._to_dict = to_dict
         self._strict = strict
-        if self._schema is None and not (self._use_latest or self._use_id is not None):
-            raise ConfigError("schema is missing: give it, or set use_latest_version")
 
-    async def own_schema(
-        self, kind: Hashable, *, register: bool
-    ) -> tuple[Schema | None, str | None]:
-        """Return the schema and the full name of its record."""
-        if self._schema is None:
-            return None, None
-        return self._schema, full_name(json.loads(self._schema.text))
+    def record_name(self, content: Any) -> str | None:
+        """Return the full name of a record."""
+        return full_name(content)
 
     async def parse(self, schema: Schema, kind: Hashable) -> Parsing:
         """Parse a schema with its references."""
@@ -94,7 +91,7 @@ class AvroSerializer(SchemaSerializer[Parsing]):
 
 
 @set_module("aioprod.schema_registry")
-class AvroDeserializer(SchemaDeserializer[Parsing]):
+class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
     """Deserializes Avro to dictionaries, or to a model.
 
     Args:
@@ -114,20 +111,16 @@ class AvroDeserializer(SchemaDeserializer[Parsing]):
     def __init__(
         self,
         registry: SchemaRegistry,
-        reader_schema: str | Schema | Mapping[str, Any] | type | None = None,
+        reader_schema: GivenSchema = None,
         *,
         model: type | None = None,
         from_dict: Callable[[Any], Any] | None = None,
         is_key: bool = False,
     ) -> None:
-        super().__init__(registry, is_key=is_key)
-        if is_model(reader_schema) and model is None:
-            assert isinstance(reader_schema, type)
-            model = reader_schema
-        self._reader_schema = schema_from(model if reader_schema is None else reader_schema)
+        super().__init__(
+            registry, reader_schema, schema_from, model=model, from_dict=from_dict, is_key=is_key
+        )
         self._reader: Parsed = None
-        self._model = model
-        self._from_dict = from_dict
 
     async def parse(self, schema: Schema) -> Parsing:
         """Parse the schema of a record, and the reader's when it is first needed."""
@@ -148,12 +141,10 @@ class AvroDeserializer(SchemaDeserializer[Parsing]):
             found = fastavro.schemaless_reader(source, parsed.schema, self._reader)
             if left := len(data) - source.tell():
                 raise ValueError(f"{left} bytes follow the Avro data")
-        if self._from_dict is not None:
-            return self._from_dict(found)
-        return found if self._model is None else from_avro(self._model, found)
+        return self._result(found, from_avro)
 
 
-def schema_from(given: str | Schema | Mapping[str, Any] | type | None) -> Schema | None:
+def schema_from(given: GivenSchema) -> Schema | None:
     """Return a schema that may be given in several forms.
 
     Raises:

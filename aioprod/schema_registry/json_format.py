@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Unpack
 
 from jsonschema.exceptions import SchemaError, ValidationError
@@ -15,10 +15,13 @@ from aioprod.errors import ConfigError
 from aioprod.public_module import set_module
 from aioprod.schema_registry.client import SchemaRegistry
 from aioprod.schema_registry.json_models import from_json, json_schema, to_json
-from aioprod.schema_registry.model_fields import is_model
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.schemas import Schema
-from aioprod.schema_registry.serializers import SchemaDeserializer, SchemaSerializer
+from aioprod.schema_registry.serializers import (
+    GivenSchema,
+    JsonSchemaTextDeserializer,
+    JsonSchemaTextSerializer,
+)
 
 Check = Callable[[Any], None]
 
@@ -34,7 +37,7 @@ class Validation(NamedTuple):
 
 
 @set_module("aioprod.schema_registry")
-class JsonSchemaSerializer(SchemaSerializer[Validation]):
+class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
     """Serializes dictionaries, dataclasses and pydantic models as JSON, and checks them by a
     schema. The JSON is compact and in UTF-8.
 
@@ -53,27 +56,19 @@ class JsonSchemaSerializer(SchemaSerializer[Validation]):
     def __init__(
         self,
         registry: SchemaRegistry,
-        schema: str | Schema | Mapping[str, Any] | type | None = None,
+        schema: GivenSchema = None,
         *,
         to_dict: Callable[[Any], Any] = to_json,
         validate: bool = True,
         **options: Unpack[SerializerOptions],
     ) -> None:
-        super().__init__(registry, **options)
-        self._schema = schema_from(schema)
+        super().__init__(registry, schema, schema_from, **options)
         self._to_dict = to_dict
         self._validate = validate
-        if self._schema is None and not (self._use_latest or self._use_id is not None):
-            raise ConfigError("schema is missing: give it, or set use_latest_version")
 
-    async def own_schema(
-        self, kind: Hashable, *, register: bool
-    ) -> tuple[Schema | None, str | None]:
-        """Return the schema and its title."""
-        if self._schema is None:
-            return None, None
-        content = json.loads(self._schema.text)
-        return self._schema, content.get("title") if isinstance(content, dict) else None
+    def record_name(self, content: Any) -> str | None:
+        """Return the title."""
+        return content.get("title") if isinstance(content, dict) else None
 
     async def parse(self, schema: Schema, kind: Hashable) -> Validation:
         """Make the check of a schema."""
@@ -90,7 +85,7 @@ class JsonSchemaSerializer(SchemaSerializer[Validation]):
 
 
 @set_module("aioprod.schema_registry")
-class JsonSchemaDeserializer(SchemaDeserializer[Validation]):
+class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
     """Deserializes JSON to dictionaries, or to a model.
 
     Args:
@@ -110,20 +105,17 @@ class JsonSchemaDeserializer(SchemaDeserializer[Validation]):
     def __init__(
         self,
         registry: SchemaRegistry,
-        reader_schema: str | Schema | Mapping[str, Any] | type | None = None,
+        reader_schema: GivenSchema = None,
         *,
         model: type | None = None,
         from_dict: Callable[[Any], Any] | None = None,
         validate: bool = True,
         is_key: bool = False,
     ) -> None:
-        super().__init__(registry, is_key=is_key)
-        if is_model(reader_schema) and model is None:
-            model = reader_schema
-        self._reader_schema = schema_from(model if reader_schema is None else reader_schema)
+        super().__init__(
+            registry, reader_schema, schema_from, model=model, from_dict=from_dict, is_key=is_key
+        )
         self._reader: Validation | None = None
-        self._model = model
-        self._from_dict = from_dict
         self._validate = validate
 
     async def parse(self, schema: Schema) -> Validation:
@@ -139,12 +131,10 @@ class JsonSchemaDeserializer(SchemaDeserializer[Validation]):
         content = json.loads(data)
         if self._validate:
             parsed.check(content)
-        if self._from_dict is not None:
-            return self._from_dict(content)
-        return content if self._model is None else from_json(self._model, content)
+        return self._result(content, from_json)
 
 
-def schema_from(given: str | Schema | Mapping[str, Any] | type | None) -> Schema | None:
+def schema_from(given: GivenSchema) -> Schema | None:
     """Return a schema that may be given in several forms.
 
     Raises:

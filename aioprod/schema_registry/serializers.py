@@ -7,14 +7,17 @@ the client awaits the request to the registry.
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 from aioprod.errors import ConfigError, SerializationError
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.schema_registry.client import SchemaRegistry
+from aioprod.schema_registry.model_fields import is_model
+from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.schemas import RegisteredSchema, Schema, SchemaRegistryError
 from aioprod.schema_registry.sharing import BoundedCache
 from aioprod.schema_registry.subjects import SubjectNameStrategy, topic_name
@@ -30,6 +33,9 @@ from aioprod.types import Header, Headers
 
 P = TypeVar("P")
 """What a format makes of a schema, ready for use."""
+
+GivenSchema = str | Schema | Mapping[str, Any] | type | None
+"""The forms in which an application gives a schema that is JSON."""
 
 _MOST_KEPT = 1_000
 
@@ -199,6 +205,41 @@ class SchemaSerializer(Generic[P]):
         return uuid.UUID(found.guid)
 
 
+class JsonSchemaTextSerializer(SchemaSerializer[P]):
+    """Base class for the formats whose schemas are JSON. They implement :meth:`record_name`, too.
+
+    Args:
+        registry: the client of the registry.
+        schema: in any form; None if the registry's is used.
+        schema_from: makes a schema of it, and checks it.
+        options: as of :class:`SchemaSerializer`.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: GivenSchema,
+        schema_from: Callable[[GivenSchema], Schema | None],
+        **options: Unpack[SerializerOptions],
+    ) -> None:
+        super().__init__(registry, **options)
+        self._schema = schema_from(schema)
+        if self._schema is None and not (self._use_latest or self._use_id is not None):
+            raise ConfigError("schema is missing: give it, or set use_latest_version")
+
+    def record_name(self, content: Any) -> str | None:
+        """Return the name that the content of a schema gives to its records."""
+        raise NotImplementedError
+
+    async def own_schema(
+        self, kind: Hashable, *, register: bool
+    ) -> tuple[Schema | None, str | None]:
+        """Return the given schema and the name of its records."""
+        if self._schema is None:
+            return None, None
+        return self._schema, self.record_name(json.loads(self._schema.text))
+
+
 class SchemaDeserializer(Generic[P]):
     """Base class of the deserializers. Format classes implement :meth:`parse` and :meth:`decode`.
 
@@ -261,6 +302,42 @@ class SchemaDeserializer(Generic[P]):
         else:
             schema = await self.registry.get_schema_by_guid(str(schema_id), form=self.form)
         self._ready.put(schema_id, await self.parse(schema))
+
+
+class JsonSchemaTextDeserializer(SchemaDeserializer[P]):
+    """Base class for the formats whose schemas are JSON.
+
+    Args:
+        registry: the client of the registry.
+        reader_schema: the schema that the application knows, in any form, or None.
+        schema_from: makes a schema of it, and checks it.
+        model: what to make of each record; its schema is the reader's unless that is given.
+        from_dict: makes the result in place of ``model``.
+        is_key: whether it deserializes keys.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        reader_schema: GivenSchema,
+        schema_from: Callable[[GivenSchema], Schema | None],
+        *,
+        model: type | None,
+        from_dict: Callable[[Any], Any] | None,
+        is_key: bool,
+    ) -> None:
+        super().__init__(registry, is_key=is_key)
+        if is_model(reader_schema) and model is None:
+            assert isinstance(reader_schema, type)
+            model = reader_schema
+        self._reader_schema = schema_from(model if reader_schema is None else reader_schema)
+        self._model = model
+        self._from_dict = from_dict
+
+    def _result(self, content: Any, from_content: Callable[[Any, Any], Any]) -> Any:
+        if self._from_dict is not None:
+            return self._from_dict(content)
+        return content if self._model is None else from_content(self._model, content)
 
 
 def _is_over(ready: _Ready[P]) -> bool:
