@@ -37,6 +37,12 @@ async def test_both_see_and_do_the_same(
 
     made = await admin.create_topics(NewTopic(ours, 2, 1, {"retention.ms": 70_000}))
     await answers(theirs.create_topics([TheirTopic(other, 3, 1, config={"retention.ms": "80000"})]))
+
+    async def is_known() -> bool:  # Kafka's controller answers before the broker knows the topic
+        known = (await asyncio.to_thread(theirs.list_topics, timeout=LIMIT_S)).topics
+        return all(name in known and known[name].partitions for name in (ours, other))
+
+    await until(is_known)
     for name, partitions, retention in ((ours, 2, "70000"), (other, 3, "80000")):
         metadata = await asyncio.to_thread(theirs.list_topics, name, LIMIT_S)
         described = await admin.describe_topics(name)
