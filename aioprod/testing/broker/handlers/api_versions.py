@@ -31,6 +31,8 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         and _SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
         code = ErrorCode.INVALID_REQUEST
+    if not code and _is_misrouted(request, context):
+        code = ErrorCode.REBOOTSTRAP_REQUIRED
     if code:
         return ApiVersionsResponse(error_code=code)
     level = context.store.transactions.version
@@ -45,6 +47,15 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         finalized_features=[FinalizedFeatureKey(_TRANSACTION_FEATURE, level, level)]
         if level
         else [],
+    )
+
+
+def _is_misrouted(request: ApiVersionsRequest, context: RequestContext) -> bool:
+    """Return whether the client wanted to reach another cluster or node (KIP-1242)."""
+    return (
+        request.cluster_id is not None
+        and request.node_id >= 0
+        and (request.cluster_id, request.node_id) != (context.node.cluster_id, context.node.node_id)
     )
 
 
