@@ -106,7 +106,7 @@ def test_the_list_of_javas_settings_is_what_java_itself_prints(kind: str) -> Non
     command = [
         str(find_java()),
         "-cp",
-        os.pathsep.join(str(jar) for jar in kafka_jars("4.1.0")),
+        os.pathsep.join(str(jar) for jar in kafka_jars()),
         JAVA_CLASSES[kind],
     ]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

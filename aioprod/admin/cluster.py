@@ -74,6 +74,7 @@ class LogDirDescription:
         total_bytes, usable_bytes: of its volume; None for brokers before 3.3.
         replicas: the replicas in the directory.
         error: why it can't be used; None if it can.
+        is_cordoned: whether it takes no new partitions (KIP-1066); False for brokers before 4.4.
     """
 
     path: str
@@ -81,6 +82,7 @@ class LogDirDescription:
     usable_bytes: int | None
     replicas: Mapping[TopicPartition, ReplicaLog]
     error: KafkaError | None = None
+    is_cordoned: bool = False
 
 
 class ClusterCalls:
@@ -185,6 +187,7 @@ def _log_dirs(reply: DescribeLogDirsResponse) -> list[LogDirDescription]:
             error
             if isinstance(error := outcome(told.error_code, told.log_dir, None, None), KafkaError)
             else None,
+            told.is_cordoned,
         )
         for told in reply.results
     ]

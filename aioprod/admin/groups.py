@@ -283,7 +283,7 @@ class GroupCalls:
                     CoordinatorType.GROUP, group_id, attempt, prepare
                 )
                 told = single(reply.results, f"group {group_id}")
-                check(told.error_code, f"group {group_id}")
+                check(told.error_code, f"group {group_id}", told.error_message)
 
             return await gather_outcomes(attempt.items, delete)
 

@@ -17,7 +17,13 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.net.connection import Connection
 from aioprod.protocol.consumer_protocol import group_by_topic
-from aioprod.protocol.group_offsets import HAS_MEMBERS, fetch_offsets, topics_to_commit
+from aioprod.protocol.group_offsets import (
+    HAS_MEMBERS,
+    LAST_COMMIT_BY_NAME,
+    LAST_FETCH_BY_NAME,
+    fetch_offsets,
+    topics_to_commit,
+)
 from aioprod.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -47,6 +53,7 @@ class OffsetSpec(IntEnum):
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
 
 
 class OffsetResult(NamedTuple):
@@ -91,7 +98,7 @@ class OffsetCalls:
         wanted = None if partitions is None else check_partitions(partitions)
 
         def prepare(connection: Connection) -> tuple[OffsetFetchRequest, int]:
-            version = connection.pick_version(OffsetFetchRequest)
+            version = connection.pick_version(OffsetFetchRequest, LAST_FETCH_BY_NAME)
             return fetch_offsets(group_id, wanted, version, require_stable=require_stable), version
 
         async def ask(attempt: Attempt[str]) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -129,9 +136,8 @@ class OffsetCalls:
         ) -> Mapping[TopicPartition, KafkaError | None]:
             def prepare(connection: Connection) -> tuple[OffsetCommitRequest, int]:
                 topics = topics_to_commit({tp: wanted[tp] for tp in attempt.items})
-                return OffsetCommitRequest(
-                    group_id=group_id, topics=topics
-                ), connection.pick_version(OffsetCommitRequest)
+                version = connection.pick_version(OffsetCommitRequest, LAST_COMMIT_BY_NAME)
+                return OffsetCommitRequest(group_id=group_id, topics=topics), version
 
             reply: OffsetCommitResponse = await self._driver.from_coordinator(
                 CoordinatorType.GROUP, group_id, attempt, prepare

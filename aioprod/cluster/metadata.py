@@ -311,9 +311,18 @@ class Metadata:
     def _replace(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot = snapshot
         for brokers in self._connections:
+            brokers.cluster_id = snapshot.cluster_id
             brokers.update_nodes(snapshot.nodes)
         if self._on_update is not None:
             self._on_update(snapshot)
+
+    def misrouted(self, address: str) -> None:
+        """Start again from the bootstrap servers: a connection to a known address led to another
+        node or cluster (KIP-1242).
+        """
+        self._rebootstrap(f"{address} is not the broker that the metadata names")
+        if self._task is not None:
+            self.request_update()
 
     def _rebootstrap(self, why: str) -> None:
         if self._config.metadata_recovery_strategy == "rebootstrap":

@@ -105,6 +105,7 @@ class ClientRuntime:
             on_change=on_change,
             on_connection=on_connection,
             on_silence=lambda: self.metadata.broker_silent(),
+            on_misrouted=lambda address: self.metadata.misrouted(address),
         )
         self.metadata = Metadata(config, self.brokers, rng, create_topics=create_topics)
         self.coordinators = Coordinators(config, self.brokers, rng)
@@ -143,6 +144,7 @@ class ClientRuntime:
             on_change=on_change,
             on_connection=on_connection,
             on_silence=on_silence,
+            on_misrouted=lambda address: self.metadata.misrouted(address),
         )
         self.metadata.inform(brokers)
         self._separate.append(brokers)

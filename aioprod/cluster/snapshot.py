@@ -79,6 +79,13 @@ class ClusterSnapshot:
     controller_id: int = -1
     cluster_id: str | None = None
 
+    def topic_ids(self, names: Iterable[str]) -> dict[str, uuid.UUID]:
+        """Return the topics' ids; none of them if one is unknown, since a request has either the
+        ids or the names of all its topics.
+        """
+        found = {name: self.topics[name].topic_id for name in names if name in self.topics}
+        return found if all(name in found and found[name].int for name in names) else {}
+
     def find_leader(self, tp: TopicPartition) -> PartitionInfo | BrokerError | None:
         """Return the partition if it has a leader, an error if it has none, or None if the topic is
         unknown.

@@ -110,6 +110,10 @@ class AdminConfig(ClientConfig):
             connects to ``bootstrap_servers`` again.
             Kafka: ``metadata.recovery.rebootstrap.trigger.ms`` (since 4.0, KIP-1102). Default:
             ``300_000`` ms; allowed: at least 0.
+        metadata_cluster_check_enable: Tell brokers (from Kafka 4.4 on) which cluster and node a
+            connection is meant for. One that leads to another is refused, and the client connects
+            to ``bootstrap_servers`` again. Ignored with ``metadata_recovery_strategy=none``.
+            Kafka: ``metadata.cluster.check.enable`` (since 4.4, KIP-1242). Default: ``True``.
         default_api_timeout_ms: Timeout of calls without their own ``timeout_ms``, including
             retries.
             Kafka: ``default.api.timeout.ms`` (since 2.5, KIP-533). Default: ``60_000`` ms; allowed:

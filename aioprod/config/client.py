@@ -106,6 +106,10 @@ class ClientConfig(SecurityConfig):
             connects to ``bootstrap_servers`` again.
             Kafka: ``metadata.recovery.rebootstrap.trigger.ms`` (since 4.0, KIP-1102). Default:
             ``300_000`` ms; allowed: at least 0.
+        metadata_cluster_check_enable: Tell brokers (from Kafka 4.4 on) which cluster and node a
+            connection is meant for. One that leads to another is refused, and the client connects
+            to ``bootstrap_servers`` again. Ignored with ``metadata_recovery_strategy=none``.
+            Kafka: ``metadata.cluster.check.enable`` (since 4.4, KIP-1242). Default: ``True``.
 
     Raises:
         ConfigError: if a setting is invalid.
@@ -128,6 +132,7 @@ class ClientConfig(SecurityConfig):
     client_dns_lookup: str = "use_all_dns_ips"
     metadata_recovery_strategy: str = "rebootstrap"
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
+    metadata_cluster_check_enable: bool = True
 
     # End of the generated part.
 

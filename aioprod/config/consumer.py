@@ -115,6 +115,10 @@ class ConsumerConfig(ClientConfig):
             connects to ``bootstrap_servers`` again.
             Kafka: ``metadata.recovery.rebootstrap.trigger.ms`` (since 4.0, KIP-1102). Default:
             ``300_000`` ms; allowed: at least 0.
+        metadata_cluster_check_enable: Tell brokers (from Kafka 4.4 on) which cluster and node a
+            connection is meant for. One that leads to another is refused, and the client connects
+            to ``bootstrap_servers`` again. Ignored with ``metadata_recovery_strategy=none``.
+            Kafka: ``metadata.cluster.check.enable`` (since 4.4, KIP-1242). Default: ``True``.
         group_id: Consumer group. Without it, the consumer commits nothing.
             Kafka: ``group.id``. Default: ``None``.
         group_instance_id: Name that makes this consumer a static member: it keeps its partitions if

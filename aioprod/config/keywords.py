@@ -53,6 +53,7 @@ class ClientSettings(SecuritySettings, total=False):
     client_dns_lookup: str
     metadata_recovery_strategy: str
     metadata_recovery_rebootstrap_trigger_ms: int
+    metadata_cluster_check_enable: bool
 
 
 class ProducerSettings(ClientSettings, total=False):

@@ -17,8 +17,12 @@ _NO_PUSH = "metrics are not pushed to brokers (KIP-714)"
 _ALWAYS_RECORDED = "all metrics are always recorded"
 _NO_METRICS = "an admin client has no metrics"
 
-#: The unsupported TLS and SASL settings of all clients.
-SECURITY_UNSUPPORTED: Mapping[str, str] = {
+_NO_RACKS = "partitions are chosen regardless of racks (KIP-1123); set partitioner"
+
+#: The unsupported settings of all clients.
+SHARED_UNSUPPORTED: Mapping[str, str] = {
+    "bootstrap.resolve.timeout.ms": "names are resolved anew in each attempt to connect",
+    "config.providers": "they are Java classes; read secrets in the application",
     "security.providers": "it names Java classes; set ssl_context for other TLS settings",
     "sasl.client.callback.handler.class": _JAVA_CLASS,
     "sasl.login.callback.handler.class": _JAVA_CLASS,
@@ -69,6 +73,8 @@ SECURITY_UNSUPPORTED: Mapping[str, str] = {
             "sasl.login.refresh.window.jitter",
             "sasl.login.retry.backoff.max.ms",
             "sasl.login.retry.backoff.ms",
+            "sasl.oauthbearer.allow.unverified.audience",
+            "sasl.oauthbearer.allow.unverified.issuer",
             "sasl.oauthbearer.assertion.algorithm",
             "sasl.oauthbearer.assertion.claim.aud",
             "sasl.oauthbearer.assertion.claim.exp.seconds",
@@ -102,25 +108,28 @@ SECURITY_UNSUPPORTED: Mapping[str, str] = {
 }
 
 PRODUCER_UNSUPPORTED: Mapping[str, str] = {
-    **SECURITY_UNSUPPORTED,
+    **SHARED_UNSUPPORTED,
     "enable.metrics.push": f"{_NO_PUSH}; read Producer.metrics(), or set observers",
     "metric.reporters": "it names Java classes; set observers",
     "metrics.recording.level": _ALWAYS_RECORDED,
+    "client.rack": _NO_RACKS,
+    "partitioner.rack.aware": _NO_RACKS,
     "transaction.two.phase.commit.enable": (
         "transactions can't take part in the two-phase commit of another system (KIP-939)"
     ),
 }
 
 CONSUMER_UNSUPPORTED: Mapping[str, str] = {
-    **SECURITY_UNSUPPORTED,
+    **SHARED_UNSUPPORTED,
     "enable.metrics.push": f"{_NO_PUSH}; read Consumer.metrics(), or set observers",
     "metric.reporters": "it names Java classes; set observers",
     "metrics.recording.level": _ALWAYS_RECORDED,
     "share.acknowledgement.mode": "share groups (KIP-932) are not supported",
+    "share.acquire.mode": "share groups (KIP-932) are not supported",
 }
 
 ADMIN_UNSUPPORTED: Mapping[str, str] = {
-    **SECURITY_UNSUPPORTED,
+    **SHARED_UNSUPPORTED,
     "bootstrap.controllers": (
         "set bootstrap.servers: brokers forward requests to controllers (KIP-919 is not supported)"
     ),

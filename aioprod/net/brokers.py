@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from aioprod.config.client import ClientConfig
+from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AuthenticationError,
     BrokerConnectionError,
+    BrokerError,
     KafkaError,
     RequestTimedOutError,
 )
@@ -48,6 +50,10 @@ class Brokers:
         on_connection: called with the node id (-1 for a bootstrap server), the address, whether the
             connection opened or closed, and why it closed.
         on_silence: called each second while a reply is due and a broker sends nothing.
+        on_misrouted: called with the address if a connection leads to another node or cluster.
+
+    Attributes:
+        cluster_id: the id of the cluster of `update_nodes`, if known.
     """
 
     def __init__(
@@ -58,7 +64,10 @@ class Brokers:
         on_change: Callable[[], None] = lambda: None,
         on_connection: ConnectionCallback = lambda *_: None,
         on_silence: Callable[[], object] = lambda: None,
+        on_misrouted: Callable[[str], object] = lambda _: None,
     ) -> None:
+        self.cluster_id: str | None = None
+        self._on_misrouted = on_misrouted
         self._config = config
         self._rng = rng
         self._backoff = ReconnectBackoff(config, rng)
@@ -309,6 +318,17 @@ class Brokers:
             return attempts
         return attempts + await bootstrap.attempts()
 
+    def _expected(self, node_id: int) -> tuple[str, int] | None:
+        """Return what the broker is to check (KIP-1242)."""
+        config = self._config
+        if (
+            self.cluster_id is None
+            or not config.metadata_cluster_check_enable
+            or config.metadata_recovery_strategy == "none"
+        ):
+            return None
+        return self.cluster_id, node_id
+
     async def _connect(self, node: BrokerAddress, link: BrokerLink) -> Connection:
         begun = asyncio.get_running_loop().time()
         silence = SilenceWatch(lambda: begun, self._on_silence)
@@ -319,6 +339,7 @@ class Brokers:
                 node.port,
                 self._config,
                 self._rng,
+                expected=self._expected(node.node_id),
                 failures=link.failures,
                 on_closed=partial(self._connection_closed, node, link),
                 on_silence=partial(self._connection_silent, link),
@@ -326,6 +347,8 @@ class Brokers:
         except KafkaError as error:
             self._note_unreachable(node, error)
             self._backoff.note_failure(link, link.failures + 1, error)
+            if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
+                self._on_misrouted(address_of(node.host, node.port))
             raise
         else:
             if self._closed or self._links.get(node.node_id) is not link:

@@ -14,7 +14,7 @@ from aioprod.net.connection import Connection
 from aioprod.net.failures import address_of, unforeseen
 from aioprod.net.reauthentication import Reauthentication
 from aioprod.net.tls import tls_context
-from aioprod.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 
 
 async def connect(
@@ -23,6 +23,7 @@ async def connect(
     config: ClientConfig,
     rng: random.Random | None = None,
     *,
+    expected: tuple[str, int] | None = None,
     failures: int = 0,
     on_closed: Callable[[Connection], None] = lambda _: None,
     on_silence: Callable[[], object] = lambda: None,
@@ -31,6 +32,8 @@ async def connect(
 
     Args:
         rng: chooses the moments at which the client authenticates again.
+        expected: the cluster id and node id of the broker, if known; a broker from Kafka 4.4 on
+            refuses a connection that is meant for another (KIP-1242).
         failures: how many attempts before this one have failed; each doubles the time that the
             next one has (KIP-601).
         on_closed, on_silence: see :class:`Connection`; may be called before this returns.
@@ -39,12 +42,13 @@ async def connect(
         BrokerConnectionError, RequestTimedOutError: if the broker can't be reached or does not
             answer, or any other error occurs, which then is the cause.
         AuthenticationError: if credentials or certificates are not valid; retrying does not help.
-        BrokerError: if the broker answers ApiVersions with an error.
+        BrokerError: if the broker answers ApiVersions with an error, such as REBOOTSTRAP_REQUIRED
+            if it is not the one that is expected.
         ConfigError: if a file with certificates can't be read.
     """
     rng = rng or random.Random()
     try:
-        return await _connect(host, port, config, rng, failures, on_closed, on_silence)
+        return await _connect(host, port, config, rng, expected, failures, on_closed, on_silence)
     except Exception as error:
         # Callers retry after a KafkaError. Any other error, such as the UnicodeError of an invalid
         # host name, would end their tasks.
@@ -59,6 +63,7 @@ async def _connect(
     port: int,
     config: ClientConfig,
     rng: random.Random,
+    expected: tuple[str, int] | None,
     failures: int,
     on_closed: Callable[[Connection], None],
     on_silence: Callable[[], object],
@@ -88,7 +93,7 @@ async def _connect(
         on_silence=on_silence,
     )
     try:
-        await _ask_versions(connection, setup_timeout_ms)
+        await _ask_versions(connection, expected, setup_timeout_ms)
         if reauthentication is not None:
             mechanism = await new_mechanism(config)
             lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)
@@ -103,16 +108,21 @@ async def _connect(
     return connection
 
 
-async def _ask_versions(connection: Connection, timeout_ms: float) -> None:
+async def _ask_versions(
+    connection: Connection, expected: tuple[str, int] | None, timeout_ms: float
+) -> None:
+    request = ApiVersionsRequest(client_software_name="aioprod", client_software_version="0.1.0")
+    if expected is not None:
+        request.cluster_id, request.node_id = expected
     version = ApiVersionsRequest.MAX_VERSION
-    reply = await _api_versions(connection, version, timeout_ms)
+    reply = await connection.request(request, version=version, timeout_ms=timeout_ms)
     if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
         # Such an answer has version 0, and since Kafka 2.4 has the supported versions (KIP-511).
         known = [
             api.max_version for api in reply.api_keys if api.api_key == ApiVersionsRequest.API_KEY
         ]
         version = min(known[0], version - 1) if known else 0
-        reply = await _api_versions(connection, version, timeout_ms)
+        reply = await connection.request(request, version=version, timeout_ms=timeout_ms)
     if reply.error_code:
         raise BrokerError(ErrorCode.of(reply.error_code), f"{connection.address}: ApiVersions")
     connection.versions = {
@@ -121,10 +131,3 @@ async def _ask_versions(connection: Connection, timeout_ms: float) -> None:
     connection.finalized_features = {
         feature.name: feature.max_version_level for feature in reply.finalized_features
     }
-
-
-async def _api_versions(
-    connection: Connection, version: int, timeout_ms: float
-) -> ApiVersionsResponse:
-    request = ApiVersionsRequest(client_software_name="aioprod", client_software_version="0.1.0")
-    return await connection.request(request, version=version, timeout_ms=timeout_ms)

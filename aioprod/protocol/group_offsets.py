@@ -4,7 +4,10 @@ driver.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Protocol
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.consumer_protocol import group_by_topic
@@ -22,7 +25,12 @@ from aioprod.types import OffsetAndMetadata, TopicPartition
 
 #: The first version of OffsetFetch that can wait until transactions are complete (KIP-447).
 STABLE_FROM = 7
+#: The last versions that name topics; later ones have their ids (KIP-848, KIP-1319).
+LAST_COMMIT_BY_NAME = 9
+LAST_FETCH_BY_NAME = 9
+LAST_TRANSACTIONAL_COMMIT_BY_NAME = 5
 _SEVERAL_GROUPS_FROM = 8
+_NO_ID = uuid.UUID(int=0)
 #: Error codes for offsets that are not committed by a member, while the group has members.
 HAS_MEMBERS = (
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -32,13 +40,19 @@ HAS_MEMBERS = (
 )
 
 
+TopicIds = Mapping[str, uuid.UUID]
+
+
 def topics_to_commit(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], ids: TopicIds = MappingProxyType({})
 ) -> list[OffsetCommitRequestTopic]:
-    """Return the topics of an OffsetCommit request."""
+    """Return the topics of an OffsetCommit request. Versions after `LAST_COMMIT_BY_NAME` need the
+    ids of all topics.
+    """
     return [
         OffsetCommitRequestTopic(
             topic,
+            ids.get(topic, _NO_ID),
             [_to_commit(number, offsets[TopicPartition(topic, number)]) for number in numbers],
         )
         for topic, numbers in group_by_topic(offsets).items()
@@ -55,14 +69,38 @@ def fetch_offsets(
     version: int,
     *,
     require_stable: bool = False,
+    ids: TopicIds = MappingProxyType({}),
 ) -> OffsetFetchRequest:
-    """Return a request for a group's offsets; for all of them if ``partitions`` is None."""
+    """Return a request for a group's offsets; for all of them if ``partitions`` is None. Versions
+    after `LAST_FETCH_BY_NAME` need the ids of all topics.
+    """
     wanted = None if partitions is None else group_by_topic(partitions).items()
     if version < _SEVERAL_GROUPS_FROM:
         topics = None if wanted is None else [OffsetFetchRequestTopic(*each) for each in wanted]
         return OffsetFetchRequest(group_id, topics, require_stable=require_stable)
     group = OffsetFetchRequestGroup(
         group_id,
-        topics=None if wanted is None else [OffsetFetchRequestTopics(*each) for each in wanted],
+        topics=None
+        if wanted is None
+        else [
+            OffsetFetchRequestTopics(topic, ids.get(topic, _NO_ID), numbers)
+            for topic, numbers in wanted
+        ],
     )
     return OffsetFetchRequest(groups=[group], require_stable=require_stable)
+
+
+class TopicOfReply(Protocol):
+    """A topic in a reply, with its name or its id."""
+
+    name: str
+    topic_id: uuid.UUID
+
+
+def name_of(topic: TopicOfReply, ids: TopicIds) -> str:
+    """Return the name of a topic in the reply to a request with these ids; empty if it is none of
+    them.
+    """
+    if topic.name:
+        return topic.name
+    return next((name for name, topic_id in ids.items() if topic_id == topic.topic_id), "")

@@ -13,7 +13,7 @@ from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
 from aioprod.net.connection import Connection
-from aioprod.protocol.group_offsets import HAS_MEMBERS, topics_to_commit
+from aioprod.protocol.group_offsets import HAS_MEMBERS, LAST_COMMIT_BY_NAME, topics_to_commit
 from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from aioprod.spark.coordination import Coordination
 from aioprod.spark.offsets import Offsets
@@ -59,7 +59,7 @@ class GroupPositions:
         request = OffsetCommitRequest(group_id=self._group, topics=topics)
 
         def prepare(connection: Connection) -> tuple[OffsetCommitRequest, int]:
-            return request, connection.pick_version(OffsetCommitRequest)
+            return request, connection.pick_version(OffsetCommitRequest, LAST_COMMIT_BY_NAME)
 
         reply = await Coordination(client, LIMIT_S).ask(
             CoordinatorType.GROUP, self._group, prepare, _first_error

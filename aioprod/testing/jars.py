@@ -22,7 +22,7 @@ from aioprod.testing.cache import SetupError, cache_dir, locked, sha256_of
 from aioprod.testing.java import find_java, home_of, is_from_wheel
 from aioprod.testing.trust_store import PASSWORD, machine_certificates, write_trust_store
 
-KAFKA_VERSIONS = ("4.1.0", "4.4.0", "3.9.2")
+KAFKA_VERSIONS = ("4.4.0", "4.1.0", "3.9.2")
 """The supported versions of Apache Kafka, the default first."""
 
 _TOOLS_VERSION = "4.1.0"

@@ -1,4 +1,4 @@
-"""What observers hear of rebalances by the protocol of KIP-848, against Kafka 4.1."""
+"""What observers hear of rebalances by the protocol of KIP-848, against Kafka 4.4."""
 
 from __future__ import annotations
 

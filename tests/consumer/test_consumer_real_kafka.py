@@ -1,4 +1,4 @@
-"""The consumer against Apache Kafka 4.1: what a real broker answers is understood."""
+"""The consumer against Apache Kafka: what a real broker answers is understood."""
 
 from __future__ import annotations
 

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from aioprod.config.client import ClientConfig
-from aioprod.errors import BrokerConnectionError
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerConnectionError, BrokerError
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.testing import EmbeddedCluster
+from aioprod.testing.broker.cluster import CLUSTER_ID
 
 LIMIT_SECONDS = 5.0
 
@@ -34,11 +36,16 @@ def node_of(broker: EmbeddedCluster, node_id: int, *, at: int | None = None) -> 
 
 @asynccontextmanager
 async def brokers_of(
-    bootstrap_servers: str, *, seed: int = 1, **settings: Any
+    bootstrap_servers: str,
+    *,
+    seed: int = 1,
+    on_misrouted: Callable[[str], object] = lambda _: None,
+    **settings: Any,
 ) -> AsyncIterator[Brokers]:
     brokers = Brokers(
         ClientConfig(bootstrap_servers=bootstrap_servers, **settings),  # type: ignore[arg-type]
         random.Random(seed),
+        on_misrouted=on_misrouted,
     )
     try:
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -146,3 +153,39 @@ async def test_without_a_way_back_only_known_brokers_are_asked(many: EmbeddedClu
         await until(lambda: brokers.connected == 0)
         with pytest.raises(BrokerConnectionError, match=many.address(2)):
             await brokers.any()
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "settings"),
+    [
+        (None, {}),  # not known
+        (CLUSTER_ID, {"metadata_cluster_check_enable": False}),
+        (CLUSTER_ID, {"metadata_recovery_strategy": "none"}),
+    ],
+)
+async def test_without_a_check_any_broker_will_do(
+    many: EmbeddedCluster, cluster_id: str | None, settings: dict[str, Any]
+) -> None:
+    async with brokers_of(many.address(1), **settings) as brokers:
+        brokers.cluster_id = cluster_id
+        brokers.update_nodes({1: node_of(many, 1, at=2)})
+        assert (await brokers.connection(1)).address == many.address(2)
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id"), [(CLUSTER_ID, 1), ("another", 2), ("another", 1)]
+)
+async def test_a_connection_that_leads_elsewhere_is_refused_and_told(
+    many: EmbeddedCluster, cluster_id: str, node_id: int
+) -> None:
+    told: list[str] = []
+    async with brokers_of(many.address(1), on_misrouted=told.append) as brokers:
+        brokers.cluster_id = cluster_id
+        brokers.update_nodes({node_id: node_of(many, node_id, at=2)})
+        with pytest.raises(BrokerError) as failure:
+            await brokers.connection(node_id)
+        assert failure.value.code == ErrorCode.REBOOTSTRAP_REQUIRED
+        assert told == [many.address(2)]
+        brokers.cluster_id = CLUSTER_ID
+        brokers.update_nodes({2: node_of(many, 2)})
+        assert (await brokers.connection(2)).address == many.address(2)

@@ -424,6 +424,23 @@ class TestBootstrapAgain:
             await producer.send_and_wait("t", b"after")
         assert stored(two) == [b"before", b"after"]
 
+    async def test_the_addresses_of_two_brokers_are_mixed_up(self, two: EmbeddedCluster) -> None:
+        """As after a restart in which the brokers got each other's addresses."""
+
+        def mix_up(answer: MetadataResponse) -> None:
+            one, other = answer.brokers
+            one.port, other.port = other.port, one.port
+
+        await two.start_node(1)
+        two.on(ApiKey.METADATA, change_answer(mix_up), times=3)
+        async with producer_of(self.addresses(two), **FAST) as producer:
+            await producer.send_and_wait("t", b"one")
+        assert stored(two) == [b"one"]
+        asked = [seen for seen in two.requests if seen.api_key == ApiKey.API_VERSIONS]
+        assert len(asked) > 3
+        # A broker that does not lead the partition has got no records.
+        assert produced_at(two) == [2]
+
     async def test_all_nodes_come_back_and_only_the_bootstrap_server_where_it_was(
         self, three: EmbeddedCluster
     ) -> None:

@@ -1,4 +1,4 @@
-"""Cuts, lost acknowledgements and stalls between a producer and real Kafka 4.1 and 3.9: nothing is
+"""Cuts, lost acknowledgements and stalls between a producer and real Kafka 4.4 and 3.9: nothing is
 lost, doubled, reordered or half committed.
 
 Read back by other clients. Times are short, so that each test sees many faults. A

@@ -45,8 +45,8 @@ def clock() -> Clock:
 def test_each_event_of_a_query_is_a_sign(clock: Clock) -> None:
     signs = QuerySigns(30, clock=clock)
     listener = ProgressListener(signs=signs)
-    listener.onQueryStarted(QueryStartedEvent(UUID(int=3), FIRST, FIGURES, TIMESTAMP, []))
-    listener.onQueryStarted(QueryStartedEvent(UUID(int=4), SECOND, None, TIMESTAMP, []))
+    listener.onQueryStarted(QueryStartedEvent(UUID(int=3), FIRST, FIGURES, TIMESTAMP, set()))
+    listener.onQueryStarted(QueryStartedEvent(UUID(int=4), SECOND, None, TIMESTAMP, set()))
     clock.now += 31
     assert signs.stalled() == {FIGURES: 31, str(UUID(int=4)): 31}
     listener.onQueryIdle(QueryIdleEvent(UUID(int=4), SECOND, TIMESTAMP))
@@ -186,7 +186,7 @@ def test_spark_tells_that_a_query_is_idle_and_nothing_of_one_that_stands_still(
         assert release.wait(60)
 
     name = "spark.sql.streaming.noDataProgressEventInterval"
-    interval = spark.conf.get(name)
+    interval = spark.conf.get(name) or "10000"
     signs = QuerySigns(3)
     listener = ProgressListener(signs=signs)
     spark.streams.addListener(listener)

@@ -401,7 +401,7 @@ class RawMember:
         """Send OffsetCommit for one partition."""
         topics = [
             OffsetCommitRequestTopic(
-                self.scene.topic, [OffsetCommitRequestPartition(partition, offset)]
+                self.scene.topic, partitions=[OffsetCommitRequestPartition(partition, offset)]
             )
         ]
         instance_id = self.instance_id if version >= 7 else None

@@ -285,7 +285,8 @@ class TransactionalClient:
         """Send TxnOffsetCommit for one partition."""
         topics = [
             TxnOffsetCommitRequestTopic(
-                topic or self.topic, [TxnOffsetCommitRequestPartition(partition, offset, -1, note)]
+                topic or self.topic,
+                partitions=[TxnOffsetCommitRequestPartition(partition, offset, -1, note)],
             )
         ]
         asked = TxnOffsetCommitRequest(
@@ -310,7 +311,8 @@ class TransactionalClient:
         """Send OffsetCommit for partition 0."""
         topics = [
             OffsetCommitRequestTopic(
-                topic or self.topic, [OffsetCommitRequestPartition(0, offset, -1, note)]
+                topic or self.topic,
+                partitions=[OffsetCommitRequestPartition(0, offset, -1, note)],
             )
         ]
         instance = member.group_instance_id if version >= 7 else None
@@ -330,7 +332,9 @@ class TransactionalClient:
             )
             assert not answer.error_code, name(answer.error_code)
             return [position(each) for topic in answer.topics for each in topic.partitions]
-        topics = None if all_topics else [OffsetFetchRequestTopics(self.topic, [0])]
+        topics = (
+            None if all_topics else [OffsetFetchRequestTopics(self.topic, partition_indexes=[0])]
+        )
         asked = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=stable
         )

@@ -145,7 +145,11 @@ def transaction_requests(version: int) -> dict[ApiKey, Request[Any]]:
         "g", [OffsetFetchRequestTopic("t", [0, 9]), OffsetFetchRequestTopic("no", [0])]
     )
     several_groups = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0, 9])])]
+        groups=[
+            OffsetFetchRequestGroup(
+                "g", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0, 9])]
+            )
+        ]
     )
     return {
         ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxnRequest(new)
@@ -160,7 +164,11 @@ def transaction_requests(version: int) -> dict[ApiKey, Request[Any]]:
             0,
             topics=[
                 TxnOffsetCommitRequestTopic(
-                    "t", [TxnOffsetCommitRequestPartition(0, 5), TxnOffsetCommitRequestPartition(9)]
+                    "t",
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(0, 5),
+                        TxnOffsetCommitRequestPartition(9),
+                    ],
                 )
             ],
         ),
@@ -168,7 +176,11 @@ def transaction_requests(version: int) -> dict[ApiKey, Request[Any]]:
             "g",
             topics=[
                 OffsetCommitRequestTopic(
-                    "t", [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(9)]
+                    "t",
+                    partitions=[
+                        OffsetCommitRequestPartition(0, 5),
+                        OffsetCommitRequestPartition(9),
+                    ],
                 )
             ],
         ),

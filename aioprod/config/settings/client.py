@@ -6,7 +6,7 @@ from typing import Any
 
 from aioprod.config.addresses import parse_servers
 from aioprod.config.checks import check_string
-from aioprod.config.setting import Setting, choice, milliseconds, number, section
+from aioprod.config.setting import Setting, choice, milliseconds, number, section, switch
 
 DNS_LOOKUPS = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 RECOVERY_STRATEGIES = ("rebootstrap", "none")
@@ -144,6 +144,14 @@ CONNECTIONS = section(
         0,
         "Time without metadata after which `rebootstrap` connects to `bootstrap_servers` again.",
         since="4.0, KIP-1102",
+    ),
+    switch(
+        "metadata_cluster_check_enable",
+        True,
+        "Tell brokers (from Kafka 4.4 on) which cluster and node a connection is meant for. One "
+        "that leads to another is refused, and the client connects to `bootstrap_servers` again. "
+        "Ignored with `metadata_recovery_strategy=none`.",
+        since="4.4, KIP-1242",
     ),
 )
 

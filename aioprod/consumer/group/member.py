@@ -8,9 +8,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from functools import partial
 
-from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
@@ -59,8 +57,7 @@ class GroupMember(ABC):
         self._subscription = subscription
         self._metadata = runtime.metadata
         self._connections = GroupConnections(config, runtime)
-        is_gone = partial(_is_gone, self._metadata)
-        self._offsets = GroupOffsets(self._connections, self, is_gone, on_commit)
+        self._offsets = GroupOffsets(self._connections, self, self._metadata, on_commit)
         self._auto_commit = AutoCommit(config, subscription, self._offsets)
         self._partitions = partitions
         self._poll_watch = PollWatch(
@@ -325,13 +322,3 @@ class GroupMember(ABC):
         )
         if self._in_group:
             await self._partitions.revoke(owned)
-
-
-def _is_gone(metadata: Metadata, tp: TopicPartition) -> bool:
-    """Return whether a partition is missing from the metadata."""
-    info = metadata.snapshot.topics.get(tp.topic)
-    if info is None:
-        return metadata.want_all_topics
-    return info.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (
-        bool(info.partitions) and tp.partition > info.partitions[-1].partition
-    )

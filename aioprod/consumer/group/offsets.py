@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.retry import retry
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
@@ -24,7 +25,15 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.connection import Connection
-from aioprod.protocol.group_offsets import STABLE_FROM, fetch_offsets, topics_to_commit
+from aioprod.protocol.group_offsets import (
+    LAST_COMMIT_BY_NAME,
+    LAST_FETCH_BY_NAME,
+    STABLE_FROM,
+    TopicIds,
+    fetch_offsets,
+    name_of,
+    topics_to_commit,
+)
 from aioprod.protocol.messages.offset_commit import OffsetCommitRequest
 from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -36,6 +45,8 @@ from aioprod.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, float, KafkaError | None], None]
+
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Committer(NamedTuple):
@@ -88,13 +99,13 @@ class GroupOffsets:
     Attributes:
         connections: the connections to the coordinator.
         standing: the member.
-        is_gone: returns whether a partition does not exist; its commit is not retried then.
+        metadata: the ids of topics, and whether a partition exists: else its commit is not retried.
         on_commit: called with the offsets of each commit, its seconds, and its error or None.
     """
 
     connections: GroupConnections
     standing: Standing
-    is_gone: Callable[[TopicPartition], bool] = field(default=lambda tp: False)
+    metadata: Metadata
     on_commit: OnCommit = field(default=lambda offsets, seconds, error: None)
     _waiting: list[_Commit] = field(default_factory=list)
     _sending: asyncio.Task[None] | None = None
@@ -218,7 +229,9 @@ class GroupOffsets:
         action = action_for(GroupApi.COMMIT, code)
         if action is ErrorAction.NEW_COORDINATOR:
             self.connections.forget_coordinator()
-        hopeless = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self.is_gone(tp)
+        if code == ErrorCode.UNKNOWN_TOPIC_ID:  # the topic was deleted, and perhaps made again
+            self.metadata.request_update()
+        hopeless = code in _UNKNOWN and _is_gone(self.metadata, tp)
         if (
             action in (ErrorAction.DONE, ErrorAction.RETRY, ErrorAction.NEW_COORDINATOR)
             and not hopeless
@@ -234,16 +247,18 @@ class GroupOffsets:
     async def _commit(
         self, offsets: Offsets, committer: Committer
     ) -> dict[TopicPartition, ErrorCode]:
+        ids = self.metadata.snapshot.topic_ids({tp.topic for tp in offsets})
         request = OffsetCommitRequest(
             self.connections.group_id,
             *committer,
-            topics=topics_to_commit(offsets),
+            topics=topics_to_commit(offsets, ids),
         )
+        newest = None if ids else LAST_COMMIT_BY_NAME
         reply = await self.connections.ask(
-            lambda connection: (request, connection.pick_version(OffsetCommitRequest))
+            lambda connection: (request, connection.pick_version(OffsetCommitRequest, newest))
         )
         return {
-            TopicPartition(topic.name, told.partition_index): ErrorCode.of(told.error_code)
+            TopicPartition(name_of(topic, ids), told.partition_index): ErrorCode.of(told.error_code)
             for topic in reply.topics
             for told in topic.partitions
         }
@@ -308,8 +323,9 @@ class GroupOffsets:
         """Return the offsets in one response, and the error of missing ones. Raise BrokerError if a
         retry does not help.
         """
+        ids = self.metadata.snapshot.topic_ids({tp.topic for tp in partitions})
         reply = await self.connections.ask(
-            lambda connection: self._fetch_request(connection, partitions)
+            lambda connection: self._fetch_request(connection, partitions, ids)
         )
         group = next(
             (group for group in reply.groups if group.group_id == self.connections.group_id), None
@@ -317,8 +333,10 @@ class GroupOffsets:
         self._check(ErrorCode.of(group.error_code if group is not None else reply.error_code), "")
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         last_error: KafkaError | None = None
-        for tp, told in _places(reply):
+        for tp, told in _places(reply, ids):
             code = ErrorCode.of(told.error_code)
+            if code == ErrorCode.UNKNOWN_TOPIC_ID:
+                self.metadata.request_update()
             try:
                 self._check(code, f" of {tp.topic}-{tp.partition}")
             except BrokerError as error:
@@ -340,11 +358,15 @@ class GroupOffsets:
             raise BrokerError(code, f"OffsetFetch{of} in group {self.connections.group_id!r}")
 
     def _fetch_request(
-        self, connection: Connection, partitions: Collection[TopicPartition]
+        self, connection: Connection, partitions: Collection[TopicPartition], ids: TopicIds
     ) -> tuple[OffsetFetchRequest, int]:
-        version = connection.pick_version(OffsetFetchRequest)
+        version = connection.pick_version(OffsetFetchRequest, None if ids else LAST_FETCH_BY_NAME)
         return fetch_offsets(
-            self.connections.group_id, partitions, version, require_stable=version >= STABLE_FROM
+            self.connections.group_id,
+            partitions,
+            version,
+            require_stable=version >= STABLE_FROM,
+            ids=ids,
         ), version
 
 
@@ -354,8 +376,18 @@ def _is_retriable(error: KafkaError) -> bool:
     return not isinstance(error, AuthenticationError | UnsupportedVersionError)
 
 
+def _is_gone(metadata: Metadata, tp: TopicPartition) -> bool:
+    """Return whether a partition is missing from the metadata."""
+    info = metadata.snapshot.topics.get(tp.topic)
+    if info is None:
+        return metadata.want_all_topics
+    return info.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (
+        bool(info.partitions) and tp.partition > info.partitions[-1].partition
+    )
+
+
 def _places(
-    reply: OffsetFetchResponse,
+    reply: OffsetFetchResponse, ids: TopicIds
 ) -> list[tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]:
     old = [
         (TopicPartition(topic.name, told.partition_index), told)
@@ -363,7 +395,7 @@ def _places(
         for told in topic.partitions
     ]
     new = [
-        (TopicPartition(topic.name, told.partition_index), told)
+        (TopicPartition(name_of(topic, ids), told.partition_index), told)
         for group in reply.groups
         for topic in group.topics
         for told in topic.partitions

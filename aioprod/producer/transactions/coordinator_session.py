@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,7 @@ from aioprod.producer.transactions.reply_actions import CoordinatorApi
 from aioprod.producer.transactions.requests import Peer
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.init_producer_id import InitProducerIdResponse
+from aioprod.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from aioprod.types import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -38,6 +40,7 @@ from aioprod.types import (
 
 log = logging.getLogger(__name__)
 
+TopicIdLookup = Callable[[Collection[str]], Mapping[str, uuid.UUID]]
 _Prepared = tuple[Request[Any], int]
 _OPENERS = (CoordinatorApi.ADD_PARTITIONS, CoordinatorApi.ADD_OFFSETS)
 
@@ -59,9 +62,11 @@ class CoordinatorSession:
         config: ProducerConfig,
         producer: ProducerState,
         coordinators: CoordinatorRequests,
+        topic_ids: TopicIdLookup,
         rng: random.Random,
     ) -> None:
         assert config.transactional_id is not None
+        self._topic_ids = topic_ids
         self.v2 = False
         self.added: set[TopicPartition] = set()
         self.to_add: set[TopicPartition] = set()
@@ -211,15 +216,23 @@ class CoordinatorSession:
             )
             await self._calls.perform(self._opener, attempts)
             self.begun = True
+        ids = dict(self._topic_ids({tp.topic for tp in offsets}))
         commit = self._opening(
             lambda peer, identity: requests.commit_offsets(
-                peer, self._id, identity, offsets, group, v2=self.v2
+                peer, self._id, identity, offsets, group, ids, v2=self.v2
             )
         )
+
+        def codes(reply: TxnOffsetCommitResponse) -> list[ErrorCode]:
+            found = requests.codes_of_offsets(reply, offsets, ids)
+            if ErrorCode.UNKNOWN_TOPIC_ID in found:
+                ids.clear()  # the topic was made again: the next attempt names it
+            return found
+
         call = CoordinatorCall(
             CoordinatorApi.COMMIT_OFFSETS,
             commit,
-            lambda reply: requests.codes_of_offsets(reply, offsets),
+            codes,
             group_id=group.group_id,
         )
         await self._calls.perform(call, attempts)

@@ -257,5 +257,13 @@ def make_transactions(
     """Make transactions if ``transactional_id`` is set, else :class:`NoTransactions`."""
     if config.transactional_id is None:
         return NoTransactions(config, producer, runtime.brokers, accumulator, rng, wake)
-    coordinators = runtime.coordinators
-    return TransactionManager(config, producer, coordinators, accumulator, metrics, rng, wake)
+    return TransactionManager(
+        config,
+        producer,
+        runtime.coordinators,
+        lambda names: runtime.metadata.snapshot.topic_ids(names),
+        accumulator,
+        metrics,
+        rng,
+        wake,
+    )

@@ -16,7 +16,7 @@ from aioprod.producer.batch import ProducerBatch, place_of
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
 from aioprod.producer.transactions.calls import CoordinatorRequests
-from aioprod.producer.transactions.coordinator_session import CoordinatorSession
+from aioprod.producer.transactions.coordinator_session import CoordinatorSession, TopicIdLookup
 from aioprod.producer.transactions.operations import Operation
 from aioprod.producer.transactions.reply_actions import batch_failure
 from aioprod.producer.transactions.states import Call, TransactionState, TransactionStatus
@@ -38,6 +38,7 @@ class TransactionManager:
         config: the producer's settings; ``transactional_id`` is set.
         producer: gets the producer id and epoch from the coordinator; requests new epochs.
         coordinators: sends requests to coordinators.
+        topic_ids: returns the ids of topics; none if one is not known.
         batches: the producer's batches.
         metrics: gets the time that :meth:`start` takes.
         rng: source of jitter.
@@ -56,6 +57,7 @@ class TransactionManager:
         config: ProducerConfig,
         producer: ProducerState,
         coordinators: CoordinatorRequests,
+        topic_ids: TopicIdLookup,
         batches: TransactionBatches,
         metrics: ProducerMetrics,
         rng: random.Random,
@@ -67,7 +69,7 @@ class TransactionManager:
         self._config = config
         self._batches = batches
         self._metrics = metrics
-        self._session = session = CoordinatorSession(config, producer, coordinators, rng)
+        self._session = session = CoordinatorSession(config, producer, coordinators, topic_ids, rng)
         self._tasks = TransactionTasks(config, producer, session, status, batches, wake)
 
     @property

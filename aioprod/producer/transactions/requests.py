@@ -8,12 +8,18 @@ each request tells the broker which one is meant.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError, SerializationError, UnsupportedVersionError
 from aioprod.producer.batch import ProducerIdAndEpoch
+from aioprod.protocol.group_offsets import (
+    LAST_TRANSACTIONAL_COMMIT_BY_NAME,
+    TopicIds,
+    name_of,
+)
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioprod.protocol.messages.add_partitions_to_txn import (
@@ -42,6 +48,7 @@ NEWEST_PRODUCE_OF_V1 = _FIRST_OF_V2[ProduceRequest] - 1
 # Later versions are only for requests between brokers.
 _NEWEST_ADD_PARTITIONS = 3
 _FEATURE = "transaction.version"
+_NO_ID = uuid.UUID(int=0)
 _MAX_OFFSET = 2**63 - 1
 _MAX_STRING = 2**15 - 1
 
@@ -70,9 +77,9 @@ def speaks_v2(peer: Peer) -> bool:
     )
 
 
-def _version(peer: Peer, kind: type[Request[Any]], *, v2: bool) -> int:
+def _version(peer: Peer, kind: type[Request[Any]], *, v2: bool, newest: int | None = None) -> int:
     first = _FIRST_OF_V2[kind]
-    version = peer.pick_version(kind, None if v2 else first - 1)
+    version = peer.pick_version(kind, newest if v2 else first - 1)
     if v2 and version < first:
         raise UnsupportedVersionError(
             f"{kind.__name__} version {first} is needed for transaction.version=2, the "
@@ -157,16 +164,22 @@ def commit_offsets(
     identity: ProducerIdAndEpoch,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     group: ConsumerGroupMetadata,
+    ids: TopicIds,
     *,
     v2: bool,
 ) -> tuple[TxnOffsetCommitRequest, int]:
     """Make a request that writes offsets in the transaction; they take effect with its commit.
 
+    Args:
+        ids: those of all topics, or none: then topics are named, which excludes versions from 6 on
+            (KIP-1319).
+
     Raises:
         UnsupportedVersionError: if the broker is older than Kafka 2.5 and can't check that the
             consumer is still a member of the group (KIP-447).
     """
-    version = _version(peer, TxnOffsetCommitRequest, v2=v2)
+    newest = None if ids else LAST_TRANSACTIONAL_COMMIT_BY_NAME
+    version = _version(peer, TxnOffsetCommitRequest, v2=v2, newest=newest)
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
         # Versions 0 and 1 have no leader epoch. It is only a hint.
@@ -180,15 +193,13 @@ def commit_offsets(
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         topics=[
-            TxnOffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()
+            TxnOffsetCommitRequestTopic(name, ids.get(name, _NO_ID), partitions)
+            for name, partitions in topics.items()
         ],
     )
     if version >= 3:
-        request.generation_id, request.member_id, request.group_instance_id = (
-            group.generation_id,
-            group.member_id,
-            group.group_instance_id,
-        )
+        request.generation_id_or_member_epoch = group.generation_id
+        request.member_id, request.group_instance_id = group.member_id, group.group_instance_id
     elif group != ConsumerGroupMetadata(group.group_id):
         raise UnsupportedVersionError(
             f"group {group.group_id!r}: the broker can't check group members (needs "
@@ -198,7 +209,7 @@ def commit_offsets(
 
 
 def codes_of_offsets(
-    reply: TxnOffsetCommitResponse, asked: Iterable[TopicPartition]
+    reply: TxnOffsetCommitResponse, asked: Iterable[TopicPartition], ids: TopicIds
 ) -> list[ErrorCode]:
     """Return the error code of each partition whose offset was sent.
 
@@ -206,7 +217,7 @@ def codes_of_offsets(
         ProtocolError: if the reply lacks one.
     """
     told = {
-        TopicPartition(topic.name, p.partition_index): ErrorCode.of(p.error_code)
+        TopicPartition(name_of(topic, ids), p.partition_index): ErrorCode.of(p.error_code)
         for topic in reply.topics
         for p in topic.partitions
     }

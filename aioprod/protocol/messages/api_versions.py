@@ -79,11 +79,11 @@ class FinalizedFeatureKey(Struct):
 
 @dataclass(slots=True)
 class ApiVersionsResponse(Message):
-    """Versions 0 to 4."""
+    """Versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 4
+    MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
     error_code: int = 0
@@ -161,22 +161,28 @@ class ApiVersionsResponse(Message):
 
 @dataclass(slots=True)
 class ApiVersionsRequest(Request["ApiVersionsResponse"]):
-    """Versions 0 to 4."""
+    """Versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 4
+    MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
     RESPONSE: ClassVar[type[Message]] = ApiVersionsResponse
 
     client_software_name: str = ""
     client_software_version: str = ""
+    cluster_id: str | None = None
+    node_id: int = -1
 
     def write(self, writer: Writer, version: int) -> None:
         if version >= 3:
             writer.compact_string(self.client_software_name)
         if version >= 3:
             writer.compact_string(self.client_software_version)
+        if version >= 5:
+            writer.compact_nullable_string(self.cluster_id)
+        if version >= 5:
+            writer.int32(self.node_id)
         if version >= 3:
             writer.no_tagged_fields()
 
@@ -184,6 +190,8 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     def read(cls, reader: Reader, version: int) -> Self:
         client_software_name = reader.compact_string() if version >= 3 else ""
         client_software_version = reader.compact_string() if version >= 3 else ""
+        cluster_id = reader.compact_nullable_string() if version >= 5 else None
+        node_id = reader.int32() if version >= 5 else -1
         if version >= 3:
             reader.skip_tagged_fields()
-        return cls(client_software_name, client_software_version)
+        return cls(client_software_name, client_software_version, cluster_id, node_id)

@@ -16,6 +16,7 @@ from aioprod.protocol.primitives import Reader, Writer
 class DeletableGroupResult(Struct):
     group_id: str = ""
     error_code: int = 0
+    error_message: str | None = None
 
     def write(self, writer: Writer, version: int) -> None:
         if version >= 2:
@@ -23,6 +24,8 @@ class DeletableGroupResult(Struct):
         else:
             writer.string(self.group_id)
         writer.int16(self.error_code)
+        if version >= 3:
+            writer.compact_nullable_string(self.error_message)
         if version >= 2:
             writer.no_tagged_fields()
 
@@ -30,18 +33,19 @@ class DeletableGroupResult(Struct):
     def read(cls, reader: Reader, version: int) -> Self:
         group_id = reader.compact_string() if version >= 2 else reader.string()
         error_code = reader.int16()
+        error_message = reader.compact_nullable_string() if version >= 3 else None
         if version >= 2:
             reader.skip_tagged_fields()
-        return cls(group_id, error_code)
+        return cls(group_id, error_code, error_message)
 
 
 @dataclass(slots=True)
 class DeleteGroupsResponse(Message):
-    """Versions 0 to 2."""
+    """Versions 0 to 3."""
 
     API_KEY: ClassVar[int] = 42
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 2
+    MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     throttle_time_ms: int = 0
@@ -70,11 +74,11 @@ class DeleteGroupsResponse(Message):
 
 @dataclass(slots=True)
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
-    """Versions 0 to 2."""
+    """Versions 0 to 3."""
 
     API_KEY: ClassVar[int] = 42
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 2
+    MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
     RESPONSE: ClassVar[type[Message]] = DeleteGroupsResponse
 

@@ -75,6 +75,7 @@ class DescribeLogDirsResult(Struct):
     topics: list[DescribeLogDirsTopic] = field(default_factory=list)
     total_bytes: int = -1
     usable_bytes: int = -1
+    is_cordoned: bool = False
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -90,6 +91,8 @@ class DescribeLogDirsResult(Struct):
             writer.int64(self.total_bytes)
         if version >= 4:
             writer.int64(self.usable_bytes)
+        if version >= 5:
+            writer.boolean(self.is_cordoned)
         if version >= 2:
             writer.no_tagged_fields()
 
@@ -103,18 +106,19 @@ class DescribeLogDirsResult(Struct):
         ]
         total_bytes = reader.int64() if version >= 4 else -1
         usable_bytes = reader.int64() if version >= 4 else -1
+        is_cordoned = reader.boolean() if version >= 5 else False
         if version >= 2:
             reader.skip_tagged_fields()
-        return cls(error_code, log_dir, topics, total_bytes, usable_bytes)
+        return cls(error_code, log_dir, topics, total_bytes, usable_bytes, is_cordoned)
 
 
 @dataclass(slots=True)
 class DescribeLogDirsResponse(Message):
-    """Versions 1 to 4."""
+    """Versions 1 to 5."""
 
     API_KEY: ClassVar[int] = 35
     MIN_VERSION: ClassVar[int] = 1
-    MAX_VERSION: ClassVar[int] = 4
+    MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     throttle_time_ms: int = 0
@@ -175,11 +179,11 @@ class DescribableLogDirTopic(Struct):
 
 @dataclass(slots=True)
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
-    """Versions 1 to 4."""
+    """Versions 1 to 5."""
 
     API_KEY: ClassVar[int] = 35
     MIN_VERSION: ClassVar[int] = 1
-    MAX_VERSION: ClassVar[int] = 4
+    MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 2
     RESPONSE: ClassVar[type[Message]] = DescribeLogDirsResponse
 

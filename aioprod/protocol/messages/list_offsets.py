@@ -76,11 +76,11 @@ class ListOffsetsTopicResponse(Struct):
 
 @dataclass(slots=True)
 class ListOffsetsResponse(Message):
-    """Versions 1 to 10."""
+    """Versions 1 to 11."""
 
     API_KEY: ClassVar[int] = 2
     MIN_VERSION: ClassVar[int] = 1
-    MAX_VERSION: ClassVar[int] = 10
+    MAX_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
 
     throttle_time_ms: int = 0
@@ -164,11 +164,11 @@ class ListOffsetsTopic(Struct):
 
 @dataclass(slots=True)
 class ListOffsetsRequest(Request["ListOffsetsResponse"]):
-    """Versions 1 to 10."""
+    """Versions 1 to 11."""
 
     API_KEY: ClassVar[int] = 2
     MIN_VERSION: ClassVar[int] = 1
-    MAX_VERSION: ClassVar[int] = 10
+    MAX_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
     RESPONSE: ClassVar[type[Message]] = ListOffsetsResponse
 

@@ -11,7 +11,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import AbortableTransactionError, BrokerError
 from aioprod.net.connection import Connection
 from aioprod.producer.producer import Producer
-from aioprod.protocol.group_offsets import fetch_offsets
+from aioprod.protocol.group_offsets import LAST_FETCH_BY_NAME, fetch_offsets
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from aioprod.spark.coordination import Coordination
 from aioprod.spark.exactly_once import decision_topic
@@ -55,7 +55,7 @@ async def _committed(
     coordination: Coordination, group: str, *, stable: bool
 ) -> list[OffsetAndMetadata]:
     def prepare(peer: Connection) -> tuple[OffsetFetchRequest, int]:
-        version = peer.pick_version(OffsetFetchRequest)
+        version = peer.pick_version(OffsetFetchRequest, LAST_FETCH_BY_NAME)
         return fetch_offsets(group, None, version, require_stable=stable), version
 
     reply = await coordination.ask(CoordinatorType.GROUP, group, prepare, _code)

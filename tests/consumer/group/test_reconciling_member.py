@@ -1,4 +1,4 @@
-"""Members of groups of the new protocol (KIP-848) against Kafka 4.1."""
+"""Members of groups of the new protocol (KIP-848) against Kafka 4.4."""
 
 from __future__ import annotations
 

@@ -166,6 +166,7 @@ class CoordinatorScript:
                     topics=[
                         TxnOffsetCommitResponseTopic(
                             t.name,
+                            t.topic_id,
                             [
                                 TxnOffsetCommitResponsePartition(p.partition_index, code)
                                 for p in t.partitions
@@ -221,6 +222,7 @@ class FakeSender:
             self.config,
             self.producer,
             coordinators,
+            lambda names: {},
             self,
             ProducerMetrics(30_000, 2),
             random.Random(1),

@@ -148,7 +148,7 @@ async def test_the_members_of_a_group_are_told(coordinators: CoordinatorScript, 
     await manager.begin()
     await manager.send_offsets(OFFSETS_OF_T, ConsumerGroupMetadata("g", 3, "m"))
     told = coordinators.messages[-1]
-    assert (told.generation_id, told.member_id) == (3, "m")  # type: ignore[attr-defined]
+    assert (told.generation_id_or_member_epoch, told.member_id) == (3, "m")  # type: ignore[attr-defined]
     assert coordinators.keys[-1][1] == "g"
     await manager.commit()
     assert coordinators.ended == [True]

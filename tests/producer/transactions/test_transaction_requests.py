@@ -5,6 +5,7 @@ arguments are looked at.
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -32,6 +33,8 @@ from aioprod.protocol.messages.txn_offset_commit import (
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from tests.producer.transactions.coordinator_script import FakePeer
 
+NO_ID = UUID(int=0)
+IDS = {"a": UUID(int=1), "b": UUID(int=2)}
 IDENTITY = ProducerIdAndEpoch((4711, 3))
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 MEMBER = ConsumerGroupMetadata("g", 5, "member-1", "instance-1")
@@ -127,24 +130,33 @@ def test_add_offsets(newest: int) -> None:
     )
 
 
-@pytest.mark.parametrize("newest", range(3, 6))
+@pytest.mark.parametrize("newest", range(3, 7))
 @pytest.mark.parametrize("v2", [False, True])
-def test_offsets_with_the_groups_member(newest: int, v2: bool) -> None:
+@pytest.mark.parametrize("ids", [{}, IDS])
+def test_offsets_with_the_groups_member(newest: int, v2: bool, ids: dict[str, UUID]) -> None:
     there = peer({TxnOffsetCommitRequest: newest})
     if v2 and newest < 5:
         with pytest.raises(UnsupportedVersionError, match=r"version 5 is needed"):
-            requests.commit_offsets(there, "x", IDENTITY, OFFSETS, MEMBER, v2=v2)
+            requests.commit_offsets(there, "x", IDENTITY, OFFSETS, MEMBER, ids, v2=v2)
         return
-    request, version = requests.commit_offsets(there, "x", IDENTITY, OFFSETS, MEMBER, v2=v2)
-    assert version == (5 if v2 else min(newest, 4))
+    request, version = requests.commit_offsets(there, "x", IDENTITY, OFFSETS, MEMBER, ids, v2=v2)
+    assert version == ((newest if ids else 5) if v2 else min(newest, 4))
     told = TxnOffsetCommitRequest.decode(request.encode(version), version)
-    assert (told.group_id, told.generation_id, told.member_id, told.group_instance_id) == (
+    assert (
+        told.group_id,
+        told.generation_id_or_member_epoch,
+        told.member_id,
+        told.group_instance_id,
+    ) == (
         "g",
         5,
         "member-1",
         "instance-1",
     )
     a, b = (topic.partitions[0] for topic in told.topics)
+    assert [(topic.name, topic.topic_id) for topic in told.topics] == (
+        [("", IDS["a"]), ("", IDS["b"])] if version == 6 else [("a", NO_ID), ("b", NO_ID)]
+    )
     assert (
         a.partition_index,
         a.committed_offset,
@@ -163,20 +175,24 @@ def test_offsets_with_the_groups_member(newest: int, v2: bool) -> None:
 def test_an_old_broker_gets_no_member_silently_left_out(newest: int) -> None:
     there = peer({TxnOffsetCommitRequest: newest}, level=0)
     request, version = requests.commit_offsets(
-        there, "x", IDENTITY, OFFSETS, ConsumerGroupMetadata("g"), v2=False
+        there, "x", IDENTITY, OFFSETS, ConsumerGroupMetadata("g"), {}, v2=False
     )
     assert TxnOffsetCommitRequest.decode(request.encode(version), version).group_id == "g"
     with pytest.raises(UnsupportedVersionError, match="group 'g'"):
-        requests.commit_offsets(there, "x", IDENTITY, OFFSETS, MEMBER, v2=False)
+        requests.commit_offsets(there, "x", IDENTITY, OFFSETS, MEMBER, {}, v2=False)
 
 
-def test_codes_of_offsets() -> None:
+@pytest.mark.parametrize(
+    ("name", "topic_id", "ids"), [("a", NO_ID, {}), ("a", NO_ID, IDS), ("", IDS["a"], IDS)]
+)
+def test_codes_of_offsets(name: str, topic_id: UUID, ids: dict[str, UUID]) -> None:
+    refused = TxnOffsetCommitResponsePartition(0, 22)
     reply = TxnOffsetCommitResponse(
-        topics=[TxnOffsetCommitResponseTopic("a", [TxnOffsetCommitResponsePartition(0, 22)])]
+        topics=[TxnOffsetCommitResponseTopic(name, topic_id, [refused])]
     )
-    assert requests.codes_of_offsets(reply, [A0]) == [ErrorCode.ILLEGAL_GENERATION]
+    assert requests.codes_of_offsets(reply, [A0], ids) == [ErrorCode.ILLEGAL_GENERATION]
     with pytest.raises(ProtocolError, match="TxnOffsetCommit lacks b-0"):
-        requests.codes_of_offsets(reply, OFFSETS)
+        requests.codes_of_offsets(reply, OFFSETS, ids)
 
 
 @pytest.mark.parametrize("commit", [False, True])

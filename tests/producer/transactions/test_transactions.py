@@ -1,4 +1,4 @@
-"""Whole transactions, against the embedded broker in both protocols and real Kafka 4.1 and 3.9;
+"""Whole transactions, against the embedded broker in both protocols and real Kafka 4.4 and 3.9;
 read back by other clients.
 """
 
@@ -36,7 +36,7 @@ _numbers = itertools.count()
     params=[
         "embedded v1",
         "embedded v2",
-        pytest.param("4.1", marks=pytest.mark.kafka),
+        pytest.param("4.4", marks=pytest.mark.kafka),
         pytest.param("3.9", marks=pytest.mark.kafka),
     ]
 )
@@ -50,7 +50,7 @@ async def servers(request: pytest.FixtureRequest) -> AsyncIterator[str]:
         ) as broker:
             yield broker.bootstrap_servers
     else:
-        yield request.getfixturevalue("kafka" if request.param == "4.1" else "kafka_3_9")
+        yield request.getfixturevalue("kafka" if request.param == "4.4" else "kafka_3_9")
 
 
 @pytest.fixture

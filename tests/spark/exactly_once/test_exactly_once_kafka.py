@@ -1,4 +1,4 @@
-"""The protocol against real Kafka 4.1 (second transaction protocol) and 3.9 (first one), read back
+"""The protocol against real Kafka 4.4 (second transaction protocol) and 3.9 (first one), read back
 by a foreign client.
 """
 
@@ -28,7 +28,7 @@ LIMIT_S = 30.0
     params=[pytest.param(name, marks=pytest.mark.kafka) for name in ("kafka", "kafka_3_9")]
 )
 def servers(request: pytest.FixtureRequest) -> str:
-    """Bootstrap servers of Kafka 4.1, then of 3.9."""
+    """Bootstrap servers of Kafka 4.4, then of 3.9."""
     found: str = request.getfixturevalue(request.param)
     return found
 

@@ -31,6 +31,8 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         and _SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
         code = ErrorCode.INVALID_REQUEST
+    if not code:
+        code = _check_route(request, context)
     if code:
         return ApiVersionsResponse(error_code=code)
     level = context.store.transactions.version
@@ -46,6 +48,16 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         if level
         else [],
     )
+
+
+def _check_route(request: ApiVersionsRequest, context: RequestContext) -> ErrorCode:
+    """Return the error if the client wanted to reach another cluster or node (KIP-1242)."""
+    wanted = request.cluster_id, request.node_id
+    if wanted in ((None, -1), (context.node.cluster_id, context.node.node_id)):
+        return ErrorCode.NONE
+    if request.cluster_id is None or request.node_id < 0:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 def unsupported_version() -> ApiVersionsResponse:

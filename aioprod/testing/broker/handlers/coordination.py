@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.cluster import GROUP, TRANSACTION
 from aioprod.testing.broker.errors import RequestError
@@ -33,6 +35,16 @@ def check_group(context: RequestContext, group_id: str) -> None:
 def _check(context: RequestContext, kind: int, key: str) -> None:
     if context.store.coordinator_node(kind, key) != context.node.node_id:
         raise RequestError(ErrorCode.NOT_COORDINATOR, f"another node coordinates {key!r}")
+
+
+def topic_name(context: RequestContext, name: str, topic_id: uuid.UUID) -> str | None:
+    """Return the name of a topic in a request that has names or, in later versions, ids (KIP-848,
+    KIP-1319); None if no topic has the id.
+    """
+    if not topic_id.int:
+        return name
+    topic = context.store.find_topic("", topic_id)
+    return None if topic is None else topic.name
 
 
 def check_place(context: RequestContext, place: TopicPartition, refusal: ErrorCode) -> ErrorCode:

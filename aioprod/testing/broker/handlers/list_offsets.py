@@ -28,8 +28,16 @@ _EARLIEST = -2
 _MAX_TIMESTAMP = -3  # KIP-734
 _EARLIEST_LOCAL = -4  # KIP-405: without tiered storage the same as earliest
 _LATEST_TIERED = -5  # KIP-1005
+_EARLIEST_PENDING_UPLOAD = -6  # KIP-1023
 _READ_COMMITTED = 1
-_SPECIAL_FROM = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
+_SPECIAL_FROM = {
+    _LATEST: 0,
+    _EARLIEST: 0,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
 
 
 class _Found(NamedTuple):
@@ -118,7 +126,7 @@ def _find(partition: Partition, timestamp: int, end: int) -> _Found:
     log = partition.log
     if timestamp == _LATEST:
         return _Found(end, -1, log.leader_epoch)
-    if timestamp == _LATEST_TIERED:
+    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):  # no tiered storage
         return _Found()
     record = log.find_newest() if timestamp == _MAX_TIMESTAMP else log.find_by_timestamp(timestamp)
     if record is None or record.offset >= end:

@@ -13,7 +13,11 @@ from aioprod.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.handlers.coordination import check_group_coordinator, check_place
+from aioprod.testing.broker.handlers.coordination import (
+    check_group_coordinator,
+    check_place,
+    topic_name,
+)
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.offsets import Committer
 from aioprod.testing.broker.request_context import RequestContext
@@ -26,18 +30,16 @@ _UNKNOWN_GROUP_FROM = 9  # older clients know ILLEGAL_GENERATION for it
 async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
     """Commit the valid offsets; each partition has its own result."""
     refusal = context.failure() or _refusal(request, context)
-    topics = [
-        OffsetCommitResponseTopic(
-            topic.name,
-            [
-                OffsetCommitResponsePartition(
-                    asked.partition_index, _commit(topic.name, asked, refusal, request, context)
-                )
-                for asked in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    topics = []
+    for topic in request.topics:
+        name = topic_name(context, topic.name, topic.topic_id)
+        partitions = [
+            OffsetCommitResponsePartition(
+                asked.partition_index, _commit(name, asked, refusal, request, context)
+            )
+            for asked in topic.partitions
+        ]
+        topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
     return OffsetCommitResponse(topics=topics)
 
 
@@ -62,13 +64,15 @@ def _refusal(request: OffsetCommitRequest, context: RequestContext) -> ErrorCode
 
 
 def _commit(
-    topic_name: str,
+    topic: str | None,
     asked: OffsetCommitRequestPartition,
     refusal: ErrorCode,
     request: OffsetCommitRequest,
     context: RequestContext,
 ) -> ErrorCode:
-    place = TopicPartition(topic_name, asked.partition_index)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    place = TopicPartition(topic, asked.partition_index)
     code = check_place(context, place, refusal)
     if code:
         return code

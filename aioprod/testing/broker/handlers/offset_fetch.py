@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -9,6 +10,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -17,7 +19,7 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.handlers.coordination import check_group_coordinator
+from aioprod.testing.broker.handlers.coordination import check_group_coordinator, topic_name
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.offsets import GroupOffsets
 from aioprod.testing.broker.request_context import RequestContext
@@ -25,6 +27,8 @@ from aioprod.types import TopicPartition
 
 _GROUP_CODE_FROM = 2
 _SEVERAL_FROM = 8
+_BY_ID_FROM = 10
+_NO_ID = uuid.UUID(int=0)
 
 
 @handles(OffsetFetchRequest)
@@ -66,14 +70,21 @@ def _answer_group(
     code = _refusal(asked.group_id, context)
     if code:
         return OffsetFetchResponseGroup(asked.group_id, error_code=code)
-    wanted = (
-        None
-        if asked.topics is None
-        else [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
-    )
+    by_id = context.api_version >= _BY_ID_FROM
+    unknown: list[OffsetFetchResponseTopics] = []
+    wanted: list[tuple[str, int]] | None = None
+    if asked.topics is not None:
+        wanted = []
+        for topic in asked.topics:
+            name = topic_name(context, topic.name, topic.topic_id)
+            if name is None:
+                unknown.append(_unknown_topic(topic))
+            else:
+                wanted += [(name, index) for index in topic.partition_indexes]
     topics = [
         OffsetFetchResponseTopics(
             name,
+            topic_id,
             [
                 OffsetFetchResponsePartitions(
                     *_position(asked.group_id, place, ErrorCode.NONE, require_stable, context)
@@ -82,8 +93,25 @@ def _answer_group(
             ],
         )
         for name, places in _by_topic(_places(asked.group_id, wanted, context)).items()
+        # Without a request for topics, those that are deleted have no id and are left out.
+        if (topic_id := _id_of(name, context)).int or not by_id
     ]
-    return OffsetFetchResponseGroup(asked.group_id, topics)
+    return OffsetFetchResponseGroup(asked.group_id, [*topics, *unknown])
+
+
+def _id_of(name: str, context: RequestContext) -> uuid.UUID:
+    topic = context.store.find_topic(name)
+    return _NO_ID if topic is None else topic.topic_id
+
+
+def _unknown_topic(asked: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=asked.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(index, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)
+            for index in asked.partition_indexes
+        ],
+    )
 
 
 def _refusal(group_id: str, context: RequestContext) -> ErrorCode:

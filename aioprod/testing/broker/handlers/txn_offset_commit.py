@@ -11,7 +11,11 @@ from aioprod.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.handlers.coordination import check_group_coordinator, check_place
+from aioprod.testing.broker.handlers.coordination import (
+    check_group_coordinator,
+    check_place,
+    topic_name,
+)
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.offsets import Committer
 from aioprod.testing.broker.request_context import RequestContext
@@ -31,18 +35,16 @@ async def handle(
     # If a test lets some partitions fail, the others are applied. A request that fails as a
     # whole changes nothing.
     refusal = context.failure() or _refusal(request, context)
-    topics = [
-        TxnOffsetCommitResponseTopic(
-            topic.name,
-            [
-                TxnOffsetCommitResponsePartition(
-                    asked.partition_index, _commit(topic.name, asked, refusal, request, context)
-                )
-                for asked in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    topics = []
+    for topic in request.topics:
+        name = topic_name(context, topic.name, topic.topic_id)
+        partitions = [
+            TxnOffsetCommitResponsePartition(
+                asked.partition_index, _commit(name, asked, refusal, request, context)
+            )
+            for asked in topic.partitions
+        ]
+        topics.append(TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
     return TxnOffsetCommitResponse(topics=topics)
 
 
@@ -58,7 +60,9 @@ def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorC
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             request.group_id,
         )
-        committer = Committer(request.generation_id, request.member_id, request.group_instance_id)
+        committer = Committer(
+            request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
+        )
         context.store.groups.check_commit(request.group_id, committer, in_transaction=True)
     except RequestError as error:
         return error.code
@@ -66,13 +70,15 @@ def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorC
 
 
 def _commit(
-    topic_name: str,
+    topic: str | None,
     asked: TxnOffsetCommitRequestPartition,
     refusal: ErrorCode,
     request: TxnOffsetCommitRequest,
     context: RequestContext,
 ) -> ErrorCode:
-    place = TopicPartition(topic_name, asked.partition_index)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    place = TopicPartition(topic, asked.partition_index)
     code = check_place(context, place, refusal)
     if code:
         return code

@@ -1,4 +1,4 @@
-"""The settings of a broker, as Kafka 4.1 describes them: names, types and defaults. Most of them
+"""The settings of a broker, as Kafka 4.4 describes them: names, types and defaults. Most of them
 have no effect on this broker.
 
 Each line has a name, a type, a default (- for none, "" for an empty text), and ``dynamic`` if the
@@ -15,7 +15,7 @@ from aioprod.testing.broker.settings.setting import Setting, SettingType
 _TABLE = """
 add.partitions.to.txn.retry.backoff.max.ms int 100
 add.partitions.to.txn.retry.backoff.ms int 20
-advertised.listeners string -
+advertised.listeners list -
 alter.config.policy.class.name class -
 alter.log.dirs.replication.quota.window.num int 11
 alter.log.dirs.replication.quota.window.size.seconds int 1
@@ -32,15 +32,19 @@ compression.gzip.level int -1 dynamic
 compression.lz4.level int 9 dynamic
 compression.type string producer dynamic
 compression.zstd.level int 3 dynamic
+config.providers list "" dynamic
 connection.failed.authentication.delay.ms int 100
 connections.max.idle.ms long 600000
 connections.max.reauth.ms long 0
 controlled.shutdown.enable boolean true
-controller.listener.names string -
+controller.listener.names list -
 controller.quorum.append.linger.ms int 25
+controller.quorum.auto.join.enable boolean false
 controller.quorum.bootstrap.servers list ""
 controller.quorum.election.backoff.max.ms int 1000
 controller.quorum.election.timeout.ms int 1000
+controller.quorum.fetch.max.bytes int 1048576
+controller.quorum.fetch.snapshot.max.bytes int 1048576
 controller.quorum.fetch.timeout.ms int 2000
 controller.quorum.request.timeout.ms int 2000
 controller.quorum.retry.backoff.ms int 20
@@ -48,6 +52,7 @@ controller.quorum.voters list ""
 controller.quota.window.num int 11
 controller.quota.window.size.seconds int 1
 controller.socket.timeout.ms int 30000
+cordoned.log.dirs list "" dynamic
 create.topic.policy.class.name class -
 default.replication.factor int 1
 delegation.token.expiry.check.interval.ms long 3600000
@@ -56,55 +61,77 @@ delegation.token.max.lifetime.ms long 604800000
 delegation.token.secret.key password -
 delete.records.purgatory.purge.interval.requests int 1
 delete.topic.enable boolean true
-early.start.listeners string -
+early.start.listeners list -
+errors.deadletterqueue.auto.create.topics.enable boolean false dynamic
+errors.deadletterqueue.topic.name.prefix string dlq. dynamic
 fetch.max.bytes int 57671680
 fetch.purgatory.purge.interval.requests int 1000
+follower.fetch.last.tiered.offset.enable boolean false dynamic
+group.consumer.assignment.interval.ms int 1000 dynamic
 group.consumer.assignors list uniform,range
 group.consumer.heartbeat.interval.ms int 5000
+group.consumer.max.assignment.interval.ms int 15000
 group.consumer.max.heartbeat.interval.ms int 15000
 group.consumer.max.session.timeout.ms int 60000
 group.consumer.max.size int 2147483647
 group.consumer.migration.policy string bidirectional
+group.consumer.min.assignment.interval.ms int 0
 group.consumer.min.heartbeat.interval.ms int 5000
 group.consumer.min.session.timeout.ms int 45000
 group.consumer.session.timeout.ms int 45000
-group.coordinator.append.linger.ms int 5
+group.coordinator.append.linger.ms int -1
+group.coordinator.background.threads int 2
+group.coordinator.cached.buffer.max.bytes int 1048588 dynamic
 group.coordinator.rebalance.protocols list classic,consumer,streams
 group.coordinator.threads int 4
 group.initial.rebalance.delay.ms int 3000
 group.max.session.timeout.ms int 1800000
 group.max.size int 2147483647
 group.min.session.timeout.ms int 6000
+group.share.assignment.interval.ms int 1000 dynamic
 group.share.assignors list simple
 group.share.delivery.count.limit int 5
 group.share.heartbeat.interval.ms int 5000
+group.share.max.assignment.interval.ms int 15000
+group.share.max.delivery.count.limit int 10
 group.share.max.heartbeat.interval.ms int 15000
+group.share.max.partition.max.record.locks int 4000
 group.share.max.record.lock.duration.ms int 60000
 group.share.max.session.timeout.ms int 60000
 group.share.max.share.sessions int 2000
 group.share.max.size int 200
+group.share.min.assignment.interval.ms int 0
+group.share.min.delivery.count.limit int 2
 group.share.min.heartbeat.interval.ms int 5000
+group.share.min.partition.max.record.locks int 100
 group.share.min.record.lock.duration.ms int 15000
 group.share.min.session.timeout.ms int 45000
 group.share.partition.max.record.locks int 2000
 group.share.record.lock.duration.ms int 30000
 group.share.session.timeout.ms int 45000
+group.streams.assignment.interval.ms int 1000 dynamic
+group.streams.assignors list sticky
 group.streams.heartbeat.interval.ms int 5000
+group.streams.initial.rebalance.delay.ms int 3000
+group.streams.max.assignment.interval.ms int 15000
 group.streams.max.heartbeat.interval.ms int 15000
 group.streams.max.session.timeout.ms int 60000
 group.streams.max.size int 2147483647
 group.streams.max.standby.replicas int 2
+group.streams.min.assignment.interval.ms int 0
 group.streams.min.heartbeat.interval.ms int 5000
 group.streams.min.session.timeout.ms int 45000
 group.streams.num.standby.replicas int 0
+group.streams.rack.aware.assignment.tags list ""
 group.streams.session.timeout.ms int 45000
+group.streams.topology.description.plugin.class class -
 initial.broker.registration.timeout.ms int 60000
 inter.broker.listener.name string -
 kafka.metrics.polling.interval.secs int 10
 kafka.metrics.reporters list ""
 leader.imbalance.check.interval.seconds long 300
 listener.security.protocol.map string SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT dynamic
-listeners string PLAINTEXT://:9092 dynamic
+listeners list PLAINTEXT://:9092 dynamic
 log.cleaner.backoff.ms long 15000 dynamic
 log.cleaner.dedupe.buffer.size long 134217728 dynamic
 log.cleaner.delete.retention.ms long 86400000 dynamic
@@ -117,9 +144,9 @@ log.cleaner.min.cleanable.ratio double 0.5 dynamic
 log.cleaner.min.compaction.lag.ms long 0 dynamic
 log.cleaner.threads int 1 dynamic
 log.cleanup.policy list delete dynamic
-log.dir string /tmp/kafka-logs
+log.dir list /tmp/kafka-logs
 log.dir.failure.timeout.ms long 30000
-log.dirs string -
+log.dirs list -
 log.flush.interval.messages long 9223372036854775807 dynamic
 log.flush.interval.ms long - dynamic
 log.flush.offset.checkpoint.interval.ms int 60000
@@ -133,6 +160,8 @@ log.message.timestamp.after.max.ms long 3600000 dynamic
 log.message.timestamp.before.max.ms long 9223372036854775807 dynamic
 log.message.timestamp.type string CreateTime dynamic
 log.preallocate boolean false dynamic
+log.remote.copy.lag.bytes long -1 dynamic
+log.remote.copy.lag.ms long 0 dynamic
 log.retention.bytes long -1 dynamic
 log.retention.check.interval.ms long 300000
 log.retention.hours int 168
@@ -148,6 +177,7 @@ max.connection.creation.rate int 2147483647 dynamic
 max.connections int 2147483647 dynamic
 max.connections.per.ip int 2147483647 dynamic
 max.connections.per.ip.overrides string "" dynamic
+max.decompressed.message.bytes int 2147483639 dynamic
 max.incremental.fetch.session.cache.slots int 1000
 max.request.partition.size.limit int 2000
 message.max.bytes int 1048588 dynamic
@@ -199,6 +229,7 @@ remote.log.manager.expiration.thread.pool.size int 10 dynamic
 remote.log.manager.fetch.max.bytes.per.second long 9223372036854775807 dynamic
 remote.log.manager.fetch.quota.window.num int 11
 remote.log.manager.fetch.quota.window.size.seconds int 1
+remote.log.manager.follower.thread.pool.size int 2 dynamic
 remote.log.manager.task.interval.ms long 30000
 remote.log.manager.thread.pool.size int 2
 remote.log.metadata.custom.metadata.max.bytes int 128
@@ -246,6 +277,8 @@ sasl.login.retry.backoff.max.ms long 10000
 sasl.login.retry.backoff.ms long 100
 sasl.mechanism.controller.protocol string GSSAPI
 sasl.mechanism.inter.broker.protocol string GSSAPI dynamic
+sasl.oauthbearer.allow.unverified.audience boolean false
+sasl.oauthbearer.allow.unverified.issuer boolean false
 sasl.oauthbearer.assertion.algorithm string RS256
 sasl.oauthbearer.assertion.claim.aud string -
 sasl.oauthbearer.assertion.claim.exp.seconds int 300
@@ -260,7 +293,7 @@ sasl.oauthbearer.assertion.template.file string -
 sasl.oauthbearer.client.credentials.client.id string -
 sasl.oauthbearer.client.credentials.client.secret password -
 sasl.oauthbearer.clock.skew.seconds int 30
-sasl.oauthbearer.expected.audience list -
+sasl.oauthbearer.expected.audience list ""
 sasl.oauthbearer.expected.issuer string -
 sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000
@@ -276,7 +309,8 @@ sasl.server.callback.handler.class class -
 sasl.server.max.receive.size int 524288
 security.inter.broker.protocol string PLAINTEXT
 security.providers string -
-share.coordinator.append.linger.ms int 5
+share.coordinator.append.linger.ms int -1
+share.coordinator.cached.buffer.max.bytes int 1048588 dynamic
 share.coordinator.load.buffer.size int 5242880
 share.coordinator.snapshot.update.records.per.snapshot int 500
 share.coordinator.state.topic.compression.codec int 0

@@ -1,4 +1,4 @@
-"""The settings of a topic, as in Kafka 4.1, and those that have an effect on this broker."""
+"""The settings of a topic, as in Kafka 4.4, and those that have an effect on this broker."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ compression.lz4.level                   int     9                   compression.
 compression.type                        string  producer            compression.type                      uncompressed|zstd|lz4|snappy|gzip|producer
 compression.zstd.level                  int     3                   compression.zstd.level                -131072..22
 delete.retention.ms                     long    86400000            log.cleaner.delete.retention.ms       0..
+errors.deadletterqueue.group.enable     boolean false               -                                     -
 file.delete.delay.ms                    long    60000               log.segment.delete.delay.ms           0..
 flush.messages                          long    9223372036854775807 log.flush.interval.messages           1..
 flush.ms                                long    9223372036854775807 log.flush.interval.ms                 0..
@@ -28,6 +29,7 @@ leader.replication.throttled.replicas   list    ""                  -           
 local.retention.bytes                   long    -2                  log.local.retention.bytes             -2..
 local.retention.ms                      long    -2                  log.local.retention.ms                -2..
 max.compaction.lag.ms                   long    9223372036854775807 log.cleaner.max.compaction.lag.ms     1..
+max.decompressed.message.bytes          int     2147483639          max.decompressed.message.bytes        1..2147483639
 max.message.bytes                       int     1048588             message.max.bytes                     0..
 message.timestamp.after.max.ms          long    3600000             log.message.timestamp.after.max.ms    0..
 message.timestamp.before.max.ms         long    9223372036854775807 log.message.timestamp.before.max.ms   0..
@@ -36,6 +38,8 @@ min.cleanable.dirty.ratio               double  0.5                 log.cleaner.
 min.compaction.lag.ms                   long    0                   log.cleaner.min.compaction.lag.ms     0..
 min.insync.replicas                     int     1                   min.insync.replicas                   1..
 preallocate                             boolean false               log.preallocate                       -
+remote.copy.lag.bytes                   long    -1                  log.remote.copy.lag.bytes             -1..
+remote.copy.lag.ms                      long    0                   log.remote.copy.lag.ms                -1..
 remote.log.copy.disable                 boolean false               -                                     -
 remote.log.delete.on.disable            boolean false               -                                     -
 remote.storage.enable                   boolean false               -                                     -
