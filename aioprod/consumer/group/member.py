@@ -58,7 +58,8 @@ class GroupMember(ABC):
         self._config = config
         self._subscription = subscription
         self._metadata = runtime.metadata
-        self._connections = GroupConnections(config, runtime)
+        assert config.group_id is not None
+        self._connections = GroupConnections(config, config.group_id, runtime)
         is_gone = partial(_is_gone, self._metadata)
         self._offsets = GroupOffsets(self._connections, self, is_gone, on_commit)
         self._auto_commit = AutoCommit(config, subscription, self._offsets)
