@@ -347,9 +347,10 @@ async def clock(run: Run) -> None:
 
 async def acknowledged(run: Run) -> None:
     outcomes = Outcomes(run.fail)
-    collected = outcomes.collect()
-    outcomes.confirmed(ZERO, [0, 1])
-    outcomes.failed(ONE, [2], error := BrokerError(ErrorCode.INVALID_RECORD_STATE, "t-1"))
+    error = BrokerError(ErrorCode.INVALID_RECORD_STATE, "t-1")
+    with outcomes.collected() as collected:
+        outcomes.confirmed(ZERO, [0, 1])
+        outcomes.failed(ONE, [2], error)
     assert run.raised == 2
     assert collected[ZERO] is None
     assert str(collected[ONE]) == str(error)

@@ -136,6 +136,12 @@ class Acknowledgements:
         waiting.types[offset] = kind
         waiting.locked_until[offset] = locked_until
 
+    def extend_lock(self, partition: SharePartition, offset: int, locked_until: float) -> None:
+        """Note the new end of a lock, for what was said of the record since."""
+        waiting = self._waiting.get(partition)
+        if waiting is not None and offset in waiting.locked_until:
+            waiting.locked_until[offset] = locked_until
+
     def add_runs(
         self,
         partition: SharePartition,

@@ -290,6 +290,7 @@ class ShareBroker:
         lock_s = bounded(self.lock_timeout_ms or 0, MIN_LOCK_MS, MAX_LOCK_MS)
         for offset, kind in confirmed.types.items():
             if kind is AcknowledgeType.RENEW:
+                self._waiting.extend_lock(partition, offset, now + lock_s)
                 self._surroundings.renewed(partition, offset, now + lock_s)
 
     # -- failures ----------------------------------------------------------------------------------

@@ -70,10 +70,9 @@ class ShareCalls:
             await self._member.leave()
 
     def acknowledge(self, record: object, kind: object) -> None:
-        """Acknowledge a record."""
-        with self._guard.call():
-            self._guard.check_open()
-            self._in_hand.acknowledge(record, kind)
+        """Acknowledge a record; any task may do that."""
+        self._guard.check_open()
+        self._in_hand.acknowledge(record, kind)
 
     async def next(self) -> ShareRecord:
         """Return the next record; wait for it without a limit."""
@@ -91,21 +90,25 @@ class ShareCalls:
 
     async def commit(self, timeout_ms: float | None) -> dict[TopicPartition, KafkaError | None]:
         """Send all acknowledgements, and wait for their outcomes."""
+        check_timeout_ms(timeout_ms)
         async with self._guard.waiting_call():
             deadline = self._guard.deadline(timeout_ms)
-            collected = self._outcomes.collect()
-            self._in_hand.accept_all()
-            self._fetcher.flush()
-            while not self._fetcher.settled:
-                if not await self._notifier.wait(deadline):
-                    limit = (
-                        self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-                    )
-                    raise KafkaTimeoutError(
-                        f"acknowledgements not confirmed within {limit:g} ms; they are sent again"
-                    )
-                self._guard.check_open()
-            return collected
+            with self._outcomes.collected() as outcomes:
+                self._in_hand.accept_all()
+                self._fetcher.flush()
+                while not self._fetcher.settled:
+                    if not await self._notifier.wait(deadline):
+                        raise self._unconfirmed(timeout_ms)
+                    self._guard.check_open()
+            return outcomes
+
+    def _unconfirmed(self, timeout_ms: float | None) -> KafkaTimeoutError:
+        limit_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        latest = self._problems.latest
+        why = f"; the last problem: {latest[0]}" if latest is not None else ""
+        return KafkaTimeoutError(
+            f"acknowledgements not confirmed within timeout_ms={limit_ms:g}{why}"
+        )
 
     async def _poll(self, most: int, timeout_ms: float | None) -> list[ShareRecord]:
         loop = asyncio.get_running_loop()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 from aioprod.errors import KafkaError, copy_of
 from aioprod.types import TopicPartition
@@ -30,12 +31,14 @@ class Outcomes:
         self._callback = callback
         self._collected: dict[TopicPartition, KafkaError | None] | None = None
 
-    def collect(self) -> dict[TopicPartition, KafkaError | None]:
-        """Return a dictionary that gets the outcomes from now on, until the next call: the first
-        error of each partition.
-        """
-        self._collected = {}
-        return self._collected
+    @contextmanager
+    def collected(self) -> Iterator[dict[TopicPartition, KafkaError | None]]:
+        """Collect the outcomes during the ``with`` block: the first error of each partition."""
+        found = self._collected = {}
+        try:
+            yield found
+        finally:
+            self._collected = None
 
     def confirmed(self, tp: TopicPartition, offsets: Collection[int]) -> None:
         """Note that a broker has confirmed acknowledgements."""

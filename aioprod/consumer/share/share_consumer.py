@@ -37,8 +37,8 @@ class ShareConsumer:
     :meth:`acknowledge` for each record before the next call for records.
 
     The constructor needs no event loop. A share consumer belongs to one task at a time: other tasks
-    may call only :meth:`wakeup` and :meth:`close`. All times are in milliseconds and all sizes in
-    bytes; each name is Kafka's, with underscores.
+    may call only :meth:`acknowledge`, :meth:`wakeup` and :meth:`close`. All times are in
+    milliseconds and all sizes in bytes; each name is Kafka's, with underscores.
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
@@ -208,7 +208,7 @@ class ShareConsumer:
     def acknowledge(
         self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
-        """Acknowledge a record in explicit mode.
+        """Acknowledge a record in explicit mode. Any task of the event loop may call it.
 
         The acknowledgement is sent with the next fetch, by :meth:`commit`, or after 100 ms. The
         outcome is that of :meth:`commit`, and goes to ``acknowledgement_commit_callback``. A record

@@ -116,6 +116,17 @@ def test_what_comes_after_the_end_of_the_lock_is_not_sent() -> None:
     assert late == {PARTITIONS[0]: [1], PARTITIONS[1]: [3]}
 
 
+def test_a_renewal_counts_for_what_was_said_since() -> None:
+    waiting = Acknowledgements()
+    waiting.add(PARTITIONS[0], 1, ACCEPT, 99.0, locked_until=5.0)
+    waiting.extend_lock(PARTITIONS[0], 1, 8.0)
+    waiting.extend_lock(PARTITIONS[0], 2, 8.0)
+    waiting.extend_lock(PARTITIONS[1], 1, 8.0)
+    sent, late = waiting.take(6.0)
+    assert sent.keys() == {PARTITIONS[0]}
+    assert late == {}
+
+
 def test_the_end_of_a_session_renews_nothing() -> None:
     waiting = Acknowledgements()
     waiting.add(PARTITIONS[0], 1, RENEW, 9.0, locked_until=5.0)

@@ -11,6 +11,8 @@ from aioprod import (
     AcknowledgeType,
     BrokerConnectionError,
     BrokerError,
+    ConcurrentUseError,
+    ConsumerClosedError,
     ConsumerStateError,
     DeserializationError,
     ErrorCode,
@@ -355,3 +357,47 @@ async def test_a_cluster_without_share_groups(version: str, request: pytest.Fixt
     async with ShareTopic(old).consumer() as consumer:
         with pytest.raises(UnsupportedVersionError, match=r"Kafka 4\.2, .*share\.version=1"):
             await consumer.getmany(timeout_ms=20_000)
+
+
+async def test_any_task_acknowledges_while_another_waits(topic: ShareTopic) -> None:
+    await topic.create()
+    await topic.write([0])
+    async with topic.consumer(**EXPLICIT) as consumer:
+        (record,) = await take(consumer, 1)
+        consumer.acknowledge(record, RENEW)
+        waiting = asyncio.create_task(consumer.getmany(timeout_ms=20_000))
+        await asyncio.sleep(0.1)
+        consumer.acknowledge(record, RELEASE)
+        # It is sent without a call of commit, and the waiting call gets the record again.
+        (again,) = await waiting
+        assert (again.offset, again.delivery_count) == (0, 2)
+        consumer.acknowledge(again)
+
+
+async def test_close_ends_the_call_of_another_task(topic: ShareTopic) -> None:
+    await topic.create()
+    consumer = topic.consumer()
+    await consumer.start()
+    waiting = asyncio.create_task(consumer.getmany())
+    await asyncio.sleep(0.5)
+    with pytest.raises(ConcurrentUseError):
+        await consumer.commit()
+    began = asyncio.get_running_loop().time()
+    await consumer.close()
+    assert asyncio.get_running_loop().time() - began < 2
+    with pytest.raises(ConsumerClosedError):
+        await waiting
+    with pytest.raises(ConsumerClosedError):
+        await consumer.getmany()
+
+
+async def test_one_that_is_dropped_is_released_and_so_are_its_records(topic: ShareTopic) -> None:
+    await topic.create(share_record_lock_duration_ms="60000")
+    await topic.write(range(3))
+    consumer = topic.consumer()
+    await consumer.start()
+    assert len(await take(consumer, 3)) == 3
+    with pytest.warns(ResourceWarning, match="unclosed share consumer"):
+        del consumer
+    async with topic.consumer() as other:
+        assert numbers(await take(other, 3)) == [0, 1, 2]
