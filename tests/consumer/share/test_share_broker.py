@@ -217,6 +217,9 @@ async def test_acknowledgements_go_with_the_next_fetch() -> None:
     assert [(each.kind, each.epoch) for each in world.sent] == [("fetch", 0), ("fetch", 1)]
     assert world.sent[1].runs == {0: [OffsetRun(0, 1, [ACCEPT])], 1: [OffsetRun(3, 5, [GAP])]}
     accept(broker, ZERO, 2)  # waits for the response
+    broker.flush()
+    await asyncio.sleep(1)
+    assert len(world.sent) == 2
     await world.answer(fetch_response(0, 0))
     assert world.told == [(ZERO.tp, frozenset([0, 1]), None)]
     broker.flush()

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioprod import AcknowledgeType, ProtocolError, TopicPartition
+from aioprod import (
+    AcknowledgeType,
+    ConsumerRecord,
+    DeserializationError,
+    ProtocolError,
+    ShareRecord,
+    TopicPartition,
+)
+from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.share.acknowledgements import (
     GAP,
     Acknowledgements,
@@ -16,9 +26,18 @@ from aioprod.consumer.share.acknowledgements import (
     SharePartition,
     offset_runs,
 )
-from aioprod.consumer.share.acquired import AcquiredRange, acquired_ranges, read_acquired
+from aioprod.consumer.share.acquired import (
+    Acquired,
+    AcquiredRange,
+    acquired_ranges,
+    read_acquired,
+)
+from aioprod.consumer.share.broker import ShareBroker
+from aioprod.consumer.share.fetched import FetchedRecords
 from aioprod.consumer.share.member_session import MemberSession
 from aioprod.consumer.share.session import OPENING_EPOCH, ShareSession
+from aioprod.interceptors import ConsumerInterceptorChain
+from aioprod.preparation import NotPrepared
 from aioprod.protocol.messages.share_fetch import AcquiredRecords
 from aioprod.protocol.messages.share_group_heartbeat import (
     Assignment,
@@ -259,3 +278,53 @@ def test_a_huge_range_costs_nothing() -> None:
 def test_ranges_that_do_not_ascend_are_refused(ranges: list[tuple[int, int]]) -> None:
     with pytest.raises(ProtocolError, match="are not ascending"):
         acquired_ranges([AcquiredRecords(first, last, 1) for first, last in ranges])
+
+
+# -- deserializers that wait -----------------------------------------------------------------------
+
+
+class Skipped:
+    """Notes the offsets that are released."""
+
+    def __init__(self) -> None:
+        self.session = ShareSession()
+        self.runs: list[tuple[int, int]] = []
+
+    def skip(self, partition: SharePartition, runs: list[tuple[int, int]], kind: int) -> None:
+        assert kind == RELEASE
+        self.runs += runs
+
+
+async def test_a_record_waits_for_its_deserializer_or_is_released() -> None:
+    known: set[bytes] = set()
+
+    async def learn(value: bytes) -> None:
+        if value == b"2":
+            raise ValueError("no such schema")
+        known.add(value)
+
+    def read(_topic: str, _headers: object, value: bytes | None) -> int:
+        assert value is not None
+        if value not in known:
+            raise NotPrepared(partial(learn, value))
+        return int(value)
+
+    records = [
+        ConsumerRecord("t", 0, offset, 0, 0, None, b"%d" % offset, ()) for offset in range(4)
+    ]
+    broker = Skipped()
+    converter = RecordConverter(None, read, ConsumerInterceptorChain(()), "it is released")
+    acquired = Acquired(records, [1, 2, 3, 4], [], [], None)
+    fetched = FetchedRecords(cast("ShareBroker", broker), PARTITIONS[0], acquired, 9.0, converter)
+    found: list[ShareRecord] = []
+    errors: list[DeserializationError] = []
+    while fetched:
+        try:
+            found += [delivery.record for delivery in fetched.take(10)]
+        except NotPrepared as needed:
+            await needed.prepare()
+        except DeserializationError as error:
+            errors.append(error)
+    assert [(record.value, record.delivery_count) for record in found] == [(0, 1), (1, 2), (3, 4)]
+    assert [error.offset for error in errors] == [2]
+    assert broker.runs == [(2, 2)]

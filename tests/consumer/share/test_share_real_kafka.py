@@ -22,7 +22,7 @@ from aioprod import (
     TopicPartition,
     UnsupportedVersionError,
 )
-from tests.consumer.share.share_groups import ShareTopic, numbers, take
+from tests.consumer.share.share_groups import ShareTopic, lag, numbers, take
 
 pytestmark = pytest.mark.kafka
 
@@ -276,7 +276,7 @@ async def test_aborted_and_control_records_are_skipped(topic: ShareTopic) -> Non
         assert numbers(found) == expected
         assert set((await consumer.commit()).values()) == {None}
         assert await consumer.getmany(timeout_ms=500) == []
-    assert await nothing_left(topic)
+    assert await lag(topic) == 0
 
 
 async def test_a_record_that_cannot_be_read_is_released(topic: ShareTopic) -> None:
