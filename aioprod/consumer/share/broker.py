@@ -45,9 +45,13 @@ class Surroundings(Protocol):
         """Whether the application waits for records."""
 
     def fetched(
-        self, broker: ShareBroker, partition: SharePartition, data: PartitionData, lock_s: float
+        self,
+        broker: ShareBroker,
+        partition: SharePartition,
+        data: PartitionData,
+        locked_until: float,
     ) -> None:
-        """Take the acquired records of a partition."""
+        """Take the acquired records of a partition, and when their locks end at the earliest."""
 
     def renewed(self, partition: SharePartition, offset: int, locked_until: float) -> None:
         """Note the new end of a lock."""
@@ -100,6 +104,7 @@ class ShareBroker:
         self._waiting = Acknowledgements()
         self._sent: _Sent = {}
         self._in_flight: asyncio.Future[Any] | None = None
+        self._sent_at = 0.0
         self._closing = False  # only the end of the session is still sent
         self._ended = False
 
@@ -202,6 +207,7 @@ class ShareBroker:
 
     def _begin(self, future: asyncio.Future[Any], handle: Callable[[Any], None]) -> None:
         self._in_flight = future
+        self._sent_at = asyncio.get_running_loop().time()
         future.add_done_callback(partial(self._done, handle))
 
     def _done(self, handle: Callable[[Any], None], future: asyncio.Future[Any]) -> None:
@@ -246,8 +252,7 @@ class ShareBroker:
                 partition, BrokerError(code, _name(partition)) if code else None
             )
             if data.acquired_records:
-                lock_s = bounded(reply.acquisition_lock_timeout_ms, MIN_LOCK_MS, MAX_LOCK_MS)
-                self._surroundings.fetched(self, partition, data, lock_s)
+                self._surroundings.fetched(self, partition, data, self._locked_until())
         if trouble:
             self._pacing.pause(asyncio.get_running_loop().time())
             self._surroundings.stale(results.leaders)
@@ -273,7 +278,7 @@ class ShareBroker:
             code = codes.get(partition.key, ErrorCode.UNKNOWN_SERVER_ERROR)
             if not code:
                 self._outcomes.confirmed(partition.tp, acknowledgements.types)
-                self._note_renewals(partition, acknowledgements, now)
+                self._note_renewals(partition, acknowledgements)
                 continue
             refused = True
             if code.retriable and not code.refresh_metadata and now < acknowledgements.give_up_at:
@@ -284,14 +289,20 @@ class ShareBroker:
                 )
         return refused
 
+    def _locked_until(self) -> float:
+        """Return when locks of the last request end at the earliest: they begin after it was sent.
+        The response may be handled much later, if the event loop was blocked.
+        """
+        return self._sent_at + bounded(self.lock_timeout_ms or 0, MIN_LOCK_MS, MAX_LOCK_MS)
+
     def _note_renewals(
-        self, partition: SharePartition, confirmed: PartitionAcknowledgements, now: float
+        self, partition: SharePartition, confirmed: PartitionAcknowledgements
     ) -> None:
-        lock_s = bounded(self.lock_timeout_ms or 0, MIN_LOCK_MS, MAX_LOCK_MS)
+        until = self._locked_until()
         for offset, kind in confirmed.types.items():
             if kind is AcknowledgeType.RENEW:
-                self._waiting.extend_lock(partition, offset, now + lock_s)
-                self._surroundings.renewed(partition, offset, now + lock_s)
+                self._waiting.extend_lock(partition, offset, until)
+                self._surroundings.renewed(partition, offset, until)
 
     # -- failures ----------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ class Delivery(NamedTuple):
         partition: its partition.
         broker: the broker that has locked it for this member.
         generation: the session of the broker in which it did.
-        locked_until: loop time at which the lock has certainly ended.
+        locked_until: loop time at which its lock ends at the earliest.
     """
 
     record: ShareRecord
@@ -39,7 +39,7 @@ class FetchedRecords:
         broker: sent them.
         partition: their partition.
         acquired: the records.
-        expires_at: loop time at which the broker releases them.
+        locked_until: loop time at which their locks end at the earliest.
         converter: has the deserializers.
     """
 
@@ -48,13 +48,13 @@ class FetchedRecords:
         broker: ShareBroker,
         partition: SharePartition,
         acquired: Acquired,
-        expires_at: float,
+        locked_until: float,
         converter: RecordConverter,
     ) -> None:
         self.broker = broker
         self.partition = partition
         self.generation = broker.session.generation
-        self.expires_at = expires_at
+        self.locked_until = locked_until
         self._converter = converter
         self._records = deque(acquired.records)
         self._counts = deque(acquired.delivery_counts)
@@ -105,7 +105,7 @@ class FetchedRecords:
             self.partition,
             self.broker,
             self.generation,
-            self.expires_at,
+            self.locked_until,
         )
 
     def _stop(self, unread: Unread) -> None:

@@ -170,22 +170,25 @@ class ShareFetcher:
         leader = self._metadata.snapshot.find_leader(fetched.partition.tp)
         return (
             fetched.generation == fetched.broker.session.generation
-            and now < fetched.expires_at
+            and now < fetched.locked_until
             and not (isinstance(leader, PartitionInfo) and leader.leader != fetched.broker.node_id)
         )
 
     # -- what brokers' sessions tell ---------------------------------------------------------------
 
     def fetched(
-        self, broker: ShareBroker, partition: SharePartition, data: PartitionData, lock_s: float
+        self,
+        broker: ShareBroker,
+        partition: SharePartition,
+        data: PartitionData,
+        locked_until: float,
     ) -> None:
         """See :class:`aioprod.consumer.share.broker.Surroundings`."""
         ranges = acquired_ranges(data.acquired_records)
         acquired = read_acquired(partition.tp, data.records, ranges, check_crcs=self._check_crcs)
         broker.skip(partition, acquired.gaps, GAP)
         broker.skip(partition, acquired.unread, AcknowledgeType.RELEASE)
-        now = asyncio.get_running_loop().time()
-        fetched = FetchedRecords(broker, partition, acquired, now + lock_s, self._converter)
+        fetched = FetchedRecords(broker, partition, acquired, locked_until, self._converter)
         if fetched:
             self._buffer.append(fetched)
             self.wants_records = False  # until these are returned: others may have further ones

@@ -68,6 +68,7 @@ class World:
     wants_records: bool = False
     sent: list[Request] = field(default_factory=list)
     got: list[SharePartition] = field(default_factory=list)
+    locked_until: list[float] = field(default_factory=list)
     errors: list[KafkaError] = field(default_factory=list)
     stale_calls: int = 0
     told: list[tuple[TopicPartition, frozenset[int], KafkaError | None]] = field(
@@ -110,13 +111,18 @@ class World:
     # -- as Surroundings
 
     def fetched(
-        self, broker: ShareBroker, partition: SharePartition, data: PartitionData, lock_s: float
+        self,
+        broker: ShareBroker,
+        partition: SharePartition,
+        data: PartitionData,
+        locked_until: float,
     ) -> None:
         self.got.append(partition)
+        self.locked_until.append(locked_until)
         self.wants_records = False
 
     def renewed(self, partition: SharePartition, offset: int, locked_until: float) -> None:
-        pass
+        self.locked_until.append(locked_until)
 
     def stale(self, leaders: Iterable[Leader]) -> None:
         self.stale_calls += 1
@@ -245,6 +251,23 @@ async def test_a_renewal_is_sent_at_once_and_never_with_a_fetch() -> None:
     assert [each.kind for each in world.sent] == ["fetch", "renew"]
     await world.answer(acknowledge_response(p0=0))
     assert [each.kind for each in world.sent] == ["fetch", "renew", "fetch"]
+
+
+async def test_locks_begin_when_the_request_was_sent() -> None:
+    """The response may be handled late: the event loop was blocked, or the process frozen."""
+    world, broker = await opened()
+    world.wants_records = True
+    began = asyncio.get_running_loop().time()
+    broker.look()
+    await asyncio.sleep(20)
+    await world.answer(fetch_response(0))
+    assert world.locked_until[-1] == began + LOCK_MS / 1000
+    began = asyncio.get_running_loop().time()
+    broker.acknowledge(ZERO, 0, RENEW, 0, world.locked_until[-1])
+    broker.flush()
+    await asyncio.sleep(5)
+    await world.answer(acknowledge_response(p0=0))
+    assert world.locked_until[-1] == began + LOCK_MS / 1000
 
 
 async def test_what_the_response_does_not_have_is_not_confirmed() -> None:

@@ -22,6 +22,7 @@ from aioprod import (
     TopicPartition,
     UnsupportedVersionError,
 )
+from aioprod.testing import cancel_at_each_point
 from tests.consumer.share.share_groups import ShareTopic, lag, numbers, take
 
 pytestmark = pytest.mark.kafka
@@ -401,3 +402,36 @@ async def test_one_that_is_dropped_is_released_and_so_are_its_records(topic: Sha
         del consumer
     async with topic.consumer() as other:
         assert numbers(await take(other, 3)) == [0, 1, 2]
+
+
+async def test_cancelled_at_each_point_it_loses_nothing_and_leaves_nothing(
+    topic: ShareTopic,
+) -> None:
+    await topic.create(share_record_lock_duration_ms="60000", share_delivery_count_limit="10")
+    await topic.write(range(200))
+    seen: set[int] = set()
+    sure: set[int] = set()
+
+    async def scenario(number: int) -> None:
+        settings = {"share_acquire_mode": "record_limit", "max_poll_records": 3}
+        async with topic.consumer(**settings) as consumer:
+            records = numbers(await consumer.getmany())
+            seen.update(records)
+            outcomes = await consumer.commit()
+            assert outcomes == {TopicPartition(topic.topic, 0): None}
+            sure.update(records)
+            seen.update(numbers(await consumer.getmany(2)))
+
+    async def check(number: int, cancelled: bool) -> None:
+        tasks = [task for task in asyncio.all_tasks() if "aioprod" in task.get_name()]
+        assert not tasks or not (await asyncio.wait(tasks, timeout=5))[1]
+
+    assert await cancel_at_each_point(scenario, check) >= 6
+    left: set[int] = set()
+    async with topic.consumer() as consumer, asyncio.timeout(30):
+        while await lag(topic) != 0:
+            left.update(numbers(await consumer.getmany(timeout_ms=100)))
+            await consumer.commit()
+    assert left & sure == set()
+    assert left | seen == set(range(200))
+    assert sure
