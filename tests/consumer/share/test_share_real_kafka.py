@@ -9,6 +9,7 @@ import pytest
 
 from aioprod import (
     AcknowledgeType,
+    Admin,
     BrokerConnectionError,
     BrokerError,
     ConcurrentUseError,
@@ -435,3 +436,19 @@ async def test_cancelled_at_each_point_it_loses_nothing_and_leaves_nothing(
     assert left & sure == set()
     assert left | seen == set(range(200))
     assert sure
+
+
+async def test_the_admin_client_lists_and_deletes_a_share_group(topic: ShareTopic) -> None:
+    await topic.create()
+    await topic.write(range(5))
+    async with Admin(topic.kafka) as admin:
+        async with topic.consumer() as consumer:
+            assert len(await take(consumer, 5)) == 5
+            assert set((await consumer.commit()).values()) == {None}
+            listed = (await admin.list_groups(types=["share"]))[topic.group]
+            assert (listed.type, listed.state) == ("share", "Stable")
+        await admin.delete_consumer_groups(topic.group)
+        assert topic.group not in await admin.list_groups()
+    # The group begins again.
+    async with topic.consumer() as consumer:
+        assert {record.delivery_count for record in await take(consumer, 5)} == {1}
