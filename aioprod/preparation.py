@@ -56,3 +56,14 @@ class NotPrepared(Exception):
     def fail(self, error: BaseException) -> None:
         """Keep ``error`` as the reason why the record can't be converted."""
         self.error = error if self.describe is None else self.describe(error)
+
+    async def prepare_by(self, deadline: float | None) -> bool:
+        """Prepare as :meth:`prepare` does; return False if the deadline (loop time) has passed."""
+        try:
+            async with asyncio.timeout_at(deadline) as limit:
+                await self.prepare()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return False
+        return True

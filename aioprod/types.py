@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 __all__ = [
+    "AcknowledgeType",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
     "OAuthToken",
@@ -15,6 +17,7 @@ __all__ = [
     "PreparedTransaction",
     "ProducerRecord",
     "RecordMetadata",
+    "ShareRecord",
     "SubscriptionPattern",
     "TopicPartition",
 ]
@@ -137,6 +140,42 @@ class ConsumerRecord(NamedTuple):
     value: Any
     headers: tuple[Header, ...]
     leader_epoch: int = -1
+
+
+class AcknowledgeType(IntEnum):
+    """What a member of a share group says of a record (KIP-932), with the numbers of the
+    protocol.
+    """
+
+    ACCEPT = 1
+    """The record was processed; the group does not get it again."""
+    RELEASE = 2
+    """The record was not processed; the group gets it again."""
+    REJECT = 3
+    """The record can't be processed; the group does not get it again."""
+    RENEW = 4
+    """The record is still being processed: its lock begins again (KIP-1222, Kafka 4.2)."""
+
+
+class ShareRecord(NamedTuple):
+    """A record that a share consumer returns (KIP-932).
+
+    Attributes:
+        topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch: as
+            of :class:`ConsumerRecord`.
+        delivery_count: how often the group has got this record, this time included.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: tuple[Header, ...]
+    leader_epoch: int
+    delivery_count: int
 
 
 class PreparedTransaction(NamedTuple):

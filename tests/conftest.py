@@ -154,6 +154,20 @@ def kafka() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def kafka_4_4() -> Iterator[str]:
+    """Bootstrap servers of a real Apache Kafka 4.4 broker, which has share groups (KIP-932), shared
+    by the whole run: use unique topic names.
+    """
+    settings = {
+        "group.share.heartbeat.interval.ms": "200",
+        "group.share.min.heartbeat.interval.ms": "200",
+        "group.share.min.record.lock.duration.ms": "1000",
+    }
+    with RealKafka(version="4.4.0", settings=_QUICK_GROUPS | settings) as running:
+        yield running.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
 def kafka_3_9() -> Iterator[str]:
     """Bootstrap servers of a real Apache Kafka 3.9 broker, shared by the whole run: use unique
     topic names.

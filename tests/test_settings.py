@@ -27,6 +27,7 @@ from aioprod.config.admin import ADMIN
 from aioprod.config.consumer import CONSUMER
 from aioprod.config.kafka_properties import SettingsTable
 from aioprod.config.producer import PRODUCER
+from aioprod.config.share_consumer import SHARE_CONSUMER
 from aioprod.serialization import JsonDeserializer, StringDeserializer
 from aioprod.testing.jars import kafka_jars
 from aioprod.testing.java import find_java
@@ -176,7 +177,7 @@ def test_the_page_has_each_setting_with_its_default() -> None:
             setting.name if setting.kafka_name is None else setting.dotted_name,
             ast.literal_eval(setting.shown_default) if setting.shown_default else setting.default,
         )
-        for table in TABLES.values()
+        for table in (*TABLES.values(), SHARE_CONSUMER)
         for setting in table.settings.values()
         if setting.default != {}
     }

@@ -17,11 +17,19 @@ from pathlib import Path
 from aioprod._tools.formatting import formatted
 from aioprod.config import setting as setting_module
 from aioprod.config.setting import Section, Setting
-from aioprod.config.settings import admin, client, consumer, producer, security
+from aioprod.config.settings import (
+    admin,
+    client,
+    consumer,
+    producer,
+    security,
+    share_consumer,
+)
 from aioprod.config.unsupported import (
     ADMIN_UNSUPPORTED,
     CONSUMER_UNSUPPORTED,
     PRODUCER_UNSUPPORTED,
+    SHARE_CONSUMER_UNSUPPORTED,
 )
 
 CONFIG = Path(setting_module.__file__).parent
@@ -58,6 +66,12 @@ _CLASSES: Mapping[str, tuple[str, str, Section, Section]] = {
         "The settings of a consumer.",
         consumer.CONSUMER_SETTINGS,
         consumer.CONSUMER_ONLY,
+    ),
+    "ShareConsumerConfig": (
+        "share_consumer",
+        "The settings of a share consumer.",
+        share_consumer.SHARE_CONSUMER_SETTINGS,
+        share_consumer.SHARE_CONSUMER_ONLY,
     ),
     "AdminConfig": (
         "admin",
@@ -100,6 +114,7 @@ _TABLES: Mapping[str, Section] = {
     "offsets": consumer.OFFSETS,
     "fetching": consumer.FETCHING,
     "consumed-records": {**consumer.RECORDS, **client.METRICS},
+    "share-group": share_consumer.SHARE_GROUP,
     "admin": admin.ADMIN_ONLY,
 }
 
@@ -181,6 +196,12 @@ def keywords() -> str:
         ("ClientSettings", "SecuritySettings", "all clients", client.CONNECTIONS),
         ("ProducerSettings", "ClientSettings", ":class:`aioprod.Producer`", producer.PRODUCER_ONLY),
         ("ConsumerSettings", "ClientSettings", ":class:`aioprod.Consumer`", consumer.CONSUMER_ONLY),
+        (
+            "ShareConsumerSettings",
+            "ClientSettings",
+            ":class:`aioprod.ShareConsumer`",
+            share_consumer.SHARE_CONSUMER_ONLY,
+        ),
         ("AdminSettings", "ClientSettings", ":class:`aioprod.Admin`", admin.ADMIN_ONLY),
     ):
         text += f"\n\nclass {name}({base}, total=False):\n"
@@ -218,6 +239,7 @@ def unsupported_table() -> str:
     clients = (
         ("producer", PRODUCER_UNSUPPORTED),
         ("consumer", CONSUMER_UNSUPPORTED),
+        ("share consumer", SHARE_CONSUMER_UNSUPPORTED),
         ("admin", ADMIN_UNSUPPORTED),
     )
     for name in dict.fromkeys(name for _, settings in clients for name in settings):

@@ -132,7 +132,8 @@ class GroupCalls:
 
         Args:
             states: only groups in one of these states, such as ``"Stable"`` (brokers since 2.6).
-            types: only groups of these types, ``"classic"`` or ``"consumer"`` (brokers since 3.8).
+            types: only groups of these types: ``"classic"``, ``"consumer"`` or ``"share"`` (brokers
+                since 3.8).
             timeout_ms: limit on the whole call.
 
         Raises:

@@ -45,7 +45,7 @@ def _add_list(actions: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="TYPE",
-        help="only groups of this type, classic or consumer; may be repeated",
+        help="only groups of this type: classic, consumer or share; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     command(parser, _list)

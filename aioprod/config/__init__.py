@@ -8,8 +8,14 @@ if _typing.TYPE_CHECKING:
     from aioprod.config.admin import AdminConfig
     from aioprod.config.client import ClientConfig
     from aioprod.config.consumer import ConsumerConfig
-    from aioprod.config.keywords import AdminSettings, ConsumerSettings, ProducerSettings
+    from aioprod.config.keywords import (
+        AdminSettings,
+        ConsumerSettings,
+        ProducerSettings,
+        ShareConsumerSettings,
+    )
     from aioprod.config.producer import ProducerConfig
+    from aioprod.config.share_consumer import ShareConsumerConfig
 
 __all__ = [
     "AdminConfig",
@@ -19,6 +25,8 @@ __all__ = [
     "ConsumerSettings",
     "ProducerConfig",
     "ProducerSettings",
+    "ShareConsumerConfig",
+    "ShareConsumerSettings",
 ]
 
 _HOMES = {
@@ -29,6 +37,8 @@ _HOMES = {
     "ConsumerSettings": "aioprod.config.keywords",
     "ProducerConfig": "aioprod.config.producer",
     "ProducerSettings": "aioprod.config.keywords",
+    "ShareConsumerConfig": "aioprod.config.share_consumer",
+    "ShareConsumerSettings": "aioprod.config.keywords",
 }
 
 if not _typing.TYPE_CHECKING:

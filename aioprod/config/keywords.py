@@ -124,6 +124,24 @@ class ConsumerSettings(ClientSettings, total=False):
     metrics_num_samples: int
 
 
+class ShareConsumerSettings(ClientSettings, total=False):
+    """The keyword arguments of :class:`aioprod.ShareConsumer`."""
+
+    group_id: str | None
+    share_acknowledgement_mode: str
+    share_acquire_mode: str
+    max_poll_records: int
+    max_poll_interval_ms: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    check_crcs: bool
+    client_rack: str
+    default_api_timeout_ms: int
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+
+
 class AdminSettings(ClientSettings, total=False):
     """The keyword arguments of :class:`aioprod.Admin`."""
 

@@ -16,7 +16,7 @@ _KERBEROS = "SASL/GSSAPI (Kerberos) is not supported; use PLAIN, SCRAM or OAUTHB
 _NO_PUSH = "metrics are not pushed to brokers (KIP-714)"
 _ALWAYS_RECORDED = "all metrics are always recorded"
 _NO_METRICS = "an admin client has no metrics"
-
+_NO_SHARE_METRICS = "a share consumer has no metrics"
 _NO_RACKS = "partitions are chosen regardless of racks (KIP-1123); set partitioner"
 
 #: The unsupported settings of all clients.
@@ -124,8 +124,38 @@ CONSUMER_UNSUPPORTED: Mapping[str, str] = {
     "enable.metrics.push": f"{_NO_PUSH}; read Consumer.metrics(), or set observers",
     "metric.reporters": "it names Java classes; set observers",
     "metrics.recording.level": _ALWAYS_RECORDED,
-    "share.acknowledgement.mode": "share groups (KIP-932) are not supported",
-    "share.acquire.mode": "share groups (KIP-932) are not supported",
+    "share.acknowledgement.mode": "it is a setting of ShareConsumer",
+    "share.acquire.mode": "it is a setting of ShareConsumer",
+}
+
+SHARE_CONSUMER_UNSUPPORTED: Mapping[str, str] = {
+    **SHARED_UNSUPPORTED,
+    "allow.auto.create.topics": "a share consumer creates no topics; create them first",
+    "enable.metrics.push": _NO_PUSH,
+    "exclude.internal.topics": "topics are subscribed by name, not by pattern",
+    "max.partition.fetch.bytes": "share groups have no such limit (KIP-932); set fetch.max.bytes",
+    "metric.reporters": "it names Java classes",
+    **dict.fromkeys(
+        ("metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms"),
+        _NO_SHARE_METRICS,
+    ),
+    **dict.fromkeys(
+        ("auto.offset.reset", "isolation.level", "heartbeat.interval.ms", "session.timeout.ms"),
+        "it is a setting of the group: share.auto.offset.reset, share.isolation.level, "
+        "share.heartbeat.interval.ms, share.session.timeout.ms",
+    ),
+    **dict.fromkeys(
+        (
+            "auto.commit.interval.ms",
+            "enable.auto.commit",
+            "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
+            "interceptor.classes",
+            "partition.assignment.strategy",
+        ),
+        "share groups do not have it (KIP-932)",
+    ),
 }
 
 ADMIN_UNSUPPORTED: Mapping[str, str] = {

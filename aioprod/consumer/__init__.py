@@ -1,4 +1,6 @@
-"""Reads records: the consumer with its groups, and below it a reader of single partitions."""
+"""Reads records: the consumer with its groups, the share consumer, and below them a reader of
+single partitions.
+"""
 
 import typing as _typing
 
@@ -7,6 +9,7 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 if _typing.TYPE_CHECKING:
     from aioprod.consumer.consumer import Consumer
     from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
+    from aioprod.consumer.share.share_consumer import ShareConsumer
     from aioprod.consumer.state import ConsumerState, ConsumerStatus
     from aioprod.consumer.subscription import RebalanceListener
 
@@ -18,6 +21,7 @@ __all__ = [
     "MemberSubscription",
     "RebalanceListener",
     "RebalanceProtocol",
+    "ShareConsumer",
 ]
 
 _HOMES = {
@@ -28,6 +32,7 @@ _HOMES = {
     "MemberSubscription": "aioprod.consumer.group.assignors",
     "RebalanceListener": "aioprod.consumer.subscription",
     "RebalanceProtocol": "aioprod.consumer.group.assignors",
+    "ShareConsumer": "aioprod.consumer.share.share_consumer",
 }
 
 if not _typing.TYPE_CHECKING:

@@ -66,7 +66,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     """Build the collaborators of one consumer, each from those before it."""
     metrics = ConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
     interceptors = ConsumerInterceptorChain(config.interceptors)
-    converter = RecordConverter(config, interceptors)
+    converter = RecordConverter(config.key_deserializer, config.value_deserializer, interceptors)
     reporter = ConsumerReporter(config, metrics, interceptors, now=lambda: runtime.now())
 
     notifier, buffer = Notifier(), FetchBuffer(on_end=lambda: scheduler.wake())
@@ -76,7 +76,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
         config, rng, reporter, lambda: connections.requests.brokers_changed(), on_fork=ready.clear
     )
     run_state = RunState(runtime, clock, on_fault=ready.interrupt)
-    guard = CallGuard(runtime.loop_binding, run_state, ready, config.default_api_timeout_ms)
+    guard = CallGuard(runtime.loop_binding, run_state, ready.settle, config.default_api_timeout_ms)
 
     scheduler = Scheduler(notifier, on_fault=run_state.fail)
     connections = Connections(config, runtime, reporter, on_change=scheduler.wake)

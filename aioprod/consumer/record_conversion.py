@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.plugins import close_plugins
 from aioprod.errors import DeserializationError
 from aioprod.interceptors import ConsumerInterceptorChain
@@ -33,12 +32,24 @@ class Unread(NamedTuple):
 class RecordConverter:
     """The user's deserializers and interceptors. False if there are none: records need no
     conversion then.
+
+    Args:
+        key, value: the deserializers, if any.
+        interceptors: the interceptors.
+        remedy: ends the message of a DeserializationError; ``{}`` is the next offset.
     """
 
-    def __init__(self, config: ConsumerConfig, interceptors: ConsumerInterceptorChain) -> None:
-        self._key = config.key_deserializer
-        self._value = config.value_deserializer
+    def __init__(
+        self,
+        key: Deserializer | None,
+        value: Deserializer | None,
+        interceptors: ConsumerInterceptorChain,
+        remedy: str = "seek to offset {} to skip it",
+    ) -> None:
+        self._key = key
+        self._value = value
         self._interceptors = interceptors
+        self._remedy = remedy
         self._closed = False
 
     def __bool__(self) -> bool:
@@ -48,7 +59,7 @@ class RecordConverter:
         """Return the converted records up to the first that can't be deserialized, and that one."""
         unread: Unread | None = None
         if self._key is not None or self._value is not None:
-            records, unread = _deserialize(self._key, self._value, records)
+            records, unread = _deserialize(self._key, self._value, self._remedy, records)
         if self._interceptors and records:
             records = self._interceptors.on_consume(records)
         return records, unread
@@ -62,7 +73,10 @@ class RecordConverter:
 
 
 def _deserialize(
-    key_deserializer: Deserializer | None, value_deserializer: Deserializer | None, records: Records
+    key_deserializer: Deserializer | None,
+    value_deserializer: Deserializer | None,
+    remedy: str,
+    records: Records,
 ) -> tuple[Records, Unread | None]:
     """Deserialize records up to the first that can't be; return them, and that one."""
     done: Records = []
@@ -78,10 +92,10 @@ def _deserialize(
         except ENDS_PROGRAM as error:
             return done, Unread(records[index:], error)
         except NotPrepared as needed:
-            needed.describe = partial(_unreadable, setting, used, record)
+            needed.describe = partial(_unreadable, setting, used, remedy, record)
             return done, Unread(records[index:], needed)
         except BaseException as error:
-            return done, Unread(records[index:], _unreadable(setting, used, record, error))
+            return done, Unread(records[index:], _unreadable(setting, used, remedy, record, error))
         done.append(
             ConsumerRecord(
                 topic, partition, offset, timestamp, timestamp_type, key, value, headers, epoch
@@ -91,7 +105,11 @@ def _deserialize(
 
 
 def _unreadable(
-    setting: str, deserializer: object, record: ConsumerRecord, error: BaseException
+    setting: str,
+    deserializer: object,
+    remedy: str,
+    record: ConsumerRecord,
+    error: BaseException,
 ) -> DeserializationError:
     name = getattr(deserializer, "__qualname__", type(deserializer).__name__)
     # The text of a UnicodeError would show the data.
@@ -102,8 +120,7 @@ def _unreadable(
     failure = DeserializationError(
         f"{setting}: {name} can't read the {setting.removesuffix('_deserializer')} of the "
         f"record at offset {record.offset} of "
-        f"{record.topic}-{record.partition}: {reason}; seek to offset {record.offset + 1} to "
-        "skip it",
+        f"{record.topic}-{record.partition}: {reason}; {remedy.format(record.offset + 1)}",
         topic_partition=TopicPartition(record.topic, record.partition),
         offset=record.offset,
         timestamp=record.timestamp,

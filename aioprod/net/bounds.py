@@ -27,6 +27,9 @@ MIN_SESSION_MS, MAX_SESSION_MS = 100, 24 * 60 * 60 * 1000
 #: Bounds of the pause between two heartbeats (``heartbeat_interval_ms``, KIP-848). Brokers allow 5
 #: to 15 seconds by default.
 MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS = 100, 60_000
+#: Bounds of the time for which records of a share group are locked (KIP-932). Brokers allow 15 to
+#: 60 seconds by default, and at most an hour.
+MIN_LOCK_MS, MAX_LOCK_MS = 1_000, 60 * 60 * 1000
 
 
 def bounded(asked_ms: int, shortest_ms: int, longest_ms: int) -> float:

@@ -307,6 +307,9 @@ class Reader:
     def compact_nullable_records(self) -> BytesLike | None:
         return self.compact_nullable_bytes()
 
+    def compact_records(self) -> BytesLike:
+        return self.compact_bytes()
+
     def nullable_array_length(self, compact: bool) -> int:
         """Return the number of elements that follow; -1 for a null array.
 

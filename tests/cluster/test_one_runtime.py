@@ -32,7 +32,7 @@ MADE_IN = {
 LOOPS_WITH_PAUSES = {
     ("cluster/retry.py", "retry"): "the one retry",
     ("consumer/group/heartbeats.py", "_run"): "heartbeats, one after another",
-    ("consumer/group/reconciling.py", "_beat"): "heartbeats, one after another",
+    ("consumer/group/epoch_heartbeats.py", "run"): "heartbeats, one after another",
     ("consumer/group/reconciling.py", "_learn_names"): "asks for the topics that are left",
     ("consumer/group/joining.py", "run"): "each answer may have another JoinGroup follow",
     ("consumer/group/offsets.py", "_send_all"): "the commits of a batch change between attempts",

@@ -23,7 +23,7 @@ LARGER = {
     "ReconcilingMember": (28, 14),
 }
 BASES = {
-    *("ABC", "Enum", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "Sequence"),
+    *("ABC", "Enum", "Generic", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "Sequence"),
     *("Assignor", "StatelessAssignor", "GroupMember", "ClientLifecycle"),
 }
 # Set by a subscription with a pattern.

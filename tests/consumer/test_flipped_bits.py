@@ -23,6 +23,7 @@ from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import end_of
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.partition_reader import FetchedRecords, FetchSettings, PartitionReader
+from aioprod.consumer.share.acquired import AcquiredRange, read_acquired
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.arrow_reader import read_arrays
@@ -282,6 +283,23 @@ def field_of(place: int) -> str:
     )
 
 
+# A broker acquires no offset of an aborted transaction.
+@pytest.mark.parametrize("name", [name for name, log in LOGS.items() if not log.aborted])
+def test_a_share_consumer_skips_no_acquired_record(name: str) -> None:
+    """What is not given is released, and no gap: a gap is not delivered again."""
+    log = LOGS[name]
+    acquired = [AcquiredRange(0, log.end - 1, 1)]
+    for place, data in flips(log):
+        found = read_acquired(TP, data, acquired, check_crcs=True)
+        given = tuple((record.offset, record.value) for record in found.records)
+        assert given == log.given[: len(given)], place
+        gaps = {offset for first, last in found.gaps for offset in range(first, last + 1)}
+        unread = {offset for first, last in found.unread for offset in range(first, last + 1)}
+        left = {offset for offset, _ in log.given[len(given) :]}
+        assert left <= unread, (place, field_of(place))
+        assert gaps & {offset for offset, _ in log.given} == set()
+
+
 #: What gives headers that are not checked, or takes what it gets as checked, and the modules that
 #: call it. One that is new here reads batches in a way that the tests below do not know.
 CALLERS = {
@@ -294,7 +312,11 @@ CALLERS = {
     },
     "checked_header": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
     "iter_batches": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
-    "fetched_batches": {"consumer/fetched_data.py", "consumer/partition_reader.py"},
+    "fetched_batches": {
+        "consumer/fetched_data.py",
+        "consumer/partition_reader.py",
+        "consumer/share/acquired.py",
+    },
     "end_of": {"consumer/fetch_results.py"},
     "plain_body": {
         "protocol/record_reader.py",
@@ -302,7 +324,7 @@ CALLERS = {
         "consumer/open_batch.py",
     },
     "body_columns": {"protocol/record_reader.py", "consumer/open_batch.py"},
-    "open_batch": {"consumer/fetched_data.py"},
+    "open_batch": {"consumer/fetched_data.py", "consumer/share/acquired.py"},
     "read_columns": {"protocol/record_reader.py"},
     "read_batch_records": {
         "protocol/record_reader.py",

@@ -1,4 +1,4 @@
-"""Every public coroutine of producer, consumer and admin client, against each kind of bad server,
+"""Every public coroutine of producer, consumers and admin client, against each kind of bad server,
 ends within the limit in its docstring.
 
 A test fails for a coroutine without a row.
@@ -6,6 +6,7 @@ A test fails for a coroutine without a row.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
-from aioprod import Admin, Consumer, Producer, TopicPartition, native
+from aioprod import Admin, Consumer, Producer, ShareConsumer, TopicPartition, native
 from aioprod.admin import (
     ClientQuotaEntity,
     ConfigResource,
@@ -21,6 +22,7 @@ from aioprod.admin import (
     NewTopic,
     OffsetSpec,
 )
+from aioprod.errors import UnsupportedVersionError
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.testing import EmbeddedCluster
@@ -58,6 +60,16 @@ def consumer(cluster: EmbeddedCluster) -> Consumer:
         request_timeout_ms=REQUEST_MS,
         default_api_timeout_ms=API_MS,
         auto_offset_reset="earliest",
+    )
+
+
+def share_consumer(cluster: EmbeddedCluster) -> ShareConsumer:
+    return ShareConsumer(
+        cluster.bootstrap_servers,
+        group_id="g",
+        topics=[ORDERS],
+        request_timeout_ms=REQUEST_MS,
+        default_api_timeout_ms=API_MS,
     )
 
 
@@ -203,6 +215,26 @@ CONSUMER: dict[str, Row | str] = {
     "topics": Row(lambda it: it.topics(), API_MS, NAMED),
 }
 
+# -- share consumer --------------------------------------------------------------------------------
+
+
+async def _joining(consumer: ShareConsumer) -> None:
+    """The embedded broker has no share groups: this is as far as a member comes."""
+    with contextlib.suppress(UnsupportedVersionError):
+        await consumer.getmany(timeout_ms=500)
+
+
+SHARE_CONSUMER: dict[str, Row | str] = {
+    "start": Row(lambda it: it.start(), API_MS, NAMED, ready=False),
+    "__aenter__": Row(_enter_and_leave, API_MS, ("start",), ready=False),
+    "__aexit__": Row(lambda it: it.__aexit__(), CLOSE_MS, ("close",), _joining),
+    "close": Row(lambda it: it.close(), CLOSE_MS, ("timeout_ms",), _joining),
+    "__anext__": "waits for ever for a record: that is what `async for` is",
+    "getmany": Row(lambda it: it.getmany(timeout_ms=5_000), 5_000, ("timeout_ms", "forever")),
+    "commit": Row(lambda it: it.commit(), API_MS, NAMED, _joining),
+    "unsubscribe": Row(lambda it: it.unsubscribe(), 5_000, ("5 seconds",), _joining),
+}
+
 # -- admin client ----------------------------------------------------------------------------------
 
 _RESOURCE = ConfigResource.topic(ORDERS)
@@ -256,6 +288,7 @@ TABLES: list[tuple[type, Callable[[EmbeddedCluster], Any], dict[str, Any]]] = [
     (Delivery, producer, DELIVERY),
     (Deliveries, producer, DELIVERIES),
     (Consumer, consumer, CONSUMER),
+    (ShareConsumer, share_consumer, SHARE_CONSUMER),
     (Admin, admin, ADMIN),
 ]
 ROWS = [
@@ -287,7 +320,7 @@ def test_a_docstring_names_the_limit(owner: type, name: str, row: Row | str) -> 
     assert [named for named in row.names if named not in text] == []
 
 
-@pytest.mark.parametrize("owner", [Producer, Delivery, Deliveries, Consumer, Admin])
+@pytest.mark.parametrize("owner", [Producer, Delivery, Deliveries, Consumer, ShareConsumer, Admin])
 def test_each_public_coroutine_has_a_row(owner: type) -> None:
     known = {name for each, _, table in TABLES if each is owner for name in table}
     assert public_coroutines(in_python(owner)) == known

@@ -18,6 +18,7 @@ from aioprod import (
     RebalanceProtocol,
     TopicPartition,
 )
+from aioprod.consumer.share.outcomes import Outcomes
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConsumerStateError, DeserializationError
 from aioprod.protocol.api_keys import ApiKey
@@ -341,6 +342,21 @@ async def clock(run: Run) -> None:
         assert consumer.state.since > 0
 
 
+# -- acknowledgements of share groups -------------------------------------------------------------
+
+
+async def acknowledged(run: Run) -> None:
+    outcomes = Outcomes(run.fail)
+    error = BrokerError(ErrorCode.INVALID_RECORD_STATE, "t-1")
+    with outcomes.collected() as collected:
+        outcomes.confirmed(ZERO, [0, 1])
+        outcomes.failed(ONE, [2], error)
+    assert run.raised == 2
+    assert collected[ZERO] is None
+    assert str(collected[ONE]) == str(error)
+    await asyncio.sleep(0)
+
+
 INTERCEPTORS = [
     Seam("ConsumerInterceptor.on_consume", logged, partial(interceptor, "on_consume", "commit")),
     *(
@@ -377,4 +393,5 @@ CONSUMER_SEAMS = [
     ),
     Seam("Assignor.on_assignment", logged, partial(assignor, "on_assignment")),
     Seam("Consumer(clock)", logged, clock),
+    Seam("ShareConsumer(acknowledgement_commit_callback)", logged, acknowledged),
 ]

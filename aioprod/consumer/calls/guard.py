@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from aioprod.arguments import check_timeout_ms
 from aioprod.cluster.loop_binding import LoopBinding
-from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.run_state import RunState
 from aioprod.errors import ConcurrentUseError, WakeupError
 
@@ -23,7 +22,7 @@ class CallGuard:
     Args:
         loop_binding: the event loop and process of the consumer.
         run_state: whether the consumer is open.
-        ready: settled by each call, so that positions are those of the application.
+        settle: called at the begin of each call, so that positions are those of the application.
         default_timeout_ms: the timeout of calls without one.
     """
 
@@ -31,12 +30,12 @@ class CallGuard:
         self,
         loop_binding: LoopBinding,
         run_state: RunState,
-        ready: ReadyRecords,
+        settle: Callable[[], object],
         default_timeout_ms: float,
     ) -> None:
         self._loop_binding = loop_binding
         self._run_state = run_state
-        self._ready = ready
+        self._settle = settle
         self._default_timeout_ms = default_timeout_ms
         self._owner: asyncio.Task[Any] | None = None
         self._depth = 0
@@ -111,7 +110,7 @@ class CallGuard:
         self._loop_binding.check()
         if not self._woken:
             self._woken = True
-            self._ready.settle()
+            self._settle()
             if not self._listeners and self._run_state.closing is None:
                 self._interrupt()
 
@@ -147,7 +146,7 @@ class CallGuard:
                 "may be called until it returns"
             )
         self._run_state.check_not_stopped()
-        self._ready.settle()
+        self._settle()
         self._owner = task
         self._depth += 1
 

@@ -64,7 +64,8 @@ class RecordCalls:
                         return self._ready.records.popleft()
                     waited = await self._wait(deadline)
                 except NotPrepared as needed:
-                    waited = await _prepared(needed, deadline)
+                    # No position changes: the next look at the data calls the deserializer again.
+                    waited = await needed.prepare_by(deadline)
                 if not waited:
                     assert timeout_ms is not None
                     raise self._no_record(timeout_ms)
@@ -82,7 +83,7 @@ class RecordCalls:
                     records = self._ready.take(most if may_read else 0)
                     waited = bool(records) or await self._wait(deadline)
                 except NotPrepared as needed:
-                    waited = await _prepared(needed, deadline)
+                    waited = await needed.prepare_by(deadline)
                 if records or not waited:
                     return records
 
@@ -141,21 +142,6 @@ class RecordCalls:
         )
         error.__cause__ = cause
         return error
-
-
-async def _prepared(needed: NotPrepared, deadline: float | None) -> bool:
-    """Wait for what a deserializer needs; return False if the deadline has passed.
-
-    No position changes here: the next look at the data calls the deserializer again.
-    """
-    try:
-        async with asyncio.timeout_at(deadline) as limit:
-            await needed.prepare()
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        return False
-    return True
 
 
 def _turn_s(config: ConsumerConfig) -> float:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from aioprod.cluster.coordinators import Coordinators, CoordinatorType
 from aioprod.cluster.runtime import ClientRuntime
-from aioprod.config.consumer import ConsumerConfig
+from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
@@ -24,14 +24,18 @@ Prepare = Callable[[Connection], tuple[Request[ResponseT], int]]
 class GroupConnections:
     """Sends requests to one group's coordinator.
 
+    Args:
+        config: the timeouts and the backoff.
+        group_id: the group.
+        runtime: opens the connections.
+
     Attributes:
         group_id: the group.
         backoff: the pauses between attempts.
     """
 
-    def __init__(self, config: ConsumerConfig, runtime: ClientRuntime) -> None:
-        assert config.group_id is not None
-        self.group_id = config.group_id
+    def __init__(self, config: ClientConfig, group_id: str, runtime: ClientRuntime) -> None:
+        self.group_id = group_id
         self.backoff = runtime.backoff
         self._brokers = runtime.separate_connections()
         self._coordinators = Coordinators(config, self._brokers, runtime.rng)

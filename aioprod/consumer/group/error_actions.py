@@ -17,6 +17,7 @@ class GroupApi(Enum):
     SYNC = "SyncGroup"
     HEARTBEAT = "Heartbeat"
     CONSUMER_HEARTBEAT = "ConsumerGroupHeartbeat"
+    SHARE_HEARTBEAT = "ShareGroupHeartbeat"
     COMMIT = "OffsetCommit"
     FETCH_OFFSETS = "OffsetFetch"
 
@@ -72,6 +73,11 @@ _RULES: dict[GroupApi, dict[ErrorCode, ErrorAction]] = {
         _E.UNKNOWN_MEMBER_ID: _V.LOST_GENERATION,
         # Another member with the same instance id has not left yet.
         _E.UNRELEASED_INSTANCE_ID: _V.REFUSED,
+    },
+    GroupApi.SHARE_HEARTBEAT: {
+        **_MOVED,
+        **_FENCED_EPOCH,
+        _E.UNKNOWN_MEMBER_ID: _V.LOST_GENERATION,
     },
     GroupApi.COMMIT: {
         **_MOVED,

@@ -56,7 +56,8 @@ class GroupMember(ABC):
         self._config = config
         self._subscription = subscription
         self._metadata = runtime.metadata
-        self._connections = GroupConnections(config, runtime)
+        assert config.group_id is not None
+        self._connections = GroupConnections(config, config.group_id, runtime)
         self._offsets = GroupOffsets(self._connections, self, self._metadata, on_commit)
         self._auto_commit = AutoCommit(config, subscription, self._offsets)
         self._partitions = partitions

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import logging
-import math
 import uuid
 from collections.abc import Callable
 
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
+from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.offsets import Committer, OnCommit
@@ -27,13 +26,11 @@ from aioprod.consumer.group.session import JOIN_EPOCH, Session, TopicIds, Wishes
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
-    AuthenticationError,
     BrokerError,
     CommitFailedError,
     KafkaError,
     UnsupportedVersionError,
 )
-from aioprod.net.bounds import MAX_HEARTBEAT_MS, MIN_HEARTBEAT_MS, bounded
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -44,8 +41,6 @@ from aioprod.types import ConsumerGroupMetadata, SubscriptionPattern, TopicParti
 log = logging.getLogger(__name__)
 
 _REGEX_FROM = 1
-# Only the coordinator knows the session; Kafka advises at least three intervals of heartbeats.
-_INTERVALS_OF_SESSION = 3
 
 
 class ReconcilingMember(GroupMember):
@@ -66,12 +61,15 @@ class ReconcilingMember(GroupMember):
         self._session = Session(config, member_id)
         self._topic_ids = TopicIds()
         self._heartbeats: asyncio.Task[None] | None = None
-        self._due = asyncio.Event()  # set if the next heartbeat is due now
         self._lookup: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._lost = False  # the coordinator has removed the member: others may have its partitions
-        self._interval_s = 5.0  # the coordinator sets it
-        self._put_outs = 0  # removals since the last successful heartbeat
+        self._beats = EpochHeartbeats(
+            self._connections,
+            self,
+            self._poll_watch.heartbeat_sent,
+            self._poll_watch.heartbeat_ended,
+        )
 
     @property
     def rebalancing(self) -> bool:
@@ -103,7 +101,7 @@ class ReconcilingMember(GroupMember):
 
     def _topics_changed(self, reason: str) -> None:
         if self._heartbeats is not None:
-            self._due.set()
+            self._beats.due.set()
         else:
             self._attend()
 
@@ -146,7 +144,7 @@ class ReconcilingMember(GroupMember):
                 await self._partitions.assign(target)
         finally:
             self._partitions.rebalance_ended()
-            self._due.set()  # the coordinator waits for the acknowledgment
+            self._beats.due.set()  # the coordinator waits for the acknowledgment
 
     def _target(self) -> frozenset[TopicPartition] | None:
         """Return the assigned partitions whose topic names are known."""
@@ -165,7 +163,7 @@ class ReconcilingMember(GroupMember):
         )
         self._session.begin()
         self._heartbeats = asyncio.get_running_loop().create_task(
-            self._beat(), name="aioprod-heartbeats"
+            self._beats.run(), name="aioprod-heartbeats"
         )
         self._heartbeats.add_done_callback(self._ended)
         self._poll_watch.begin()
@@ -191,49 +189,8 @@ class ReconcilingMember(GroupMember):
         self._lost = True
         self._attend()
 
-    async def _beat(self) -> None:
-        """Send heartbeats until the coordinator removes the member. Raise errors that a retry does
-        not solve.
-        """
-        failures = 0
-        # The member joins again at once, but with a backoff if the coordinator removes it
-        # repeatedly.
-        await asyncio.sleep(self._connections.backoff.seconds(self._put_outs - 1))
-        while True:
-            self._due.clear()
-            self._poll_watch.heartbeat_sent()
-            try:
-                reply = await self._connections.ask(self._prepare)
-            except (AuthenticationError, UnsupportedVersionError):
-                raise
-            except KafkaError as error:
-                if (
-                    isinstance(error, BrokerError)
-                    and action_for(GroupApi.FIND_COORDINATOR, error.code) is ErrorAction.REFUSED
-                ):
-                    raise
-                action, self._problem = ErrorAction.RETRY, error
-                self._session.unanswered()
-            else:
-                action = self._accept(reply)
-            if action in (ErrorAction.LOST_GENERATION, ErrorAction.LOST_MEMBER):
-                self._put_outs += 1
-                return
-            if action is ErrorAction.NEW_COORDINATOR:
-                self._connections.forget_coordinator()
-            failures = 0 if action is ErrorAction.DONE else failures + 1
-            self._put_outs = 0 if action is ErrorAction.DONE else self._put_outs
-            self._poll_watch.heartbeat_ended(
-                math.inf if failures else _INTERVALS_OF_SESSION * self._interval_s
-            )
-            if failures:
-                await asyncio.sleep(self._connections.backoff.seconds(failures))
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval_s):
-                    await self._due.wait()
-
-    def _prepare(self, connection: Connection) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+    def prepare(self, connection: Connection) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+        """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
         try:
             version = connection.pick_version(ConsumerGroupHeartbeatRequest)
         except UnsupportedVersionError as error:
@@ -250,15 +207,18 @@ class ReconcilingMember(GroupMember):
         owned = self._topic_ids.with_ids(self._partitions.owned)
         return self._session.request(self._connections.group_id, wishes, owned), version
 
-    def _accept(self, reply: ConsumerGroupHeartbeatResponse) -> ErrorAction:
-        """Handle a response. Raise errors that a retry does not solve."""
+    def unanswered(self, error: KafkaError) -> None:
+        """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
+        self._problem = error
+        self._session.unanswered()
+
+    def accept(self, reply: ConsumerGroupHeartbeatResponse) -> ErrorAction:
+        """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
         code = ErrorCode.of(reply.error_code)
         action = action_for(GroupApi.CONSUMER_HEARTBEAT, code)
         if action is ErrorAction.DONE:
             self._problem = None
-            self._interval_s = bounded(
-                reply.heartbeat_interval_ms, MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS
-            )
+            self._beats.set_interval(reply.heartbeat_interval_ms)
             if self._session.answered(reply):
                 self._partitions.rebalance_began()
                 self._look_up_names()
@@ -379,7 +339,7 @@ class ReconcilingMember(GroupMember):
     ) -> KafkaError | None:
         """Handle the refusal of a commit, and return the error for the caller."""
         if action is ErrorAction.STALE_EPOCH and committer.member_id:
-            self._due.set()  # the response has the present epoch
+            self._beats.due.set()  # the response has the present epoch
             return None
         return self._not_a_member()
 

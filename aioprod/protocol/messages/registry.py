@@ -12,6 +12,7 @@ from aioprod.protocol.messages.alter_configs import AlterConfigsRequest
 from aioprod.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
+from aioprod.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -19,6 +20,7 @@ from aioprod.protocol.messages.create_partitions import CreatePartitionsRequest
 from aioprod.protocol.messages.create_topics import CreateTopicsRequest
 from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest
 from aioprod.protocol.messages.delete_records import DeleteRecordsRequest
+from aioprod.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from aioprod.protocol.messages.delete_topics import DeleteTopicsRequest
 from aioprod.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from aioprod.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -26,6 +28,7 @@ from aioprod.protocol.messages.describe_configs import DescribeConfigsRequest
 from aioprod.protocol.messages.describe_groups import DescribeGroupsRequest
 from aioprod.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from aioprod.protocol.messages.describe_producers import DescribeProducersRequest
+from aioprod.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from aioprod.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest
@@ -50,6 +53,10 @@ from aioprod.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpo
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from aioprod.protocol.messages.share_fetch import ShareFetchRequest
+from aioprod.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from aioprod.protocol.messages.sync_group import SyncGroupRequest
 from aioprod.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
@@ -99,4 +106,11 @@ REQUESTS: dict[int, type[Request[Any]]] = {
     69: ConsumerGroupDescribeRequest,
     74: ListConfigResourcesRequest,
     75: DescribeTopicPartitionsRequest,
+    76: ShareGroupHeartbeatRequest,
+    77: ShareGroupDescribeRequest,
+    78: ShareFetchRequest,
+    79: ShareAcknowledgeRequest,
+    90: DescribeShareGroupOffsetsRequest,
+    91: AlterShareGroupOffsetsRequest,
+    92: DeleteShareGroupOffsetsRequest,
 }

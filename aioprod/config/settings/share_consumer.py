@@ -1,0 +1,63 @@
+"""The declarations of a share consumer's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aioprod.config.checks import check_name
+from aioprod.config.setting import Section, Setting, choice, section
+from aioprod.config.settings.client import CONNECTIONS
+from aioprod.config.settings.consumer import FETCHING, GROUP, RECORDS
+from aioprod.config.settings.security import SECURITY
+
+#: The names of acquire modes, and their numbers in requests.
+ACQUIRE_MODES: Mapping[str, int] = {"batch_optimized": 0, "record_limit": 1}
+
+SHARE_GROUP = section(
+    Setting("group_id", "str | None", None, "Share group. Required.", check_name),
+    choice(
+        "share_acknowledgement_mode",
+        "implicit",
+        ("implicit", "explicit"),
+        "`implicit` accepts returned records by the next call for records or by `commit`. With "
+        "`explicit`, the application acknowledges each record before the next call.",
+        change_case=str.lower,
+        since="4.1, KIP-932",
+    ),
+    choice(
+        "share_acquire_mode",
+        "batch_optimized",
+        ACQUIRE_MODES,
+        "`batch_optimized` acquires whole batches, perhaps more than `max_poll_records` records. "
+        "`record_limit` acquires at most `max_poll_records`. It requires Kafka 4.2.",
+        change_case=str.lower,
+        since="4.2, KIP-1206",
+    ),
+    replace(
+        GROUP["max_poll_records"],
+        meaning="Number of records to acquire from a broker at a time, and largest number that "
+        "`getmany` returns, unless the call sets `max_records`.",
+    ),
+    GROUP["max_poll_interval_ms"],
+)
+
+SHARE_FETCHING = section(
+    *(
+        FETCHING[name]
+        for name in (
+            "fetch_min_bytes",
+            "fetch_max_bytes",
+            "fetch_max_wait_ms",
+            "check_crcs",
+            "client_rack",
+            "default_api_timeout_ms",
+        )
+    ),
+    RECORDS["key_deserializer"],
+    RECORDS["value_deserializer"],
+)
+
+#: The settings that a share consumer has beside those of all clients.
+SHARE_CONSUMER_ONLY: Section = {**SHARE_GROUP, **SHARE_FETCHING}
+SHARE_CONSUMER_SETTINGS: Mapping[str, Setting] = {**SECURITY, **CONNECTIONS, **SHARE_CONSUMER_ONLY}

@@ -1,0 +1,190 @@
+"""Acknowledgements that wait to be sent, and how they are written in requests (KIP-932)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from aioprod.types import AcknowledgeType, TopicPartition
+
+GAP = 0
+"""The type of acquired offsets without a record: compacted ones, and control records."""
+
+BatchT = TypeVar("BatchT")
+PartitionKey = tuple[uuid.UUID, int]
+
+
+class SharePartition(NamedTuple):
+    """A partition of a share group: brokers know it by the id of its topic."""
+
+    topic_id: uuid.UUID
+    topic: str
+    partition: int
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition by name."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def key(self) -> PartitionKey:
+        """The partition as responses name it."""
+        return self.topic_id, self.partition
+
+
+class OffsetRun(NamedTuple):
+    """Consecutive offsets.
+
+    Attributes:
+        first, last: the offsets; both belong to it.
+        types: one for all offsets, or one for each.
+    """
+
+    first: int
+    last: int
+    types: list[int]
+
+
+def offset_runs(types: Mapping[int, int], others: Iterable[OffsetRun]) -> list[OffsetRun]:
+    """Return acknowledgements in ascending order, with those of neighboring records in one run.
+
+    Args:
+        types: the type by offset.
+        others: further runs; they overlap neither each other nor ``types``.
+    """
+    runs: list[OffsetRun] = []
+    for offset, kind in sorted(types.items()):
+        if runs and runs[-1].last == offset - 1:
+            run = runs[-1]
+            run.types.append(kind)
+            runs[-1] = run._replace(last=offset)
+        else:
+            runs.append(OffsetRun(offset, offset, [kind]))
+    of_records = [
+        run._replace(types=run.types[:1]) if len(set(run.types)) == 1 else run for run in runs
+    ]
+    return sorted([*of_records, *others])
+
+
+@dataclass(slots=True)
+class PartitionAcknowledgements:
+    """The acknowledgements of one partition.
+
+    Attributes:
+        give_up_at: loop time after which a refused one is not sent again.
+        types: the type by offset; the last one counts.
+        locked_until: loop time at which the lock of each of these offsets ends.
+        others: runs of offsets that the application did not get.
+    """
+
+    give_up_at: float
+    types: dict[int, AcknowledgeType] = field(default_factory=dict)
+    locked_until: dict[int, float] = field(default_factory=dict)
+    others: list[OffsetRun] = field(default_factory=list)
+
+    def batches(self, make: Callable[[int, int, list[int]], BatchT]) -> list[BatchT]:
+        """Return the batches of a request."""
+        return [make(*run) for run in offset_runs(self.types, self.others)]
+
+    def pop_late(self, now: float) -> list[int]:
+        """Remove those whose lock has ended, and return their offsets."""
+        late = [offset for offset, until in self.locked_until.items() if until <= now]
+        for offset in late:
+            del self.types[offset], self.locked_until[offset]
+        return late
+
+    def add_older(self, older: PartitionAcknowledgements) -> None:
+        """Add acknowledgements that were given before these."""
+        self.types = {**older.types, **self.types}
+        self.locked_until = {**older.locked_until, **self.locked_until}
+        self.others = older.others + self.others
+        self.give_up_at = min(self.give_up_at, older.give_up_at)
+
+
+class Acknowledgements:
+    """The acknowledgements for one broker that are not sent yet."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[SharePartition, PartitionAcknowledgements] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def renews(self) -> bool:
+        """Whether a lock is to be renewed, which is a request of its own."""
+        return any(
+            AcknowledgeType.RENEW in waiting.types.values() for waiting in self._waiting.values()
+        )
+
+    def only_of(self, partitions: frozenset[SharePartition]) -> bool:
+        """Return whether all are of these partitions."""
+        return self._waiting.keys() <= partitions
+
+    def add(
+        self,
+        partition: SharePartition,
+        offset: int,
+        kind: AcknowledgeType,
+        give_up_at: float,
+        locked_until: float,
+    ) -> None:
+        """Add the acknowledgement of one record."""
+        waiting = self._of(partition, give_up_at)
+        waiting.types[offset] = kind
+        waiting.locked_until[offset] = locked_until
+
+    def extend_lock(self, partition: SharePartition, offset: int, locked_until: float) -> None:
+        """Note the new end of a lock, for what was said of the record since."""
+        waiting = self._waiting.get(partition)
+        if waiting is not None and offset in waiting.locked_until:
+            waiting.locked_until[offset] = locked_until
+
+    def add_runs(
+        self,
+        partition: SharePartition,
+        runs: Sequence[tuple[int, int]],
+        kind: int,
+        give_up_at: float,
+    ) -> None:
+        """Add runs of offsets that the application did not get; ``GAP`` is a type, too."""
+        if runs:
+            self._of(partition, give_up_at).others += [
+                OffsetRun(first, last, [kind]) for first, last in runs
+            ]
+
+    def put_back(self, partition: SharePartition, sent: PartitionAcknowledgements) -> None:
+        """Add those of a request that is to be repeated."""
+        self._of(partition, sent.give_up_at).add_older(sent)
+
+    def take(
+        self, now: float
+    ) -> tuple[dict[SharePartition, PartitionAcknowledgements], dict[SharePartition, list[int]]]:
+        """Return those to send, and the offsets whose lock has ended; forget all.
+
+        A broker does not refuse each late acknowledgement: not if another member has accepted the
+        record, and the group has gone on.
+        """
+        taken, self._waiting = self._waiting, {}
+        late = {partition: waiting.pop_late(now) for partition, waiting in taken.items()}
+        return (
+            {each: waiting for each, waiting in taken.items() if waiting.types or waiting.others},
+            {each: offsets for each, offsets in late.items() if offsets},
+        )
+
+    def drop_renewals(self) -> None:
+        """Forget renewals: the session ends."""
+        for partition, waiting in list(self._waiting.items()):
+            for offset, kind in list(waiting.types.items()):
+                if kind is AcknowledgeType.RENEW:
+                    del waiting.types[offset], waiting.locked_until[offset]
+            if not (waiting.types or waiting.others):
+                del self._waiting[partition]
+
+    def _of(self, partition: SharePartition, give_up_at: float) -> PartitionAcknowledgements:
+        found = self._waiting.get(partition)
+        if found is None:
+            found = self._waiting[partition] = PartitionAcknowledgements(give_up_at)
+        return found

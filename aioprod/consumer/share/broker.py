@@ -1,0 +1,354 @@
+"""The share session with one broker: fetches records and acknowledges them, one request at a time.
+
+Acknowledgements go with the next ShareFetch, or alone if no fetch is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from aioprod.consumer.share.acknowledgements import (
+    Acknowledgements,
+    PartitionAcknowledgements,
+    PartitionKey,
+    SharePartition,
+)
+from aioprod.consumer.share.outcomes import Outcomes
+from aioprod.consumer.share.pacing import Pacing
+from aioprod.consumer.share.requests import (
+    Leader,
+    ShareRequests,
+    acknowledge_results,
+    fetch_results,
+)
+from aioprod.consumer.share.session import ShareSession
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, KafkaError
+from aioprod.net.backoff import Backoff
+from aioprod.net.bounds import MAX_LOCK_MS, MIN_LOCK_MS, bounded
+from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
+from aioprod.protocol.messages.share_fetch import PartitionData, ShareFetchResponse
+from aioprod.types import AcknowledgeType
+
+_Sent = dict[SharePartition, PartitionAcknowledgements]
+
+
+class Surroundings(Protocol):
+    """What a broker's session tells the consumer."""
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether the application waits for records."""
+
+    def fetched(
+        self,
+        broker: ShareBroker,
+        partition: SharePartition,
+        data: PartitionData,
+        locked_until: float,
+    ) -> None:
+        """Take the acquired records of a partition, and when their locks end at the earliest."""
+
+    def renewed(self, partition: SharePartition, offset: int, locked_until: float) -> None:
+        """Note the new end of a lock."""
+
+    def stale(self, leaders: Iterable[Leader]) -> None:
+        """Adopt leaders that a broker names, and refresh the metadata."""
+
+    def failed(self, what: object, error: KafkaError | None) -> None:
+        """Note the error of a partition or node, or None if it is over."""
+
+    def changed(self) -> None:
+        """Note that a request has ended."""
+
+
+class ShareBroker:
+    """One broker that leads partitions of the member.
+
+    Args:
+        node_id: the broker.
+        requests: sends to it.
+        surroundings: hears of records and errors.
+        outcomes: hears of acknowledgements.
+        backoff: the pauses after failures.
+        limit_s: how long acknowledgements are sent again after errors that a retry may cure.
+
+    Attributes:
+        session: the share session.
+        wanted: the partitions to fetch.
+        lock_timeout_ms: how long the broker locks records for this member; None if unknown.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        requests: ShareRequests,
+        surroundings: Surroundings,
+        outcomes: Outcomes,
+        backoff: Backoff,
+        limit_s: float,
+    ) -> None:
+        self.node_id = node_id
+        self.session = ShareSession()
+        self.wanted: frozenset[SharePartition] = frozenset()
+        self.lock_timeout_ms: int | None = None
+        self._requests = requests
+        self._surroundings = surroundings
+        self._outcomes = outcomes
+        self._pacing = Pacing(backoff, self.look)
+        self._limit_s = limit_s
+        self._waiting = Acknowledgements()
+        self._sent: _Sent = {}
+        self._in_flight: asyncio.Future[Any] | None = None
+        self._sent_at = 0.0
+        self._closing = False  # only the end of the session is still sent
+        self._ended = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether each acknowledgement has an outcome."""
+        return not (self._waiting or self._sent)
+
+    @property
+    def supports_renewal(self) -> bool:
+        """Whether the broker can renew locks; True while it is not connected."""
+        return self._requests.supports_renewal(self.node_id)
+
+    # -- acknowledgements --------------------------------------------------------------------------
+
+    def acknowledge(
+        self,
+        partition: SharePartition,
+        offset: int,
+        kind: AcknowledgeType,
+        generation: int,
+        locked_until: float,
+    ) -> None:
+        """Acknowledge a record that was acquired in this generation of the session."""
+        if generation != self.session.generation or self._ended:
+            self._outcomes.failed(partition.tp, (offset,), _session_lost(self.node_id))
+            return
+        now = asyncio.get_running_loop().time()
+        renew = kind is AcknowledgeType.RENEW
+        self._pacing.acknowledged(now, first=not self._waiting, urgent=renew)
+        self._waiting.add(partition, offset, kind, now + self._limit_s, locked_until)
+
+    def skip(self, partition: SharePartition, runs: Sequence[tuple[int, int]], kind: int) -> None:
+        """Acknowledge acquired offsets that the application does not get."""
+        now = asyncio.get_running_loop().time()
+        if runs and not self._ended:
+            self._pacing.acknowledged(now, first=not self._waiting, urgent=False)
+            self._waiting.add_runs(partition, runs, kind, now + self._limit_s)
+
+    def flush(self) -> None:
+        """Send acknowledgements now."""
+        self._pacing.flush()
+        self.look()
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Send the next request, if one is due."""
+        if self._in_flight is not None or self._closing:
+            return
+        now = asyncio.get_running_loop().time()
+        if self._pacing.paused(now):
+            self._pacing.wait(now, acknowledgements=False)
+            return
+        fetch = bool(self.wanted) and self._surroundings.wants_records
+        waiting = self._waiting
+        alone = waiting.renews or not waiting.only_of(self.wanted)
+        if waiting and self.session.is_open and (alone or not fetch):
+            if alone or not self._pacing.lingers(now):
+                self._acknowledge()
+            else:
+                self._pacing.wait(now, acknowledgements=True)
+        elif fetch:
+            self._fetch()
+
+    def _fetch(self) -> None:
+        wanted = self.wanted
+        sent = self._take()
+        change = self.session.change(wanted)
+        self._begin(
+            self._requests.fetch(self.node_id, change, sent), partial(self._fetched, wanted)
+        )
+
+    def _acknowledge(self, *, closing: bool = False) -> None:
+        renews = self._waiting.renews
+        sent = self._take()
+        if not (sent or closing):
+            self._surroundings.changed()
+            return
+        epoch = self.session.epoch
+        self._begin(
+            self._requests.acknowledge(self.node_id, epoch, sent, renews=renews, closing=closing),
+            self._acknowledged,
+        )
+
+    def _take(self) -> _Sent:
+        """Return the acknowledgements to send. Those whose lock has ended fail."""
+        self._sent, late = self._waiting.take(asyncio.get_running_loop().time())
+        for partition, offsets in late.items():
+            self._outcomes.failed(
+                partition.tp,
+                offsets,
+                BrokerError(
+                    ErrorCode.INVALID_RECORD_STATE,
+                    f"{_name(partition)}: the locks of the records timed out "
+                    "(share.record.lock.duration.ms of the group)",
+                ),
+            )
+        return self._sent
+
+    def _begin(self, future: asyncio.Future[Any], handle: Callable[[Any], None]) -> None:
+        self._in_flight = future
+        self._sent_at = asyncio.get_running_loop().time()
+        future.add_done_callback(partial(self._done, handle))
+
+    def _done(self, handle: Callable[[Any], None], future: asyncio.Future[Any]) -> None:
+        self._in_flight = None
+        if future.cancelled():
+            return
+        error = future.exception()
+        if self._ended:
+            return
+        try:
+            if error is not None:
+                raise error
+            reply = future.result()
+            code = ErrorCode.of(reply.error_code)
+            if code:
+                text = f" ({reply.error_message})" if reply.error_message else ""
+                raise BrokerError(code, f"broker {self.node_id}: share session{text}")
+            self._surroundings.failed(self.node_id, None)
+            self._pacing.succeeded()
+            handle(reply)
+        except KafkaError as failure:
+            self._lose(failure)
+            self._pacing.pause(asyncio.get_running_loop().time())
+            self._surroundings.failed(self.node_id, failure)
+            self._surroundings.stale(())
+        self._surroundings.changed()
+        self.look()
+
+    def _fetched(self, wanted: frozenset[SharePartition], reply: ShareFetchResponse) -> None:
+        self.session.fetched(wanted)
+        self.lock_timeout_ms = reply.acquisition_lock_timeout_ms
+        partitions = {each.key: each for each in wanted}
+        results = fetch_results(reply)
+        trouble = self._settle(results.acknowledgements)
+        for key, data in results.data.items():
+            partition = partitions.get(key)
+            if partition is None:
+                continue
+            code = ErrorCode.of(data.error_code)
+            trouble = trouble or bool(code)
+            self._surroundings.failed(
+                partition, BrokerError(code, _name(partition)) if code else None
+            )
+            if data.acquired_records:
+                self._surroundings.fetched(self, partition, data, self._locked_until())
+        if trouble:
+            self._pacing.pause(asyncio.get_running_loop().time())
+            self._surroundings.stale(results.leaders)
+
+    def _acknowledged(self, reply: ShareAcknowledgeResponse) -> None:
+        self.session.acknowledged()
+        if reply.acquisition_lock_timeout_ms:
+            self.lock_timeout_ms = reply.acquisition_lock_timeout_ms
+        results = acknowledge_results(reply)
+        if self._settle(results.acknowledgements):
+            self._pacing.pause(asyncio.get_running_loop().time())
+            self._surroundings.stale(results.leaders)
+
+    def _settle(self, codes: Mapping[PartitionKey, ErrorCode]) -> bool:
+        """Give the acknowledgements of a request their outcomes, or keep them to be sent again.
+        Return whether one was refused.
+        """
+        now = asyncio.get_running_loop().time()
+        sent, self._sent = self._sent, {}
+        refused = False
+        for partition, acknowledgements in sent.items():
+            # Without an error code in the response, nothing is confirmed.
+            code = codes.get(partition.key, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if not code:
+                self._outcomes.confirmed(partition.tp, acknowledgements.types)
+                self._note_renewals(partition, acknowledgements)
+                continue
+            refused = True
+            if code.retriable and not code.refresh_metadata and now < acknowledgements.give_up_at:
+                self._waiting.put_back(partition, acknowledgements)
+            else:
+                self._outcomes.failed(
+                    partition.tp, acknowledgements.types, BrokerError(code, _name(partition))
+                )
+        return refused
+
+    def _locked_until(self) -> float:
+        """Return when locks of the last request end at the earliest: they begin after it was sent.
+        The response may be handled much later, if the event loop was blocked.
+        """
+        return self._sent_at + bounded(self.lock_timeout_ms or 0, MIN_LOCK_MS, MAX_LOCK_MS)
+
+    def _note_renewals(
+        self, partition: SharePartition, confirmed: PartitionAcknowledgements
+    ) -> None:
+        until = self._locked_until()
+        for offset, kind in confirmed.types.items():
+            if kind is AcknowledgeType.RENEW:
+                self._waiting.extend_lock(partition, offset, until)
+                self._surroundings.renewed(partition, offset, until)
+
+    # -- failures ----------------------------------------------------------------------------------
+
+    def _lose(self, error: KafkaError) -> None:
+        """Begin a new session: the broker releases the records of this one, or has done so."""
+        self.session.lost()
+        sent, self._sent = self._sent, {}
+        for partition, acknowledgements in sent.items():
+            self._outcomes.failed(partition.tp, acknowledgements.types, error)
+        for partition, acknowledgements in self._waiting.take(-math.inf)[0].items():
+            self._outcomes.failed(
+                partition.tp, acknowledgements.types, _session_lost(self.node_id, error)
+            )
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Send the last acknowledgements, and end the session: the broker releases all other
+        records. The caller sets the limit.
+        """
+        self._closing = True
+        self._pacing.stop()
+        if self._in_flight is not None:
+            await asyncio.wait([self._in_flight])
+        if self.session.is_open and not self._ended:
+            self._waiting.drop_renewals()
+            self._acknowledge(closing=True)
+            assert self._in_flight is not None
+            await asyncio.wait([self._in_flight])
+
+    def end(self, error: KafkaError) -> None:
+        """Fail what has no outcome; nothing is sent any more."""
+        if not self._ended:
+            self._lose(error)
+            self._closing = self._ended = True
+            self._pacing.stop()
+
+
+def _name(partition: SharePartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
+
+
+def _session_lost(node_id: int, cause: KafkaError | None = None) -> KafkaError:
+    error = BrokerError(
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        f"broker {node_id}: the records of the session are delivered again",
+    )
+    error.__cause__ = cause
+    return error

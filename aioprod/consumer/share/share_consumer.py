@@ -1,0 +1,252 @@
+"""The public share consumer. It has no state and delegates to the collaborators that
+:mod:`aioprod.consumer.share.graph` builds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any, Self, Unpack, cast
+
+from aioprod.arguments import check_sources
+from aioprod.config.checks import check_callable, check_names
+from aioprod.config.kafka_properties import client_arguments
+from aioprod.config.keywords import ShareConsumerSettings
+from aioprod.config.redaction import hide_arguments
+from aioprod.config.share_consumer import SHARE_CONSUMER, ShareConsumerConfig
+from aioprod.consumer.graph import client_id
+from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
+from aioprod.consumer.share.graph import build
+from aioprod.consumer.share.outcomes import AcknowledgementCallback
+from aioprod.errors import KafkaError
+from aioprod.public_module import set_module
+from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
+
+
+@set_module("aioprod.consumer")
+class ShareConsumer:
+    """Reads records as a member of a share group (KIP-932, Kafka 4.2).
+
+    The members of a share group share the records of a partition, as workers share a queue: each
+    record is locked for one member, which acknowledges it, or loses it when the lock times out.
+    docs/share-groups.md explains it. ``async for`` over a share consumer and :meth:`getmany` return
+    records.
+
+    With ``share_acknowledgement_mode="implicit"``, the default, records are accepted by the next
+    call for records, or by :meth:`commit`. With ``"explicit"`` the application calls
+    :meth:`acknowledge` for each record before the next call for records.
+
+    The constructor needs no event loop. A share consumer belongs to one task at a time: other tasks
+    may call only :meth:`acknowledge`, :meth:`wakeup` and :meth:`close`. All times are in
+    milliseconds and all sizes in bytes; each name is Kafka's, with underscores.
+
+    Args:
+        bootstrap_servers: ``"host:port,host:port"`` or a list of these.
+        topics: topics to subscribe to; ``subscribe`` does it later.
+        acknowledgement_commit_callback: called with the offsets of acknowledged records by
+            partition, and with None if the broker has confirmed them, else with the error. Its
+            errors are logged.
+        rng: source of all random choices (jitter, the member's id).
+        settings: the fields of :class:`aioprod.ShareConsumerConfig`; see docs/configuration.md.
+
+    Raises:
+        ConfigError: if a setting is unknown or invalid, or ``group_id`` is missing.
+    """
+
+    @hide_arguments
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        topics: Iterable[str] | str = (),
+        acknowledgement_commit_callback: AcknowledgementCallback | None = None,
+        rng: random.Random | None = None,
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None:
+        check_names(ShareConsumerConfig, settings)
+        check_sources(None, rng)
+        check_callable("acknowledgement_commit_callback", acknowledgement_commit_callback)
+        settings.setdefault("client_id", client_id(settings.get("group_id")))
+        self.config = ShareConsumerConfig(
+            bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
+        )
+        graph = build(self.config, rng or random.Random(), acknowledgement_commit_callback)
+        self._calls = graph.calls
+        self._guard = graph.guard
+        self._fetcher = graph.fetcher
+        self._member = graph.member
+        self._lifecycle = graph.lifecycle
+        if topics:
+            self._calls.subscribe(topics)
+
+    @classmethod
+    @hide_arguments
+    def from_config(cls, settings: Mapping[str, Any], *topics: str) -> Self:
+        """Make a share consumer from Kafka's own names and values, such as ``{"bootstrap.servers":
+        "...", "group.id": "...", "share.acknowledgement.mode": "explicit"}``.
+
+        Deserializers may be classes or import paths.
+
+        Raises:
+            ConfigError: as the constructor; also if a setting exists in Java only, with the reason.
+        """
+        with client_arguments(
+            SHARE_CONSUMER, settings, lambda given: client_id(given.get("group_id"))
+        ) as arguments:
+            return cls(topics=topics, **arguments)
+
+    # -- start and close ---------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect to the cluster, within ``default_api_timeout_ms``; after a failure, try again.
+
+        The first call for records joins the group.
+
+        Raises:
+            BrokerConnectionError: if no bootstrap server answers; the message has each reason.
+            KafkaTimeoutError: if a server accepts connections, but does not return the brokers of
+                its cluster in time.
+            AuthenticationError: if the broker refuses the credentials.
+            ConsumerClosedError: if the consumer was closed before, or is closed during the call.
+            WrongEventLoopError: if it was started in another event loop, or in another process.
+        """
+        await self._lifecycle.start()
+
+    async def close(self, timeout_ms: float | None = CLOSE_TIMEOUT_MS) -> None:
+        """Send the last acknowledgements, release all other records, leave the group, and close all
+        connections, within ``timeout_ms``.
+
+        As in Java, records that were returned and not acknowledged are released, also in implicit
+        mode: call :meth:`commit` first to accept them. A call that waits in another task, and a
+        ``start`` in progress, raise ConsumerClosedError. A second ``close`` waits for the first,
+        and shortens it if its limit is earlier. A ``close`` that is cancelled closes at once: the
+        broker releases the records when it sees the end of the connection.
+
+        Raises:
+            ConfigError: if ``timeout_ms`` is not a finite number of at least 0; nothing is closed.
+            WrongEventLoopError: if the consumer was started in another event loop or process.
+        """
+        await self._lifecycle.close(timeout_ms)
+
+    async def __aenter__(self) -> Self:
+        """Start, as :meth:`start` does."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close, as :meth:`close` does."""
+        await self.close()
+
+    def __del__(self) -> None:
+        if "_lifecycle" in self.__dict__:  # the settings were valid
+            self._lifecycle.runtime.dropped(self, self._lifecycle)
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ShareRecord:
+        return await self._calls.next()
+
+    async def getmany(
+        self, max_records: int | None = None, timeout_ms: float | None = None
+    ) -> list[ShareRecord]:
+        """Return the next records as soon as any are available. In implicit mode, accept the
+        records that were returned before.
+
+        Args:
+            max_records: the most to return; ``max_poll_records`` by default.
+            timeout_ms: how long to wait for the first record, after which the list is empty; None
+                waits forever, also during transient errors.
+
+        Raises:
+            ConsumerStateError: if a record is not acknowledged in explicit mode, if the consumer is
+                not started, or if nothing is subscribed.
+            DeserializationError, CorruptRecordError: if the record can't be read. It is released;
+                the next call returns the records behind it.
+            UnsupportedVersionError: if the cluster has no share groups, or not the
+                ``share_acquire_mode``.
+            BrokerError, AuthenticationError: if a request is not authorized, or refused for another
+                reason that a retry does not cure; raised once for each failure.
+            WakeupError: if ``wakeup`` was called.
+            ConcurrentUseError: if another task waits in a call of this consumer.
+            ConsumerClosedError: if the consumer is closed.
+            ConfigError: if ``max_records`` is below 1, or an argument is not a number.
+        """
+        return await self._calls.getmany(max_records, timeout_ms)
+
+    def wakeup(self) -> None:
+        """End the call that waits, or the next one that would, with WakeupError.
+
+        Any task of the consumer's event loop may call it.
+        """
+        self._guard.wakeup()
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str] | str) -> None:
+        """Read these topics, in place of earlier ones, as the group's members share them.
+
+        Raises:
+            ConfigError: if a topic's name is invalid.
+        """
+        self._calls.subscribe(topics)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, within 5 seconds. Records that were returned can still be acknowledged;
+        records that were fetched and not returned are released.
+        """
+        await self._calls.unsubscribe()
+
+    def subscription(self) -> frozenset[str]:
+        """Return the subscribed topics."""
+        return self._member.topics
+
+    # -- acknowledgements --------------------------------------------------------------------------
+
+    def acknowledge(
+        self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT
+    ) -> None:
+        """Acknowledge a record in explicit mode. Any task of the event loop may call it.
+
+        The acknowledgement is sent with the next fetch, by :meth:`commit`, or after 100 ms. The
+        outcome is that of :meth:`commit`, and goes to ``acknowledgement_commit_callback``. A record
+        whose lock is renewed (RENEW) is still to be acknowledged, but not before the next call for
+        records.
+
+        Raises:
+            ConsumerStateError: in implicit mode, or if the record is acknowledged already, or was
+                not returned by this consumer.
+            UnsupportedVersionError: for RENEW, if the broker is older than Kafka 4.2.
+            ConfigError: if an argument has another type.
+        """
+        self._calls.acknowledge(record, kind)
+
+    async def commit(
+        self, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Send all acknowledgements, and wait for their outcomes. In implicit mode, accept all
+        records that were returned.
+
+        Args:
+            timeout_ms: the limit; ``default_api_timeout_ms`` by default.
+
+        Returns:
+            By partition None if the broker has confirmed the acknowledgements, else the error: then
+            some of the records may be delivered again.
+
+        Raises:
+            KafkaTimeoutError: if there is no outcome in time. The client continues to send the
+                acknowledgements, and so it does if the call is cancelled.
+            WakeupError, ConcurrentUseError, ConsumerClosedError, ConsumerStateError: as
+                :meth:`getmany`.
+        """
+        return await self._calls.commit(timeout_ms)
+
+    @property
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """How long the broker locks records for this member, in milliseconds
+        (``share.record.lock.duration.ms`` of the group); None before the first fetch.
+        """
+        return self._fetcher.lock_timeout_ms

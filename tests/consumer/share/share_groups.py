@@ -1,0 +1,92 @@
+"""Topics and share groups for tests on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from aioprod import Admin, Producer, ShareConsumer, ShareRecord
+from aioprod.admin import ConfigResource, NewTopic
+from aioprod.cluster.client import ClusterClient
+from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
+
+FAST: dict[str, Any] = {"fetch_max_wait_ms": 100, "default_api_timeout_ms": 20_000}
+
+
+class ShareTopic:
+    """A topic of its own, and a share group of its own that reads it from its first record."""
+
+    def __init__(self, kafka: str) -> None:
+        self.kafka = kafka
+        self.topic = f"share-{uuid.uuid4().hex[:8]}"
+        self.group = f"group-{uuid.uuid4().hex[:8]}"
+
+    async def create(self, partitions: int = 1, **group_configs: str) -> None:
+        """Create the topic, and configure the group; ``share_x`` is ``share.x``."""
+        configs = {name.replace("_", "."): value for name, value in group_configs.items()}
+        async with Admin(self.kafka) as admin:
+            await admin.create_topics(NewTopic(self.topic, partitions))
+            await admin.incremental_alter_configs(
+                {
+                    ConfigResource.group(self.group): {
+                        "share.auto.offset.reset": "earliest",
+                        **configs,
+                    }
+                }
+            )
+
+    async def write(self, values: Iterable[int], partition: int = 0) -> None:
+        """Write numbers."""
+        async with Producer(self.kafka) as producer:
+            for value in values:
+                await producer.send(self.topic, b"%d" % value, partition=partition)
+
+    def consumer(self, **settings: Any) -> ShareConsumer:
+        """A member of the group."""
+        return ShareConsumer(
+            self.kafka, **{"group_id": self.group, "topics": [self.topic], **FAST, **settings}
+        )
+
+
+def numbers(records: Iterable[ShareRecord]) -> list[int]:
+    """The numbers that were written."""
+    return [int(record.value) for record in records]
+
+
+async def take(
+    consumer: ShareConsumer, count: int, max_records: int | None = None
+) -> list[ShareRecord]:
+    """Return this number of records, of one call or several."""
+    found: list[ShareRecord] = []
+    async with asyncio.timeout(30):
+        while len(found) < count:
+            found += await consumer.getmany(max_records, timeout_ms=20_000)
+    assert len(found) == count, numbers(found)
+    return found
+
+
+async def lag(topic: ShareTopic, partition: int = 0) -> int:
+    """The number of records that the group has not done with; -1 if it is unknown (KIP-1226)."""
+    request = DescribeShareGroupOffsetsRequest(
+        [
+            DescribeShareGroupOffsetsRequestGroup(
+                topic.group, [DescribeShareGroupOffsetsRequestTopic(topic.topic, [partition])]
+            )
+        ]
+    )
+    async with ClusterClient(topic.kafka) as client:
+        reply = await client.coordinators.request(
+            CoordinatorType.GROUP,
+            topic.group,
+            lambda connection: (request, connection.pick_version(type(request))),
+        )
+    (told,) = reply.groups[0].topics[0].partitions
+    assert told.error_code == 0, told
+    return told.lag

@@ -1,0 +1,62 @@
+"""A member of a share group in a process of its own, which writes a ledger of what it did.
+Arguments: the servers, the topic, the group and the ledger's file.
+
+Each line of the ledger is ``got OFFSET COUNT TIME`` before a record is acknowledged, or ``sure
+OFFSET COUNT TIME`` after the broker has confirmed that it was accepted. The clock is that of all
+processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import time
+
+from aioprod import AcknowledgeType, ShareConsumer, ShareRecord
+
+MAX_POLL_RECORDS = 25
+
+
+class Ledger:
+    """Appends lines; what was written survives a kill of the process."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def write(self, kind: str, records: list[ShareRecord]) -> None:
+        now = time.monotonic_ns()
+        lines = [f"{kind} {each.offset} {each.delivery_count} {now}\n" for each in records]
+        os.write(self._file, "".join(lines).encode())
+
+
+async def work(servers: str, topic: str, group: str, path: str) -> None:
+    ledger = Ledger(path)
+    rng = random.Random()
+    async with ShareConsumer(
+        servers,
+        group_id=group,
+        topics=[topic],
+        share_acknowledgement_mode="explicit",
+        share_acquire_mode="record_limit",
+        max_poll_records=MAX_POLL_RECORDS,
+        fetch_max_wait_ms=50,
+    ) as consumer:
+        while True:
+            records = await consumer.getmany()
+            ledger.write("got", records)
+            accepted = []
+            for record in records:
+                if rng.random() < 0.1:
+                    consumer.acknowledge(record, AcknowledgeType.RELEASE)
+                else:
+                    consumer.acknowledge(record)
+                    accepted.append(record)
+            outcomes = await consumer.commit()
+            if set(outcomes.values()) == {None}:
+                ledger.write("sure", accepted)
+
+
+if __name__ == "__main__":
+    asyncio.run(work(*sys.argv[1:5]))
