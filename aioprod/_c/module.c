@@ -1,4 +1,4 @@
-/* The accelerator: the loops that run once for each record, beside their sources in Python.
+/* The accelerator: what runs once per record, batch or Produce request, beside its sources in Python.
  *
  * aioprod/native.py says which is used; tests/protocol/test_native*.py hold both against each other.
  *
@@ -21,6 +21,9 @@ static PyMethodDef methods[] = {
     {"cut_records", cut_records, METH_VARARGS, cut_records_doc},
     {"key_partitions", key_partitions, METH_VARARGS, key_partitions_doc},
     {"row_digest", row_digest, METH_VARARGS, row_digest_doc},
+    {"join_batch", join_batch, METH_VARARGS, join_batch_doc},
+    {"join_request", join_request, METH_VARARGS, join_request_doc},
+    {"read_places", read_places, METH_VARARGS, read_places_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -63,6 +66,7 @@ static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, add_fields},
     {Py_mod_exec, add_deliveries},
     {Py_mod_exec, add_fast_path},
+    {Py_mod_exec, add_produce},
     {0, NULL},
 };
 

@@ -16,6 +16,9 @@ PyObject *cut_records(PyObject *module, PyObject *args);
 
 PyObject *key_partitions(PyObject *module, PyObject *args);
 PyObject *row_digest(PyObject *module, PyObject *args);
+PyObject *join_batch(PyObject *module, PyObject *args);
+PyObject *join_request(PyObject *module, PyObject *args);
+PyObject *read_places(PyObject *module, PyObject *args);
 
 /* Make a type, unless an earlier execution of the module has made it; -1 with an exception. */
 int make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
@@ -29,8 +32,10 @@ int add_record_buffer(PyObject *module);
 int add_fields(PyObject *module);
 int add_deliveries(PyObject *module);
 int add_fast_path(PyObject *module);
+int add_produce(PyObject *module);
 
 extern const char murmur2_doc[], parse_records_doc[], cut_records_doc[],
-    key_partitions_doc[], row_digest_doc[];
+    key_partitions_doc[], row_digest_doc[], join_batch_doc[], join_request_doc[],
+    read_places_doc[];
 
 #endif

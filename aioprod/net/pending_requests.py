@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from aioprod.errors import KafkaError
 from aioprod.net.silence import SilenceWatch
@@ -18,9 +18,9 @@ _NEVER = float("inf")
 class ReplyHandler(Protocol):
     """Gets the reply to a request, or the error of a connection that has ended."""
 
-    def replied(self, reply: Message, now: float) -> None:
-        """Handle the reply, which was received at loop time ``now``. Called while the connection
-        reads: an exception would end it.
+    def replied(self, reply: Any, now: float) -> None:
+        """Handle the reply, as the request's decoder returned it, which was received at loop time
+        ``now``. Called while the connection reads: an exception would end it.
         """
 
     def failed(self, error: KafkaError) -> None:
@@ -95,7 +95,7 @@ class PendingRequests:
             self._set_timer(request.expires_at)
         self._silence.begin()
 
-    def receive(self, frame: BytesLike, now: float) -> tuple[ReplyHandler, Message]:
+    def receive(self, frame: BytesLike, now: float) -> tuple[ReplyHandler, Any]:
         """Remove the request that a reply belongs to; return its handler and the reply.
 
         Raises:

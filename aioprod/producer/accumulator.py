@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from aioprod.cluster.snapshot import ClusterSnapshot, TopicInfo
 from aioprod.config.producer import ProducerConfig
@@ -42,9 +42,9 @@ class Ready:
         leaderless: whether a batch waits for a partition without a known leader.
     """
 
-    nodes: list[int] = field(default_factory=list)
-    look_again_at: float = NEVER
-    leaderless: bool = False
+    nodes: list[int]
+    look_again_at: float
+    leaderless: bool
 
 
 class RecordAccumulator:
@@ -93,6 +93,7 @@ class RecordAccumulator:
         self._rng = rng
         self._wake = wake
         linger_s = config.linger_ms / 1000
+        self._idempotent = config.enable_idempotence
         self._linger_s = max(linger_s - _TIMERS_LATE_S, linger_s / 2)
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
         self._limit = max(1, min(config.batch_size, config.max_request_size) - HEADER_SIZE)
@@ -223,8 +224,9 @@ class RecordAccumulator:
             events=self._events,
         )
         topic = queue.topic
-        batch.codec = topic.codec
-        batch.ceiling = self.largest_size(topic)
+        if topic.codec is not Codec.NONE:
+            batch.codec = topic.codec
+            batch.ceiling = self.largest_size(topic)
         queue.add(batch, complete=complete)
         if complete:
             self._compressor.is_ready(batch, topic.level)
@@ -243,16 +245,18 @@ class RecordAccumulator:
         is needed or a flush waits.
         """
         hurry = bool(self.flushes or self.closed is not None or self.pool.waiting)
-        found = Ready(look_again_at=self._schedule.advance(now, hurry=hurry))
+        look_again_at = self._schedule.advance(now, hurry=hurry)
+        nodes: list[int] = []
+        leaderless = False
         for node_id in self._schedule.leaders():
             for queue in self._schedule.due(node_id, now):
                 if not queue.muted:
                     if node_id < 0:
-                        found.leaderless = True
+                        leaderless = True
                     else:
-                        found.nodes.append(node_id)
+                        nodes.append(node_id)
                     break
-        return found
+        return Ready(nodes, look_again_at, leaderless)
 
     def drain(
         self, node_id: int, now: float, may_send: Callable[[TopicPartition], bool]
@@ -270,16 +274,20 @@ class RecordAccumulator:
             batch = queue.batches[0]
             if queue.muted:
                 continue
-            estimate = self._estimated_size(queue, batch)
+            estimate = (
+                batch.writer.size + HEADER_SIZE
+                if batch.codec is Codec.NONE
+                else self._compressed_size(queue, batch)
+            )
             if taken and size + estimate > self.config.max_request_size:
                 break
             if not self._compressor.is_ready(batch, queue.topic.level):
                 queue.close(batch)
                 continue
-            if not (may_send(queue.tp) and self._takes_sequence(queue, batch)):
+            if not may_send(queue.tp) or (self._idempotent and not queue.sequence.may_send(batch)):
                 continue
             size += estimate
-            queue.close(batch)
+            queue.close(batch)  # its number of records determines its sequence numbers
             queue.topic.shrank(len(queue.batches))
             queue.batches.popleft()
             self._schedule.served(queue, now)
@@ -294,23 +302,16 @@ class RecordAccumulator:
         """Return whether a node may have more batches to send now."""
         return self._schedule.has_due(node_id)
 
-    def _estimated_size(self, queue: PartitionQueue, batch: ProducerBatch) -> int:
+    def _compressed_size(self, queue: PartitionQueue, batch: ProducerBatch) -> int:
         if batch.encoded is not None:
             return len(batch.encoded)
-        size = batch.writer.size
-        return HEADER_SIZE + (
-            size
-            if batch.codec is Codec.NONE
-            else int(size * min(1.0, queue.topic.ratio * _RATIO_MARGIN))
-        )
+        return HEADER_SIZE + int(batch.writer.size * min(1.0, queue.topic.ratio * _RATIO_MARGIN))
 
     def _note_sticky(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         # Small batches count too, or a trickle of keyless records would stay on one partition.
         topic = queue.topic
-        if topic.sticky.current == queue.tp.partition:
-            topic.sticky.used(
-                batch.writer.size, self._choices(topic), topic.queue_length, topic.longest
-            )
+        if topic.sticky.current == batch.partition and topic.sticky.used(batch.writer.size):
+            self.switch_sticky(topic)
 
     def _due_at(self, queue: PartitionQueue) -> float:
         """Return the loop time at which the queue's first batch may be sent: after its backoff, and
@@ -328,10 +329,6 @@ class RecordAccumulator:
         ):
             return first.retry_at
         return max(first.retry_at, first.created_at + self._linger_s)
-
-    def _takes_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        # Its number of records determines its sequence numbers, so the caller closes it now.
-        return not self.config.enable_idempotence or queue.sequence.may_send(batch)
 
     @property
     def undelivered(self) -> int:

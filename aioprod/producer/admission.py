@@ -44,6 +44,9 @@ class Admission:
             TransactionStateError: if no transaction is open, or another one.
             KafkaError: as :meth:`check_running`, or if the transaction has failed.
         """
+        if self.may_append(transaction):  # as usual: two calls instead of five
+            self._runtime.loop_binding.check()
+            return
         self.check_running()
         self._transactions.check_may_send()
         if transaction != self._status.number:
@@ -55,5 +58,11 @@ class Admission:
         """Return whether :meth:`check_may_send` would pass, for a caller that has checked
         the event loop.
         """
-        status = self._status
-        return self._runtime.closing is None and status.may_append and transaction == status.number
+        status, runtime = self._status, self._runtime
+        return (
+            runtime.started
+            and runtime.closing is None
+            and self._accumulator.closed is None
+            and status.may_append
+            and transaction == status.number
+        )

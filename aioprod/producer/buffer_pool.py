@@ -82,7 +82,12 @@ class BufferPool:
         if self._closed is not None:
             # The same error is raised many times, each without the earlier tracebacks.
             raise self._closed.with_traceback(None)
-        if self._waiters or self.available < size:
+        if self._waiters:
+            return False
+        if size == self.block_size and self._free_blocks:
+            self._free_blocks -= 1
+            return True
+        if self.available < size:
             return False
         self._take(size)
         return True
@@ -129,7 +134,8 @@ class BufferPool:
         """Return ``size`` bytes to the pool, in the pieces in which they were allocated."""
         self._put_back(size)
         assert self.available + self.reserved <= self.total, "memory was given back twice"
-        self._hand_out()
+        if self._waiters:
+            self._hand_out()
 
     def close(self, error: KafkaError) -> None:
         """Fail every waiter, and every later allocation, with ``error``."""

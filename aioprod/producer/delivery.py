@@ -115,9 +115,15 @@ class Delivery:
         )
 
     def _wait(self) -> Generator[object, None, RecordMetadata]:
-        while self._now().state is BatchState.PENDING:
-            yield from self._batch.wait().__await__()
-        return self._batch.metadata(self._index)
+        batch = self._now()
+        while batch.state is BatchState.PENDING:
+            waiter = batch.new_waiter()  # a coroutine that waits for it would cost as much again
+            try:
+                yield from waiter
+            finally:
+                batch.forget_waiter(waiter)
+            batch = self._now()
+        return batch.metadata(self._index)
 
 
 def delivery_of(batch: ProducerBatch, index: int) -> Delivery:

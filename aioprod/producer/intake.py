@@ -146,8 +146,7 @@ class RecordIntake:
         if queue.tail is not None or queue.line:
             return None
         self._admission.check_may_send(self._transactions.status.number)
-        if self._gate.open_topic(queue.topic.name, None, None) is None:
-            return None
+        self._gate.touch(queue.topic)
         batch = self._appender.open_with(queue, key, value, headers, size, now_s)
         return None if batch is None else delivery_of(batch, 0)
 

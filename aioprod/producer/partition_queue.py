@@ -80,7 +80,8 @@ class Topic(TopicFields):
     def grew(self, length: int) -> None:
         """Note that a queue has got a batch, and now has ``length`` of them."""
         self._of_length[length] = self._of_length.get(length, 0) + 1
-        self.longest = max(self.longest, length)
+        if length > self.longest:
+            self.longest = length
 
     def shrank(self, length: int) -> None:
         """Note that a queue with ``length`` batches loses one."""

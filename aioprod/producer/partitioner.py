@@ -167,17 +167,12 @@ class StickyPartition(StickyFields):
         self._bytes = 0
         self.current = -1
 
-    def used(
-        self,
-        size: int,
-        available: Sequence[int],
-        queue_length: Callable[[int], int] | None = None,
-        longest: int = 0,
-    ) -> None:
-        """Note a batch of ``size`` bytes that was sent there; switch after ``batch_size`` bytes."""
+    def used(self, size: int) -> bool:
+        """Note a batch of ``size`` bytes that was sent there; return whether to switch, as after
+        ``batch_size`` bytes.
+        """
         self._bytes += size
-        if self._bytes >= self._batch_size:
-            self.switch(available, queue_length, longest)
+        return self._bytes >= self._batch_size
 
     def switch(
         self,

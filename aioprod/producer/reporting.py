@@ -43,7 +43,7 @@ class BatchReporter:
             return
         now = batch.loop.time()
         if batch.error is None:
-            self._metrics.batch_succeeded(batch.tp.topic, batch.count, now)
+            self._metrics.batch_succeeded(batch.topic, batch.writer.count, now)
             if self._failing:
                 self._note_stored(batch.tp)
         else:

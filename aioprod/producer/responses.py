@@ -76,6 +76,11 @@ class ProduceResponseHandler:
             _mark_unanswered(batch, now)
             self._retry(batch, now, at_once=new_leader)
 
+    def stored(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
+        """Handle a batch that the broker says it has stored."""
+        if self._attempt_ended(batch):
+            self.succeed(batch, base_offset, log_append_time)
+
     def answered(
         self,
         batch: ProducerBatch,
@@ -84,7 +89,7 @@ class ProduceResponseHandler:
         *,
         new_leader: bool,
     ) -> None:
-        """Handle a batch for which the broker has replied.
+        """Handle a batch for which the broker has replied, perhaps with an error.
 
         Args:
             new_leader: another node leads the partition now (KIP-951).

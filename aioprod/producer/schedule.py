@@ -81,7 +81,7 @@ class Schedule:
 
     def leaders(self) -> list[int]:
         """Return the nodes that lead a due queue; -1 stands for queues without a leader."""
-        return [leader for leader, queues in self._due.items() if queues]
+        return list(filter(self._due.get, self._due))
 
     def has_due(self, leader: int) -> bool:
         """Return whether a node leads a queue that is marked as due."""
@@ -98,5 +98,8 @@ class Schedule:
 
     def served(self, queue: PartitionQueue, now: float) -> None:
         """Move a queue after the others: its first batch was taken."""
-        self._due.get(queue.leader, {}).pop(queue, None)
-        self.look_at(queue, now)
+        due = self._due.get(queue.leader)
+        if due is not None:
+            due.pop(queue, None)
+        if queue.batches:
+            self.look_at(queue, now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
+from collections.abc import Iterable, Mapping
 
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
@@ -23,20 +23,18 @@ from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.producer.wakeup import NEVER, SenderWakeup
 from aioprod.protocol.compression import Codec
-from aioprod.protocol.message import Message
 from aioprod.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
 )
-from aioprod.protocol.produce_decoder import decode_produce_response
+from aioprod.protocol.produce_decoder import StoredBatches, decode_produce_response
 from aioprod.protocol.produce_encoder import encode_produce_request
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
-_NO_ID = uuid.UUID(int=0)
 # From version 13 on, Produce names topics by id (KIP-516).
 _LAST_VERSION_BY_NAME = 12
 _LAST_VERSION_BEFORE_TV2 = 11
@@ -49,26 +47,26 @@ class _Attempt:
     """A request in flight, with its batches.
 
     Attributes:
-        names: the topics of ``batches`` by id (as a number), if the request names them by id.
+        topics: what the request calls the topics of ``batches``: the bytes of the id, or the name.
     """
 
-    __slots__ = ("_sender", "batches", "names", "node_id", "sent_at")
+    __slots__ = ("_sender", "batches", "node_id", "sent_at", "topics")
 
     def __init__(
         self,
         sender: Sender,
         node_id: int,
         batches: list[ProducerBatch],
-        names: dict[int, str],
+        topics: Mapping[str, str | bytes],
         sent_at: float,
     ) -> None:
         self._sender = sender
         self.node_id = node_id
         self.batches = batches
-        self.names = names
+        self.topics = topics
         self.sent_at = sent_at
 
-    def replied(self, reply: Message, now: float) -> None:
+    def replied(self, reply: StoredBatches | ProduceResponse, now: float) -> None:
         """Handle the reply in the callback of the transport that has received it."""
         self._sender.replied(self, reply, now)
 
@@ -255,27 +253,28 @@ class Sender:
     def _send(
         self, node_id: int, connection: Connection, batches: list[ProducerBatch], now: float
     ) -> None:
-        known = self._metadata.snapshot.topics
-        topics: dict[str, tuple[str, uuid.UUID, list[tuple[int, bytes]]]] = {}
-        names: dict[int, str] = {}
+        by_topic: dict[str, list[tuple[int, bytes]]] = {}
         for batch in batches:
             self._note_attempt(batch, now)
-            name = batch.topic
-            if name not in topics:
-                info = known.get(name)
-                topic_id = _NO_ID if info is None else info.topic_id
-                topics[name] = name, topic_id, []
-                names[topic_id.int] = name  # hashing and comparing UUIDs is code in Python
-            topics[name][2].append((batch.partition, self._encode(batch)))
+            partitions = by_topic.get(batch.topic)
+            if partitions is None:
+                partitions = by_topic[batch.topic] = []
+            partitions.append((batch.partition, self._encode(batch)))
+        ids = self._ids_of(by_topic)
         try:
             version = connection.pick_version(
-                ProduceRequest, self._newest_version(have_ids=0 not in names)
+                ProduceRequest, self._newest_version(have_ids=ids is not None)
             )
         except UnsupportedVersionError as error:
             for batch in batches:
                 batch.in_flight = False
                 self._handler.fail(batch, error)
             return
+        topics: Mapping[str, str | bytes] = (
+            {name: name for name in by_topic}
+            if ids is None or version <= _LAST_VERSION_BY_NAME
+            else ids
+        )
         correlation_id = connection.next_correlation_id()
         buffers = encode_produce_request(
             version,
@@ -284,7 +283,7 @@ class Sender:
             self._config.transactional_id,
             self._acks,
             self._config.request_timeout_ms,
-            list(topics.values()),
+            [(topics[name], partitions) for name, partitions in by_topic.items()],
         )
         # Report it when it is written: the broker works on it meanwhile.
         if self._acks == 0:
@@ -293,9 +292,7 @@ class Sender:
             for batch in batches:
                 self._handler.succeed(batch, -1, -1)
             return
-        if version <= _LAST_VERSION_BY_NAME:
-            names = {}
-        attempt = _Attempt(self, node_id, batches, names, now)
+        attempt = _Attempt(self, node_id, batches, topics, now)
         self._in_flight[node_id][attempt] = None
         connection.post(
             buffers,
@@ -306,6 +303,17 @@ class Sender:
             decode=decode_produce_response,
         )
         self._reporter.sent(node_id, batches, buffers, now)
+
+    def _ids_of(self, topics: Iterable[str]) -> dict[str, bytes] | None:
+        """Return the ids of topics; None if the id of one is not known."""
+        known = self._metadata.snapshot.topics
+        ids: dict[str, bytes] = {}
+        for name in topics:
+            info = known.get(name)
+            if info is None or not info.topic_id.int:
+                return None
+            ids[name] = info.topic_id.bytes
+        return ids
 
     def _note_attempt(self, batch: ProducerBatch, now: float) -> None:
         batch.in_flight = True
@@ -343,14 +351,18 @@ class Sender:
 
     # -- responses ---------------------------------------------------------------------------------
 
-    def replied(self, attempt: _Attempt, reply: Message, now: float) -> None:
+    def replied(
+        self, attempt: _Attempt, reply: StoredBatches | ProduceResponse, now: float
+    ) -> None:
         """Handle the reply to a request."""
-        assert isinstance(reply, ProduceResponse)
         try:
             node_id = attempt.node_id
             del self._in_flight[node_id][attempt]
             self._reporter.replied(node_id, attempt.sent_at, reply.throttle_time_ms, now)
-            self._answered(node_id, attempt.batches, attempt.names, reply, now)
+            if isinstance(reply, StoredBatches):
+                self._stored(attempt, reply, now)
+            else:
+                self._answered(attempt, reply, now)
         except Exception as bug:
             self._wakeup.fail(bug)
         self._wakeup.wake()
@@ -372,37 +384,37 @@ class Sender:
             self._wakeup.fail(bug)
         self._wakeup.wake()
 
-    def _answered(
-        self,
-        node_id: int,
-        batches: list[ProducerBatch],
-        names: dict[int, str],
-        reply: ProduceResponse,
-        now: float,
-    ) -> None:
+    def _stored(self, attempt: _Attempt, reply: StoredBatches, now: float) -> None:
+        topics = attempt.topics
+        for batch in attempt.batches:
+            place = reply.places.get((topics[batch.topic], batch.partition))
+            if place is None:
+                self._left_out(batch, now)
+            else:
+                self._handler.stored(batch, *place)
+
+    def _left_out(self, batch: ProducerBatch, now: float) -> None:
+        where = f"{batch.tp.topic}-{batch.tp.partition}"
+        self._handler.unanswered(batch, now, ProtocolError(f"the broker's reply lacks {where}"))
+
+    def _answered(self, attempt: _Attempt, reply: ProduceResponse, now: float) -> None:
+        names = {topic_id: name for name, topic_id in attempt.topics.items()}
         answers: dict[tuple[str, int], PartitionProduceResponse] = {}
         refused = False
         for topic in reply.responses:
-            name = names.get(topic.topic_id.int, topic.name)
+            name = names.get(topic.topic_id.bytes, topic.name)
             for each in topic.partition_responses:
                 answers[name, each.index] = each
                 refused = refused or each.error_code != 0
         if refused:
             self._take_leaders(answers, reply)
-        for batch in batches:
+        for batch in attempt.batches:
             answer = answers.get(batch.tp)
             if answer is None:
-                reason = ProtocolError(
-                    f"the broker's reply lacks {batch.tp.topic}-{batch.tp.partition}"
-                )
-                self._handler.unanswered(batch, now, reason)
+                self._left_out(batch, now)
             else:
-                self._handler.answered(
-                    batch,
-                    answer,
-                    now,
-                    new_leader=refused and self._has_other_leader(batch, node_id),
-                )
+                new_leader = refused and self._has_other_leader(batch, attempt.node_id)
+                self._handler.answered(batch, answer, now, new_leader=new_leader)
 
     def _has_other_leader(self, batch: ProducerBatch, node_id: int) -> bool:
         return self._accumulator.leader_of(batch.tp) not in (node_id, -1)

@@ -82,6 +82,10 @@ class TopicGate:
         self._metadata.touch(name)
         return known
 
+    def touch(self, topic: Topic) -> None:
+        """Mark a topic as in use that the fast path of ``send`` has found: it is not held."""
+        self._metadata.touch(topic.name)
+
     async def wait(self, pending: PendingRecord, hold: TopicHold | None) -> None:
         """Wait until the record has entered its partition.
 

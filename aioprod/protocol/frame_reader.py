@@ -116,7 +116,8 @@ class FrameReader:
             if position > end:
                 self._begin_frame(size, start, end)
                 return
-            self._blocks.clear()
+            if self._blocks:
+                self._blocks.clear()
             yield bytes(self._buffer[start:position])
         self._leftover = end - position
         if self._leftover:

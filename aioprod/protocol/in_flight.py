@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from aioprod.errors import ProtocolError
-from aioprod.protocol.message import Message, Request
+from aioprod.protocol.message import Request
 from aioprod.protocol.primitives import BytesLike
 
 WaiterT = TypeVar("WaiterT")
-Decoder = Callable[[type[Request[Any]], int, BytesLike], tuple[int, Message]]
-"""Decodes a reply, as :func:`aioprod.protocol.framing.decode_response` does."""
+Decoder = Callable[[type[Request[Any]], int, BytesLike], tuple[int, Any]]
+"""Returns the correlation id and the contents of a reply, and raises what
+:func:`aioprod.protocol.framing.decode_response` does.
+"""
 
 
 @dataclass(slots=True)
@@ -75,8 +77,8 @@ class InFlightRequests(Generic[WaiterT]):
         request.expires_at = now + request.timeout_s
         self._requests.append(request)
 
-    def receive(self, frame: BytesLike) -> tuple[InFlightRequest[WaiterT], Message]:
-        """Remove the first request, and return it with its reply.
+    def receive(self, frame: BytesLike) -> tuple[InFlightRequest[WaiterT], Any]:
+        """Remove the first request, and return it with its reply, as its decoder returns it.
 
         Raises:
             ProtocolError: if no request is in flight, the frame does not have its correlation id,

@@ -7,19 +7,13 @@ A test compares both, field by field, for every version.
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any, Final
-from uuid import UUID
 
+from aioprod.native import accelerated
 from aioprod.protocol.framing import decode_response
 from aioprod.protocol.message import Message, Request
-from aioprod.protocol.messages.produce import (
-    LeaderIdAndEpoch,
-    PartitionProduceResponse,
-    ProduceResponse,
-    TopicProduceResponse,
-)
-from aioprod.protocol.primitives import ZERO_UUID, BytesLike
+from aioprod.protocol.primitives import BytesLike
 
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_TOPIC_ID: Final = 13
@@ -27,10 +21,9 @@ _LAST: Final = 13
 
 # Correlation id, no tagged fields, number of topics + 1.
 _START: Final = struct.Struct(">iBB")
-# Index, error code, base offset, log append time, log start offset; then the list of refused
-# records, the message and the tagged fields.
-_PARTITION: Final = struct.Struct(">ihqqq3s")
-_NO_LEADER: Final = LeaderIdAndEpoch()  # shared: responses are only read
+# Index, error code, base offset, log append time; the log start offset, which is not used; the list
+# of refused records, the message and the tagged fields.
+_PARTITION: Final = struct.Struct(">ihqq8x3s")
 _NOTHING_WRONG: Final = b"\1\0\0"
 # Throttle time, and no tagged fields.
 _END: Final = struct.Struct(">iB")
@@ -39,56 +32,75 @@ _MAX_SHORT: Final = 0x7F
 _MAX_MIDDLE: Final = 0x3FFF
 
 
+Places = dict[tuple[str | bytes, int], tuple[int, int]]
+
+
+@dataclass(slots=True)
+class StoredBatches:
+    """What a response without errors says.
+
+    Attributes:
+        places: base offset and log append time (-1 unless the broker sets timestamps) of the batch,
+            by topic and partition. The topic is its name; from version 13 on, the bytes of its id.
+        throttle_time_ms: the pause that the broker asks for.
+    """
+
+    places: Places
+    throttle_time_ms: int
+
+
 def decode_produce_response(
     request_type: type[Request[Any]], version: int, frame: BytesLike
-) -> tuple[int, Message]:
-    """Return correlation id and message of a Produce response; raise as
+) -> tuple[int, Message | StoredBatches]:
+    """Return correlation id and contents of a Produce response; raise as
     ``aioprod.protocol.framing.decode_response`` does.
     """
-    return (
-        read_usual_answer(version, frame) if isinstance(frame, bytes) else None
-    ) or decode_response(request_type, version, frame)
+    usual = read_places(version, frame) if isinstance(frame, bytes) else None
+    if usual is None:
+        return decode_response(request_type, version, frame)
+    correlation_id, throttle_time_ms, places = usual
+    return correlation_id, StoredBatches(places, throttle_time_ms)
 
 
-def read_usual_answer(version: int, frame: bytes) -> tuple[int, ProduceResponse] | None:
-    """Return correlation id and message of a response without errors, with up to 126 topics of up
-    to 16,382 partitions each.
+@accelerated
+def read_places(version: int, frame: bytes, /) -> tuple[int, int, Places] | None:
+    """Return correlation id, throttle time and places of a response without errors, with up to 126
+    topics of up to 16,382 partitions each.
 
     Returns None for any other response (an error, a version other than 9 to 13, invalid bytes),
     which the generated reader decodes.
     """
     if not _FIRST_FLEXIBLE <= version <= _LAST:
         return None
-    by_id = version >= _FIRST_TOPIC_ID
-    topics: list[TopicProduceResponse] = []
+    places: Places = {}
     try:
         correlation_id, tagged_fields, count = _START.unpack_from(frame)
         if tagged_fields or not 0 < count <= _MAX_SHORT:
             return None
         offset = 6
         for _ in range(count - 1):
-            if by_id:
-                name, topic_id = "", _uuid(frame[offset : offset + 16])
-                offset += 16
+            topic: str | bytes
+            if version >= _FIRST_TOPIC_ID:
+                start, offset = offset, offset + 16
+                topic = frame[start:offset]
             else:
                 size = frame[offset]
                 if not 0 < size <= _MAX_SHORT:
                     return None
-                name, topic_id = str(frame[offset + 1 : offset + size], "utf-8"), ZERO_UUID
-                offset += size
-            partitions, offset = _read_partitions(frame, offset)
-            topics.append(TopicProduceResponse(name, topic_id, partitions))
+                start, offset = offset + 1, offset + size
+                topic = str(frame[start:offset], "utf-8")
+            offset = _read_partitions(frame, offset, topic, places)
         throttle_time_ms, tagged_fields = _END.unpack_from(frame, offset)
     except (struct.error, IndexError, ValueError):
         return None  # an error, missing bytes, or a name that is not UTF-8
     if tagged_fields or offset + _END.size != len(frame):
         return None
-    return correlation_id, ProduceResponse(topics, throttle_time_ms)
+    return correlation_id, throttle_time_ms, places
 
 
-def _read_partitions(frame: bytes, offset: int) -> tuple[list[PartitionProduceResponse], int]:
-    """Return the partitions at ``offset``, and where the next topic begins; raise ValueError for an
-    error or missing bytes.
+def _read_partitions(frame: bytes, offset: int, topic: str | bytes, places: Places) -> int:
+    """Add the places of the partitions at ``offset``; return where the next topic begins. Raise
+    ValueError for an error or missing bytes.
     """
     count = frame[offset]
     offset += 1
@@ -99,21 +111,9 @@ def _read_partitions(frame: bytes, offset: int) -> tuple[list[PartitionProduceRe
     end = offset + _PARTITION.size * (count - 1)
     if not 0 < count <= _MAX_MIDDLE or frame[end]:
         raise ValueError
-    partitions: list[PartitionProduceResponse] = []
     for at in range(offset, end, _PARTITION.size):
-        index, error_code, base_offset, log_append_time_ms, log_start_offset, rest = (
-            _PARTITION.unpack_from(frame, at)
-        )
+        index, error_code, base_offset, log_append_time_ms, rest = _PARTITION.unpack_from(frame, at)
         if error_code or rest != _NOTHING_WRONG:
             raise ValueError
-        partitions.append(
-            PartitionProduceResponse(
-                index, 0, base_offset, log_append_time_ms, log_start_offset, [], None, _NO_LEADER
-            )
-        )
-    return partitions, end + 1
-
-
-@lru_cache(1024)
-def _uuid(data: bytes) -> UUID:
-    return UUID(bytes=data)
+        places[topic, index] = base_offset, log_append_time_ms
+    return end + 1

@@ -6,18 +6,16 @@ A test compares both, byte by byte, for every version.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
-from uuid import UUID
 
 from aioprod.errors import ProtocolError
+from aioprod.native import accelerated
 from aioprod.protocol.api_keys import ApiKey
 
 MIN_VERSION: Final = 3
 MAX_VERSION: Final = 13
 _FIRST_FLEXIBLE: Final = 9
-_FIRST_TOPIC_ID: Final = 13
 
 _API_KEY: Final = int(ApiKey.PRODUCE)
 _SIZE_AND_HEADER: Final = struct.Struct(">ihhi")
@@ -27,6 +25,8 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 
+Topic = tuple[str | bytes, list[tuple[int, bytes]]]
+
 
 def encode_produce_request(
     version: int,
@@ -35,14 +35,14 @@ def encode_produce_request(
     transactional_id: str | None,
     acks: int,
     timeout_ms: int,
-    topics: Sequence[tuple[str, UUID, Sequence[tuple[int, bytes]]]],
+    topics: list[Topic],
 ) -> list[bytes]:
     """Return a Produce request with size and header, as buffers for ``writelines``. The batches are
     not copied.
 
     Args:
-        topics: name, id, and pairs of partition and batch. Up to version 12 the name is sent, from
-            13 on (KIP-516) the id.
+        topics: the name, or from version 13 on (KIP-516) the 16 bytes of the id; and pairs of
+            partition and batch.
 
     Raises:
         ProtocolError: if the version is outside 3..13, or a string is too long.
@@ -50,18 +50,20 @@ def encode_produce_request(
     if not MIN_VERSION <= version <= MAX_VERSION:
         raise ProtocolError(f"Produce version {version} is outside {MIN_VERSION}..{MAX_VERSION}")
     start = _start(version, client_id, transactional_id, acks, timeout_ms)
+    return join_request(version, correlation_id, start, topics)
+
+
+@accelerated
+def join_request(
+    version: int, correlation_id: int, start: bytes, topics: list[Topic], /
+) -> list[bytes]:
+    """Return the request whose bytes between correlation id and topics are ``start``."""
     if version < _FIRST_FLEXIBLE:
         buffers = _encode_topics(start + _INT32.pack(len(topics)), topics)
     else:
-        buffers = _encode_flexible_topics(
-            start + _uvarint(len(topics) + 1), topics, version >= _FIRST_TOPIC_ID
-        )
-    buffers[0] = (
-        _SIZE_AND_HEADER.pack(
-            sum(map(len, buffers)) + _HEADER_SIZE, _API_KEY, version, correlation_id
-        )
-        + buffers[0]
-    )
+        buffers = _encode_flexible_topics(start + _uvarint(len(topics) + 1), topics)
+    size = sum(map(len, buffers)) + _HEADER_SIZE
+    buffers[0] = _SIZE_AND_HEADER.pack(size, _API_KEY, version, correlation_id) + buffers[0]
     return buffers
 
 
@@ -88,11 +90,10 @@ def _start(
     )
 
 
-def _encode_topics(
-    pending: bytes, topics: Sequence[tuple[str, UUID, Sequence[tuple[int, bytes]]]]
-) -> list[bytes]:
+def _encode_topics(pending: bytes, topics: list[Topic]) -> list[bytes]:
     buffers: list[bytes] = []
-    for name, _, partitions in topics:
+    for name, partitions in topics:
+        assert isinstance(name, str), "a version without topic ids"
         pending += _string(name) + _INT32.pack(len(partitions))
         for index, batch in partitions:
             buffers += (pending + _INDEX_AND_SIZE.pack(index, len(batch)), batch)
@@ -102,12 +103,10 @@ def _encode_topics(
     return buffers
 
 
-def _encode_flexible_topics(
-    pending: bytes, topics: Sequence[tuple[str, UUID, Sequence[tuple[int, bytes]]]], by_id: bool
-) -> list[bytes]:
+def _encode_flexible_topics(pending: bytes, topics: list[Topic]) -> list[bytes]:
     buffers: list[bytes] = []
-    for name, topic_id, partitions in topics:
-        pending += (topic_id.bytes if by_id else _compact_string(name)) + _uvarint(
+    for topic, partitions in topics:
+        pending += (topic if isinstance(topic, bytes) else _compact_string(topic)) + _uvarint(
             len(partitions) + 1
         )
         for index, batch in partitions:

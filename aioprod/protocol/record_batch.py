@@ -8,11 +8,12 @@ epoch 51, base sequence 53, record count 57, records 61.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
 from aioprod.errors import CorruptRecordError
+from aioprod.native import accelerated
 from aioprod.protocol.compression import Codec
 
 HEADER_STRUCT: Final = struct.Struct(">qiibIhiqqqhii")
@@ -182,6 +183,37 @@ def build_batch(
     Args:
         body: the encoded records in pieces, compressed with the codec of ``attributes``.
     """
+    return join_batch(
+        list(body),
+        base_offset,
+        leader_epoch,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+
+
+@accelerated
+def join_batch(
+    body: list[Any],
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+    /,
+) -> bytes:
+    """Do what :func:`build_batch` does, in half the time: keywords take the other half."""
     checked = _CHECKED.pack(
         attributes,
         last_offset_delta,

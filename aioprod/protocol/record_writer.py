@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from aioprod.protocol.compression import Codec, compress
-from aioprod.protocol.record_batch import HEADER_SIZE, TRANSACTIONAL, build_batch
+from aioprod.protocol.record_batch import HEADER_SIZE, TRANSACTIONAL, join_batch
 from aioprod.protocol.record_buffer import RecordBuffer
 from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, estimate_upper_bound
 from aioprod.protocol.record_reader import read_records
@@ -102,16 +102,19 @@ class RecordBatchWriter(RecordBuffer):
             if self.compressed is None:
                 self.compressed = compress(codec, self.body(), level)
             body = [self.compressed]
-        return build_batch(
-            *body,
-            attributes=codec | TRANSACTIONAL if transactional else int(codec),
-            last_offset_delta=self.count - 1,
-            base_timestamp=self.base_timestamp,
-            max_timestamp=self.max_timestamp,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            record_count=self.count,
+        count = self.count
+        return join_batch(
+            body,
+            0,
+            -1,
+            codec | TRANSACTIONAL if transactional else codec,
+            count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            count,
         )
 
 

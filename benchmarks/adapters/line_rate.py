@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
-from uuid import UUID
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.framing import decode_response
 from aioprod.protocol.messages.produce import ProduceRequest
-from aioprod.protocol.produce_encoder import encode_produce_request
+from aioprod.protocol.produce_encoder import Topic, encode_produce_request
 from aioprod.protocol.record_writer import RecordBatchWriter
 from benchmarks.adapters.adapter import DeliveryFailedError, Feature
 from benchmarks.adapters.settings import Load, Settings
@@ -23,7 +22,6 @@ _REQUEST_TIMEOUT_MS = 30_000
 _SOCKET_TIMEOUT_S = 60
 _IN_FLIGHT = 5
 _MAX_REQUEST_BYTES = 1_048_576
-_NO_TOPIC_ID = UUID(int=0)
 
 
 class LineRate:
@@ -140,7 +138,7 @@ class Requests:
     def _encode(self, counts: dict[int, int]) -> bytes:
         acks = -1 if self._settings.acks == "all" else int(self._settings.acks)
         batches = [(partition, self._batch(count)) for partition, count in counts.items()]
-        topics = [(self._load.topic, _NO_TOPIC_ID, batches)]
+        topics: list[Topic] = [(self._load.topic, batches)]
         return b"".join(
             encode_produce_request(
                 PRODUCE_VERSION, 0, "line-rate", None, acks, _REQUEST_TIMEOUT_MS, topics

@@ -10,7 +10,7 @@ from typing import Any
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
-from aioprod.protocol.produce_encoder import encode_produce_request
+from aioprod.protocol.produce_encoder import Topic, encode_produce_request
 from aioprod.protocol.record_writer import RecordBatchWriter
 from benchmarks.adapters import Adapter, Load, Settings
 from benchmarks.adapters.line_rate import PRODUCE_VERSION, check_response
@@ -53,7 +53,7 @@ async def _prepare(settings: Settings, load: Load) -> tuple[str, int, list[bytes
             producer_epoch=identity.producer_epoch,
             base_sequence=number,
         )
-        topics = [(load.topic, topic.topic_id, [(0, batch)])]
+        topics: list[Topic] = [(load.topic, [(0, batch)])]
         requests.append(
             b"".join(
                 encode_produce_request(

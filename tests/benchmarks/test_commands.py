@@ -16,7 +16,7 @@ import pytest
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # from kafka-python
-    from benchmarks import broker, bursts, idle, latency, loop_lag, memory, scaling
+    from benchmarks import broker, bursts, idle, latency, lone_record, loop_lag, memory, scaling
     from benchmarks.ceilings import Ceiling, ceiling_table
     from benchmarks.results import Metric, Results
     from benchmarks.targets import growth_table
@@ -49,6 +49,16 @@ def test_latency(servers: str, capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert (
         json.loads(written.read_text())["rounds"]["200 per second"]["aioprod"][0]["late_p99_ms"] > 0
     )
+
+
+def test_lone_record(capsys: pytest.CaptureFixture[str]) -> None:
+    lone_record.main(["--records", "5", "--repetitions", "2"])
+    printed = capsys.readouterr().out.splitlines()
+    figures = {
+        line[:16].strip(): [float(each) for each in line[16:].split()] for line in printed[2:]
+    }
+    assert figures.keys() == {"record", "raw round trip", "client"}
+    assert figures["record"][0] > figures["client"][0] > 0
 
 
 @pytest.mark.benchmarks

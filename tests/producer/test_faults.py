@@ -380,6 +380,32 @@ async def test_a_code_that_this_version_does_not_know_is_named(broker: EmbeddedC
             await producer.send_and_wait("t", b"x")
 
 
+@pytest.mark.parametrize("errors", [False, True], ids=["without errors", "with an error"])
+async def test_a_reply_that_leaves_out_a_partition_counts_for_the_others(
+    broker: EmbeddedCluster, errors: bool
+) -> None:
+    def leave_out_1(answer: ProduceResponse) -> None:
+        parts = {part.index: part for part in answer.responses[0].partition_responses}
+        assert parts.pop(1).error_code == 0 and parts.keys() == {0, 2}
+        parts[2].error_code = ErrorCode.INVALID_RECORD if errors else ErrorCode.NONE
+        answer.responses[0].partition_responses = list(parts.values())
+
+    broker.create_topic("three", 3)
+    async with quick(broker, retries=0, enable_idempotence=False) as producer:
+        await producer.partitions_for("three")
+        rule = broker.on(ApiKey.PRODUCE, change_answer(leave_out_1))
+        sent = [await producer.send("three", b"x", partition=number) for number in range(3)]
+        assert (await sent[0]).offset == 0
+        with pytest.raises(KafkaError, match=r"the broker's reply lacks three-1"):
+            await sent[1]
+        if errors:
+            with pytest.raises(BrokerError, match="INVALID_RECORD"):
+                await sent[2]
+        else:
+            assert (await sent[2]).offset == 0
+        assert rule.used == 1
+
+
 async def test_a_topic_that_is_no_string_is_named(broker: EmbeddedCluster) -> None:
     async with quick(broker) as producer:
         await producer.send_and_wait("t", b"x")

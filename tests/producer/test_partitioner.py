@@ -193,13 +193,10 @@ def shares(
 def test_it_stays_until_a_batch_of_bytes_was_used() -> None:
     choice = sticky(batch_size=100)
     first = choice.switch([0, 1, 2])
-    choice.used(60, [0, 1, 2])
-    assert choice.current == first
-    choice.used(40, [0, 1, 2])
-    assert choice.current != first
-    second = choice.current
-    choice.used(99, [0, 1, 2])
-    assert choice.current == second, "bytes are counted for each partition from 0"
+    assert not choice.used(60)
+    assert choice.used(40)
+    assert choice.switch([0, 1, 2]) != first
+    assert not choice.used(99), "bytes are counted for each partition from 0"
 
 
 @given(

@@ -21,6 +21,8 @@ from aioprod.producer import arrow_partitions as arrow_partitions  # has key_par
 from aioprod.producer import fast_path as fast_path  # has FastPath; imports the other types
 from aioprod.protocol import arrow_digest as arrow_digest  # has row_digest
 from aioprod.protocol import arrow_records as arrow_records  # has ColumnBatches
+from aioprod.protocol import produce_decoder as produce_decoder  # has read_places
+from aioprod.protocol import produce_encoder as produce_encoder  # has join_request
 from aioprod.protocol import record_reader
 from aioprod.protocol.record_batch import read_header
 from aioprod.protocol.record_encoder import NO_HEADERS, encode_record

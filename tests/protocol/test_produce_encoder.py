@@ -12,7 +12,12 @@ from aioprod.errors import ProtocolError
 from aioprod.protocol.framing import encode_request
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from aioprod.protocol.primitives import ZERO_UUID
-from aioprod.protocol.produce_encoder import MAX_VERSION, MIN_VERSION, encode_produce_request
+from aioprod.protocol.produce_encoder import (
+    MAX_VERSION,
+    MIN_VERSION,
+    Topic,
+    encode_produce_request,
+)
 
 Topics = list[tuple[str, uuid.UUID, list[tuple[int, bytes]]]]
 
@@ -47,6 +52,14 @@ def generated(
     return encode_request(request, version, correlation_id, client_id)
 
 
+def named(version: int, topics: Topics) -> list[Topic]:
+    """Return the topics by name, or by id in the versions that do so."""
+    return [
+        (topic_id.bytes if version >= 13 else name, partitions)
+        for name, topic_id, partitions in topics
+    ]
+
+
 def test_the_versions_are_those_of_the_generated_message() -> None:
     assert (MIN_VERSION, MAX_VERSION) == (ProduceRequest.MIN_VERSION, ProduceRequest.MAX_VERSION)
 
@@ -70,7 +83,13 @@ def test_the_bytes_are_those_of_the_generated_encoder(
     topics: Topics,
 ) -> None:
     buffers = encode_produce_request(
-        version, correlation_id, client_id, transactional_id, acks, timeout_ms, topics
+        version,
+        correlation_id,
+        client_id,
+        transactional_id,
+        acks,
+        timeout_ms,
+        named(version, topics),
     )
     assert b"".join(buffers) == generated(
         version, correlation_id, client_id, transactional_id, acks, timeout_ms, topics
@@ -84,7 +103,7 @@ def test_a_big_batch_goes_through_uncopied(version: int) -> None:
         ("a", uuid.uuid4(), [(0, batches[0])]),
         ("b", uuid.uuid4(), [(5, batches[1])]),
     ]
-    buffers = encode_produce_request(version, 1, "client", None, -1, 30_000, topics)
+    buffers = encode_produce_request(version, 1, "client", None, -1, 30_000, named(version, topics))
     assert [buffer for buffer in buffers if len(buffer) >= 300] == batches
     assert all(any(buffer is batch for buffer in buffers) for batch in batches)
     assert b"".join(buffers) == generated(version, 1, "client", None, -1, 30_000, topics)
