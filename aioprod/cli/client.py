@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SERVERS = "bootstrap.servers"
 _PROGRESS_EACH_S = 1.0
-_SAME_LINE = "\r\x1b[K"
+SAME_LINE = "\r\x1b[K"
 
 
 class CommandError(Exception):
@@ -80,6 +80,8 @@ def client_settings(
     options: argparse.Namespace,
     client: SettingsTable,
     defaults: Mapping[str, object] | None = None,
+    *,
+    shared: bool = False,
 ) -> dict[str, object]:
     """Return the settings for one kind of client, for its ``from_config``: ``-b`` overrides ``-X``,
     which overrides the file.
@@ -88,6 +90,7 @@ def client_settings(
         options: the command's arguments.
         client: the kind of client.
         defaults: further settings, unless the user sets them.
+        shared: whether the command has clients of several kinds, and ``-X`` may set those of each.
 
     Raises:
         ConfigError: if the file can't be read, or a line is not a setting.
@@ -97,12 +100,9 @@ def client_settings(
     given: dict[str, object] = {}
     if options.config_file is not None:
         lines = read_settings(options.config_file, "--config-file")
-        given |= {
-            name: value
-            for name, value in lines.items()
-            if client.knows(name) or not _others_know(name)
-        }
-    given |= dict(options.config)
+        given |= _without_those_of_others(lines, client)
+    named = dict(options.config)
+    given |= _without_those_of_others(named, client) if shared else named
     settings = {client.python_name(name): value for name, value in (defaults or {}).items()}
     settings |= {
         name if not client.knows(name) else client.python_name(name): value
@@ -113,12 +113,18 @@ def client_settings(
     return settings
 
 
-def _others_know(name: str) -> bool:
+def _without_those_of_others(
+    settings: Mapping[str, object], client: SettingsTable
+) -> dict[str, object]:
     from aioprod.config.admin import ADMIN
     from aioprod.config.consumer import CONSUMER
     from aioprod.config.producer import PRODUCER
 
-    return any(client.knows(name) for client in (ADMIN, CONSUMER, PRODUCER))
+    return {
+        name: value
+        for name, value in settings.items()
+        if client.knows(name) or not any(other.knows(name) for other in (ADMIN, CONSUMER, PRODUCER))
+    }
 
 
 def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -220,9 +226,9 @@ class Progress:
         """Report the number of records so far."""
         if self._goes_on and time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + _PROGRESS_EACH_S
-            self._line_begin = _SAME_LINE
+            self._line_begin = SAME_LINE
             print(
-                f"{_SAME_LINE}{self._verb} {counted(records)}", end="", flush=True, file=sys.stderr
+                f"{SAME_LINE}{self._verb} {counted(records)}", end="", flush=True, file=sys.stderr
             )
 
     def end(self, records: int, rest: str = "") -> None:

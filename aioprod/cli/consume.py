@@ -174,7 +174,7 @@ async def _begin(
         consumer.subscribe(options.topics, listener=_committing(printing))
         return None
     consumer.assign(partitions)
-    for partition, offset in (await _offsets(consumer, partitions, options.start)).items():
+    for partition, offset in (await start_offsets(consumer, partitions, options.start)).items():
         consumer.seek(partition, offset)
     return await consumer.end_offsets(partitions) if options.exit else None
 
@@ -211,7 +211,7 @@ async def _partitions_of(consumer: Consumer, topic: str) -> frozenset[int]:
     return present
 
 
-async def _offsets(
+async def start_offsets(
     consumer: Consumer, partitions: Sequence[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
     """Return the start offsets, moved to the nearest existing ones."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -87,7 +88,8 @@ class EmbeddedCluster:
         max_memory_bytes: the most bytes of record batches to hold; further batches are refused with
             POLICY_VIOLATION.
         wall_clock: returns seconds since 1970, for log append time; None for ``time.time``.
-        random_source: the source of topic and member ids.
+        random_source: the source of topic and member ids. With one, runs repeat exactly, and the
+            cluster's id is always the same; without, it is a random one.
         transaction_version: the feature transaction.version, 0 to 2. With 2, clients use the second
             transaction protocol (KIP-890).
         replica_lag_time_max_ms: the time in milliseconds after which a follower that lacks records
@@ -128,7 +130,9 @@ class EmbeddedCluster:
             raise ConfigError(f"nodes={nodes}: must be 1 to {_MAX_NODES}")
         if not 0 <= transaction_version <= 2:
             raise ConfigError(f"transaction_version={transaction_version}: must be 0 to 2")
-        self._cluster = Cluster(nodes, replication_factor)
+        self._cluster = Cluster(
+            nodes, replication_factor, cluster_id=None if random_source else uuid.uuid4().hex
+        )
         self._store = Store(
             num_partitions=num_partitions,
             auto_create_topics=auto_create_topics,
