@@ -40,7 +40,7 @@ LOOPS_WITH_PAUSES = {
     ("spark/planning.py", "available_offsets"): "fetchOffset.numRetries, without an error",
     ("cli/consume.py", "_partitions_of"): "waits for a new topic, without an error",
     ("cli/copy_report.py", "run"): "prints a line per interval",
-    ("cli/top.py", "_watch"): "takes a sample per interval",
+    ("cli/top.py", "watch"): "takes a sample per interval",
     ("demo/topics.py", "_wait_for_leaders"): "waits for the leaders of new topics",
     ("spark/page/server.py", "_wait_for_readers"): "waits for browsers to read the end",
 }
