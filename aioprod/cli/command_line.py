@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from aioprod.cli.broker import add_broker
 from aioprod.cli.cluster import add_cluster
+from aioprod.cli.completion import add_completion
 from aioprod.cli.consume import add_consume
 from aioprod.cli.copy import add_copy
 from aioprod.cli.demo import add_demo
@@ -61,5 +62,6 @@ def command_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     for add in _COMMANDS:
         add(commands)
+    add_completion(commands, parser)
     name_choices(commands)
     return parser
