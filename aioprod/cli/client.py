@@ -9,7 +9,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,6 +18,9 @@ from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment
 
 if TYPE_CHECKING:
     from aioprod.config.kafka_properties import SettingsTable
+    from aioprod.schema_registry import SchemaRegistry
+
+log = logging.getLogger(__name__)
 
 _SERVERS = "bootstrap.servers"
 _PROGRESS_EACH_S = 1.0
@@ -111,6 +115,50 @@ def client_settings(
     if options.bootstrap_servers is not None:
         settings[client.python_name(_SERVERS)] = options.bootstrap_servers
     return settings
+
+
+def add_registry_option(parser: Parser, meaning: str) -> None:
+    """Add the option for a Schema Registry."""
+    parser.add_argument(
+        "--registry",
+        metavar="URL",
+        help=f"{meaning}; @FILE reads the URL from a file, which hides the password in it",
+    )
+
+
+@asynccontextmanager
+async def registry_of(options: argparse.Namespace) -> AsyncIterator[SchemaRegistry | None]:
+    """Return a client of the registry; None without --registry.
+
+    Raises:
+        UsageError: if the URL can't be read, or the extra is not installed.
+        ConfigError: if the URL is invalid.
+    """
+    if options.registry is None:
+        yield None
+        return
+    try:
+        from aioprod.schema_registry import SchemaRegistry
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f'--registry needs {error.name}: pip install "aioprod[schema-registry]"'
+        ) from error
+    async with SchemaRegistry(_registry_url(options.registry)) as registry:
+        yield registry
+
+
+def _registry_url(given: str) -> str:
+    if given.startswith("@"):
+        try:
+            return Path(given[1:]).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--registry {given}: {error}") from error
+    if "@" in given:
+        log.warning(
+            "--registry: all users of this machine can see the password in the process list; "
+            "use @FILE"
+        )
+    return given
 
 
 def _without_those_of_others(
