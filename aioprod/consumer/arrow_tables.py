@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from aioprod.errors import CorruptRecordError
 from aioprod.protocol.arrow_reader import (
     HEADERS_TYPE,
     RecordArrays,
     numbers_column,
     read_arrays,
+    repeated_column,
 )
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.types import ConsumerRecord, TopicPartition
@@ -54,7 +54,9 @@ def rows_of_batches(
 
 
 def rows_of_records(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
-    """Return records that were decoded one by one."""
+    """Return records that were decoded one by one. ``pyarrow.array`` imports pandas, so this is for
+    the rest of a batch that another call has begun.
+    """
     columns = [
         [each.topic for each in records],
         [each.partition for each in records],
@@ -73,13 +75,9 @@ def rows_of_records(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
 
 def _rows(tp: TopicPartition, arrays: RecordArrays) -> pa.RecordBatch:
     count = len(arrays.offsets)
-    try:
-        topics = pa.repeat(pa.scalar(tp.topic, pa.string()), count)
-    except pa.ArrowException as error:
-        raise CorruptRecordError(f"{count} records are too many for Arrow: {error}") from None
     return pa.RecordBatch.from_arrays(
         [
-            topics,
+            repeated_column(tp.topic, count),
             numbers_column(pa.int32(), np.full(count, tp.partition, np.int32)),
             numbers_column(pa.int64(), arrays.offsets),
             numbers_column(pa.timestamp("ms", "UTC"), arrays.timestamps),

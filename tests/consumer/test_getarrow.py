@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
 import sys
 from typing import Any
 
@@ -234,6 +235,27 @@ async def test_a_table_can_be_sent_again(broker: EmbeddedCluster) -> None:
         for topic in ("orders", "copy")
     )
     assert copied == original
+
+
+def test_pandas_is_not_imported() -> None:
+    program = """
+import asyncio, sys
+from aioprod import Consumer, Producer
+from aioprod.testing import EmbeddedCluster
+
+async def main():
+    async with EmbeddedCluster() as broker:
+        async with Producer(broker.bootstrap_servers) as producer:
+            await producer.send_and_wait("orders", b"x")
+        async with Consumer(
+            "orders", bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
+        ) as consumer:
+            assert (await consumer.getarrow()).num_rows == 1
+
+asyncio.run(main())
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=LIMIT_S * 2)
 
 
 async def test_what_it_needs(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
