@@ -119,8 +119,8 @@ class TopicCopy:
         except KafkaError as error:
             if isinstance(error, BrokerError) and await self._is_fenced():
                 raise CommandError(
-                    f"{self.pair.topic}: another copy to {self.pair.to_topic} was started, and "
-                    "goes on; this one ends"
+                    f"{self.pair.topic}: another copy to {self.pair.to_topic} was started, or a "
+                    "transaction took longer than transaction.timeout.ms; this copy ends"
                 ) from None
             raise CommandError(f"{self.pair.topic}: {text_of(error)}") from error
         finally:
