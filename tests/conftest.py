@@ -35,7 +35,7 @@ settings.register_profile("any-speed", deadline=None, suppress_health_check=[Hea
 settings.load_profile("any-speed")
 
 _MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
-_ON_DEMAND = ("benchmarks", "faults", "interop")
+_ON_DEMAND = ("benchmarks", "faults", "interop", "wheels")
 _TASK_END_TIMEOUT_S = 1.0
 # Members of a KIP-848 group learn of a change with their next heartbeat; a test would wait for most
 # of Kafka's default interval of five seconds.

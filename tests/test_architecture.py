@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
     "template": {"base", "testing", "pytest_plugin", "spark"},
     "demo": {*CLIENT, "producer", "consumer", "admin", "public", "testing", "spark"},
-    "cli": {"base", "public", "admin", "testing", "spark", "demo"},
+    "cli": {"base", "public", "admin", "schema_registry", "testing", "spark", "demo"},
     "_tools": {"base", "protocol"},
 }
 

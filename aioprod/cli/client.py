@@ -9,7 +9,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,10 +18,13 @@ from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment
 
 if TYPE_CHECKING:
     from aioprod.config.kafka_properties import SettingsTable
+    from aioprod.schema_registry import SchemaRegistry
+
+log = logging.getLogger(__name__)
 
 _SERVERS = "bootstrap.servers"
 _PROGRESS_EACH_S = 1.0
-_SAME_LINE = "\r\x1b[K"
+SAME_LINE = "\r\x1b[K"
 
 
 class CommandError(Exception):
@@ -80,6 +84,8 @@ def client_settings(
     options: argparse.Namespace,
     client: SettingsTable,
     defaults: Mapping[str, object] | None = None,
+    *,
+    shared: bool = False,
 ) -> dict[str, object]:
     """Return the settings for one kind of client, for its ``from_config``: ``-b`` overrides ``-X``,
     which overrides the file.
@@ -88,6 +94,7 @@ def client_settings(
         options: the command's arguments.
         client: the kind of client.
         defaults: further settings, unless the user sets them.
+        shared: whether the command has clients of several kinds, and ``-X`` may set those of each.
 
     Raises:
         ConfigError: if the file can't be read, or a line is not a setting.
@@ -97,12 +104,9 @@ def client_settings(
     given: dict[str, object] = {}
     if options.config_file is not None:
         lines = read_settings(options.config_file, "--config-file")
-        given |= {
-            name: value
-            for name, value in lines.items()
-            if client.knows(name) or not _others_know(name)
-        }
-    given |= dict(options.config)
+        given |= _without_those_of_others(lines, client)
+    named = dict(options.config)
+    given |= _without_those_of_others(named, client) if shared else named
     settings = {client.python_name(name): value for name, value in (defaults or {}).items()}
     settings |= {
         name if not client.knows(name) else client.python_name(name): value
@@ -113,12 +117,62 @@ def client_settings(
     return settings
 
 
-def _others_know(name: str) -> bool:
+def add_registry_option(parser: Parser, meaning: str) -> None:
+    """Add the option for a Schema Registry."""
+    parser.add_argument(
+        "--registry",
+        metavar="URL",
+        help=f"{meaning}; @FILE reads the URL from a file, which hides the password in it",
+    )
+
+
+@asynccontextmanager
+async def registry_of(options: argparse.Namespace) -> AsyncIterator[SchemaRegistry | None]:
+    """Return a client of the registry; None without --registry.
+
+    Raises:
+        UsageError: if the URL can't be read, or the extra is not installed.
+        ConfigError: if the URL is invalid.
+    """
+    if options.registry is None:
+        yield None
+        return
+    try:
+        from aioprod.schema_registry import SchemaRegistry
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f'--registry needs {error.name}: pip install "aioprod[schema-registry]"'
+        ) from error
+    async with SchemaRegistry(_registry_url(options.registry)) as registry:
+        yield registry
+
+
+def _registry_url(given: str) -> str:
+    if given.startswith("@"):
+        try:
+            return Path(given[1:]).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--registry {given}: {error}") from error
+    if "@" in given:
+        log.warning(
+            "--registry: all users of this machine can see the password in the process list; "
+            "use @FILE"
+        )
+    return given
+
+
+def _without_those_of_others(
+    settings: Mapping[str, object], client: SettingsTable
+) -> dict[str, object]:
     from aioprod.config.admin import ADMIN
     from aioprod.config.consumer import CONSUMER
     from aioprod.config.producer import PRODUCER
 
-    return any(client.knows(name) for client in (ADMIN, CONSUMER, PRODUCER))
+    return {
+        name: value
+        for name, value in settings.items()
+        if client.knows(name) or not any(other.knows(name) for other in (ADMIN, CONSUMER, PRODUCER))
+    }
 
 
 def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -220,9 +274,9 @@ class Progress:
         """Report the number of records so far."""
         if self._goes_on and time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + _PROGRESS_EACH_S
-            self._line_begin = _SAME_LINE
+            self._line_begin = SAME_LINE
             print(
-                f"{_SAME_LINE}{self._verb} {counted(records)}", end="", flush=True, file=sys.stderr
+                f"{SAME_LINE}{self._verb} {counted(records)}", end="", flush=True, file=sys.stderr
             )
 
     def end(self, records: int, rest: str = "") -> None:

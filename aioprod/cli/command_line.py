@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 
 from aioprod.cli.broker import add_broker
 from aioprod.cli.cluster import add_cluster
+from aioprod.cli.completion import add_completion
 from aioprod.cli.consume import add_consume
+from aioprod.cli.copy import add_copy
 from aioprod.cli.demo import add_demo
 from aioprod.cli.groups import add_groups
 from aioprod.cli.parser import Parser, name_choices, unknown_text
@@ -26,6 +28,7 @@ _COMMANDS = (
     add_top,
     add_produce,
     add_consume,
+    add_copy,
 )
 
 
@@ -35,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 on success, 1 on failure, 2 for wrong usage, 130 after Ctrl-C.
     """
-    options, unknown = _parser().parse_known_args(arguments)
+    options, unknown = command_parser().parse_known_args(arguments)
     if unknown:
         parser: Parser = options.parser
         parser.error(
@@ -49,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(options)
 
 
-def _parser() -> Parser:
+def command_parser() -> Parser:
+    """Return the parser of the whole command line."""
     parser = Parser(
         prog="aioprod",
         description="The asyncio-native Apache Kafka client for Python.",
@@ -58,5 +62,6 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     for add in _COMMANDS:
         add(commands)
+    add_completion(commands, parser)
     name_choices(commands)
     return parser

@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioprod.cli.client import CommandError, Progress, UsageError, client_settings, command
+from aioprod.cli.client import (
+    CommandError,
+    Progress,
+    UsageError,
+    add_registry_option,
+    client_settings,
+    command,
+    registry_of,
+)
 from aioprod.cli.parser import Commands, Parser, natural_int, positive_int
 from aioprod.cli.reset_offsets import timestamp
 
@@ -85,10 +93,22 @@ def add_consume(commands: Commands[Parser]) -> None:
         "%%K its length, %%v value, %%V its length, "
         "%%h headers, and \\n, \\t, \\xHH as in C (default: %(default)s)",
     )
+    _add_decoding(parser)
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="don't print the number of records"
     )
     command(parser, _consume)
+
+
+def _add_decoding(parser: Parser) -> None:
+    add_registry_option(
+        parser, "decode values by the schemas whose ids they begin with (extra schema-registry)"
+    )
+    parser.add_argument(
+        "--decode",
+        choices=("value", "key", "both"),
+        help="what --registry decodes (default: value)",
+    )
 
 
 class Start(NamedTuple):
@@ -113,10 +133,11 @@ class Start(NamedTuple):
 
 
 async def _consume(options: argparse.Namespace) -> int:
-    from aioprod import Consumer
     from aioprod.cli.formats import FormatError, json_line, pattern
     from aioprod.config.consumer import CONSUMER
 
+    if options.decode is not None and options.registry is None:
+        raise UsageError("--decode goes with --registry")
     if options.group is not None and (
         options.partition is not None or options.start.kind not in (BEGINNING, END) or options.exit
     ):
@@ -136,6 +157,20 @@ async def _consume(options: argparse.Namespace) -> int:
     settings = client_settings(options, CONSUMER, defaults)
     if options.group is not None:
         settings["group_id"] = options.group
+    async with registry_of(options) as registry:
+        if registry is not None:
+            from aioprod.cli.registry import deserializers
+
+            settings |= deserializers(registry, options.decode or "value")
+        await _read(options, settings, formatter)
+    return 0
+
+
+async def _read(
+    options: argparse.Namespace, settings: dict[str, object], formatter: Formatter
+) -> None:
+    from aioprod import Consumer
+
     consumer = Consumer.from_config(settings)
     await consumer.start()
     progress = Progress("read", options.quiet, sys.stdout)
@@ -149,7 +184,6 @@ async def _consume(options: argparse.Namespace) -> int:
     finally:
         await consumer.close(_CLOSE_LIMIT_MS)
         progress.end(printing.printed)
-    return 0
 
 
 async def _begin(
@@ -174,7 +208,7 @@ async def _begin(
         consumer.subscribe(options.topics, listener=_committing(printing))
         return None
     consumer.assign(partitions)
-    for partition, offset in (await _offsets(consumer, partitions, options.start)).items():
+    for partition, offset in (await start_offsets(consumer, partitions, options.start)).items():
         consumer.seek(partition, offset)
     return await consumer.end_offsets(partitions) if options.exit else None
 
@@ -211,7 +245,7 @@ async def _partitions_of(consumer: Consumer, topic: str) -> frozenset[int]:
     return present
 
 
-async def _offsets(
+async def start_offsets(
     consumer: Consumer, partitions: Sequence[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
     """Return the start offsets, moved to the nearest existing ones."""

@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from aioprod.cli.parser import unescape
@@ -30,6 +30,10 @@ _NAMES = {
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
+class JsonText(bytes):
+    """A key or value that was decoded by its schema, as JSON."""
+
+
 class FormatError(ValueError):
     """A line is not a record, or a pattern has an unknown field."""
 
@@ -45,6 +49,9 @@ def json_line(record: ConsumerRecord) -> bytes:
         "timestamp": record.timestamp,
     }
     for name, data in (("key", record.key), ("value", record.value)):
+        if isinstance(data, JsonText):
+            line[name] = json.loads(data)
+            continue
         text = _text(data)
         line[name if isinstance(text, str | None) else f"{name}_base64"] = (
             text if isinstance(text, str | None) else text["base64"]
@@ -63,11 +70,18 @@ def _text(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def record_of_line(topic: str, line: bytes) -> ProducerRecord:
+def record_of_line(
+    topic: str, line: bytes, objects: Collection[str] = frozenset()
+) -> ProducerRecord:
     """Parse a line of JSON, written by :func:`json_line` or by hand, as a record to send.
 
     ``key``, ``value``, ``headers``, ``partition`` and ``timestamp`` are optional; a value or key
     that is an object, a list or a number is sent as JSON. ``topic`` and ``offset`` are ignored.
+
+    Args:
+        topic: where to send it.
+        line: the text.
+        objects: ``value`` or ``key``, if they are left as JSON has them, for a serializer.
 
     Raises:
         FormatError: if it is invalid.
@@ -82,12 +96,18 @@ def record_of_line(topic: str, line: bytes) -> ProducerRecord:
         raise FormatError(f"unknown name {min(unknown)!r} (known: {', '.join(sorted(_NAMES))})")
     return ProducerRecord(
         topic,
-        _bytes_of(told, "value"),
-        _bytes_of(told, "key"),
+        _object_of(told, "value") if "value" in objects else _bytes_of(told, "value"),
+        _object_of(told, "key") if "key" in objects else _bytes_of(told, "key"),
         _number(told, "partition"),
         _number(told, "timestamp"),
         _headers(told.get("headers")),
     )
+
+
+def _object_of(told: Mapping[str, Any], name: str) -> Any:
+    if told.get(f"{name}_base64") is not None:
+        raise FormatError(f"{name}_base64: give {name}, which is encoded by its schema")
+    return told.get(name)
 
 
 def _bytes_of(told: Mapping[str, Any], name: str) -> bytes | None:

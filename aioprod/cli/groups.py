@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aioprod.cli.client import command, show, table
 from aioprod.cli.cluster import admin_client
+from aioprod.cli.groups_lag import add_lag
 from aioprod.cli.parser import Commands, Parser, name_choices
 from aioprod.cli.reset_offsets import add_reset_offsets
 from aioprod.cli.topics import report
@@ -20,12 +21,13 @@ def add_groups(commands: Commands[Parser]) -> None:
     """Add the command."""
     groups = commands.add_parser(
         "groups",
-        help="list, describe and delete consumer groups, and set their offsets",
+        help="list, describe and delete consumer groups, watch their lag, and set their offsets",
         allow_abbrev=False,
     )
     actions = groups.add_subparsers(dest="action", required=True, parser_class=Parser)
     _add_list(actions)
     _add_describe(actions)
+    add_lag(actions)
     add_reset_offsets(actions)
     _add_delete(actions)
     name_choices(actions)

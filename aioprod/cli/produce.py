@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections import deque
@@ -10,7 +11,15 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioprod.cli.client import CommandError, Progress, UsageError, client_settings, command
+from aioprod.cli.client import (
+    CommandError,
+    Progress,
+    UsageError,
+    add_registry_option,
+    client_settings,
+    command,
+    registry_of,
+)
 from aioprod.cli.parser import Commands, Parser, assignment, natural_int, separator
 
 if TYPE_CHECKING:
@@ -63,6 +72,15 @@ def add_produce(commands: Commands[Parser]) -> None:
         metavar="NAME=VALUE",
         help="header of each record; may be repeated",
     )
+    add_registry_option(parser, "encode values, which are JSON, by their subject's latest schema")
+    parser.add_argument(
+        "--subject", metavar="NAME", help="subject of the values' schema (default: TOPIC-value)"
+    )
+    parser.add_argument(
+        "--key-subject",
+        metavar="NAME",
+        help="subject of the keys' schema, such as TOPIC-key (default: keys are not encoded)",
+    )
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="don't print the number of records"
     )
@@ -77,11 +95,26 @@ class _Sent(NamedTuple):
 
 
 async def _produce(options: argparse.Namespace) -> int:
-    from aioprod import Producer
     from aioprod.config.producer import PRODUCER
 
+    if options.registry is None and (options.subject or options.key_subject):
+        raise UsageError("--subject and --key-subject go with --registry")
+    settings = client_settings(options, PRODUCER)
+    async with registry_of(options) as registry:
+        if registry is not None:
+            from aioprod.cli.registry import serializers
+
+            subject = options.subject or f"{options.topic}-value"
+            settings |= serializers(registry, subject, options.key_subject)
+        await _send(options, settings)
+    return 0
+
+
+async def _send(options: argparse.Namespace, settings: dict[str, object]) -> None:
+    from aioprod import Producer
+
     parse = _line_parser(options)
-    producer = Producer.from_config(client_settings(options, PRODUCER))
+    producer = Producer.from_config(settings)
     await producer.start()
     sending = Sending(producer, options.topic)
     progress = Progress("sent", options.quiet, sys.stdin)
@@ -105,7 +138,6 @@ async def _produce(options: argparse.Namespace) -> int:
         raise failure
     if sending.first_error is not None:
         raise CommandError(f"line {sending.first_failed_line}: {sending.first_error}")
-    return 0
 
 
 class Sending:
@@ -184,24 +216,39 @@ def _line_parser(options: argparse.Namespace) -> _Parse:
     from aioprod.cli.formats import record_of_line
     from aioprod.types import ProducerRecord
 
+    objects = {"value"} if options.registry is not None else set()
+    objects |= {"key"} if options.key_subject is not None else set()
     headers = tuple((name, value.encode()) for name, value in options.header)
     split = options.key_separator and options.key_separator.encode()
     if options.format == "json":
         if split:
             raise UsageError("--key-separator goes with --format value")
         return lambda line: _completed(
-            record_of_line(options.topic, line), options.partition, headers
+            record_of_line(options.topic, line, objects), options.partition, headers
         )
-    if not split and options.partition is None and not headers:
+    if not (split or options.partition is not None or headers or objects):
         return lambda line: line
 
     def make(line: bytes) -> ProducerRecord:
         key, found, value = line.partition(split) if split else (None, b"", line)
         if split and not found:
             raise ValueError(f"key separator {options.key_separator!r} not found")
-        return ProducerRecord(options.topic, value, key, options.partition, headers=headers)
+        return ProducerRecord(
+            options.topic,
+            _parsed(value) if "value" in objects else value,
+            _parsed(key) if "key" in objects and key is not None else key,
+            options.partition,
+            headers=headers,
+        )
 
     return make
+
+
+def _parsed(text: bytes) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
 
 
 def _completed(

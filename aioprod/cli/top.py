@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aioprod.cli.client import CommandError, UsageError, command, table, text_of
@@ -16,6 +16,8 @@ from aioprod.cli.parser import Commands, Parser, positive_float
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin
+
+Tables = tuple[tuple[Sequence[str], Sequence[Sequence[str]]], ...]
 
 _GROUPS = ("GROUP", "STATE", "MEMBERS", "LAG", "READ/S", "CAUGHT UP IN")
 _TOPICS = ("TOPIC", "PARTITIONS", "WRITTEN/S")
@@ -59,13 +61,20 @@ async def _top(options: argparse.Namespace) -> int:
             await asyncio.sleep(options.interval)
             _print(options, compare(before, await take(admin, options.group, options.topic)))
         elif options.json:
-            async for load in _watch(admin, options):
+            async for load in watch(admin, options.interval, options.group, options.topic):
                 if isinstance(load, ClusterLoad):
                     _print(options, load)
                 else:
                     raise CommandError(load)
         else:
-            await _show(admin, options)
+            await show_live(
+                watch(admin, options.interval, options.group, options.topic),
+                lambda load: (
+                    _heading(load),
+                    (_GROUPS, _group_rows(load)),
+                    (_TOPICS, _topic_rows(load)),
+                ),
+            )
     return 0
 
 
@@ -78,8 +87,15 @@ def _print(options: argparse.Namespace, load: ClusterLoad) -> None:
         print("\n" + table([names, *rows]))
 
 
-async def _show(admin: Admin, options: argparse.Namespace) -> None:
-    """Draw the load on the whole terminal until Ctrl-C."""
+async def show_live(
+    loads: AsyncIterator[ClusterLoad | str], drawn: Callable[[ClusterLoad], tuple[str, *Tables]]
+) -> None:
+    """Draw loads on the whole terminal until Ctrl-C.
+
+    Args:
+        loads: of :func:`watch`.
+        drawn: returns a heading, and tables: the names of the columns, and the rows.
+    """
     try:
         from rich.live import Live
 
@@ -90,32 +106,30 @@ async def _show(admin: Admin, options: argparse.Namespace) -> None:
         raise UsageError("standard output is not a terminal: give --once or --json")
     screen = TopScreen()
     with Live(screen, screen=True, auto_refresh=False) as live:
-        async for load in _watch(admin, options):
+        async for load in loads:
             if isinstance(load, ClusterLoad):
-                screen.draw(
-                    _heading(load),
-                    (_GROUPS, _group_rows(load)),
-                    (_TOPICS, _topic_rows(load)),
-                )
+                screen.draw(*drawn(load))
             else:
                 screen.note(load)
             live.refresh()
 
 
-async def _watch(admin: Admin, options: argparse.Namespace) -> AsyncIterator[ClusterLoad | str]:
+async def watch(
+    admin: Admin, interval_s: float, groups: Collection[str], topics: Collection[str]
+) -> AsyncIterator[ClusterLoad | str]:
     """The load of each interval; the text of an error if the cluster does not answer."""
     from aioprod.errors import KafkaError
 
     before: Sample | None = None
     while True:
         try:
-            after = await take(admin, options.group, options.topic)
+            after = await take(admin, groups, topics)
         except KafkaError as error:
             yield text_of(error)
         else:
             yield compare(before or after, after)
             before = after
-        await asyncio.sleep(options.interval)
+        await asyncio.sleep(interval_s)
 
 
 def _heading(load: ClusterLoad) -> str:

@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from aioprod.arguments import check_sources, check_topics
 from aioprod.config.checks import check_names
@@ -32,6 +32,9 @@ from aioprod.types import (
     TopicPartition,
 )
 from aioprod.user_code import FallbackClock
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 
 @set_module("aioprod.consumer")
@@ -103,8 +106,6 @@ class Consumer:
         ) as arguments:
             return cls(*topics, **arguments)
 
-    # -- start and close ---------------------------------------------------------------------------
-
     async def start(self) -> None:
         """Connect to the cluster, within ``default_api_timeout_ms``; after a failure, try again.
 
@@ -148,8 +149,6 @@ class Consumer:
     def __del__(self) -> None:
         if "_lifecycle" in self.__dict__:  # the settings were valid
             self._lifecycle.runtime.dropped(self, self._lifecycle, self._lifecycle.loss())
-
-    # -- records -----------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
         return self
@@ -197,6 +196,22 @@ class Consumer:
         """
         return await self._records.getmany(max_records, timeout_ms)
 
+    async def getarrow(
+        self, max_records: int | None = None, timeout_ms: float | None = None
+    ) -> pa.Table:
+        """Return fetched records as an Arrow table, as soon as any are available. Its columns are
+        the fields of :class:`aioprod.ConsumerRecord`, without ``leader_epoch``.
+
+        Args:
+            max_records: take no further batch with so many, nor with about 16 MiB.
+            timeout_ms: as of :meth:`getmany`.
+
+        Raises:
+            ConfigError: as :meth:`getmany`; without pyarrow; with deserializers or interceptors.
+            KafkaError: as :meth:`getmany`.
+        """
+        return await self._records.get_arrow(max_records, timeout_ms)
+
     def wakeup(self) -> None:
         """End the call that waits, or the next one that would, with WakeupError.
 
@@ -206,8 +221,6 @@ class Consumer:
         ``close`` is not interrupted.
         """
         self._guard.wakeup()
-
-    # -- topics and partitions ---------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -269,8 +282,6 @@ class Consumer:
         """Return the paused partitions."""
         return frozenset(self._subscription.paused())
 
-    # -- positions ---------------------------------------------------------------------------------
-
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Continue an assigned partition at ``offset``.
 
@@ -324,8 +335,6 @@ class Consumer:
         """
         return await self._positions.position(partition, timeout_ms)
 
-    # -- commits -----------------------------------------------------------------------------------
-
     async def commit(self, offsets: Offsets | None = None, timeout_ms: float | None = None) -> None:
         """Commit positions to the group, and wait until the coordinator has acknowledged them.
 
@@ -363,8 +372,6 @@ class Consumer:
         ConsumerStateError: if there is no group.
         """
         return self._commits.group_metadata()
-
-    # -- offsets and topics of the cluster ---------------------------------------------------------
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
@@ -411,8 +418,6 @@ class Consumer:
         """Return the names of all topics, within ``default_api_timeout_ms`` by default."""
         return await self._lookups.topics(timeout_ms)
 
-    # -- state and metrics -------------------------------------------------------------------------
-
     @property
     def state(self) -> ConsumerState:
         """The present state of the consumer, for health checks; may be read from any task."""
@@ -425,9 +430,7 @@ class Consumer:
         return self._figures.lag(partition)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the last record that all in-sync replicas have, as of the last
-        fetch; None before the first.
-        """
+        """Return the high watermark, as of the last fetch; None before the first."""
         return self._figures.highwater(partition)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
@@ -437,9 +440,7 @@ class Consumer:
         return self._figures.last_stable_offset(partition)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return counts and rates under the names of Kafka's ``consumer-fetch-manager-metrics``,
-        and ``records-lag-max``.
-        """
+        """Return Kafka's ``consumer-fetch-manager-metrics``, and ``records-lag-max``, by name."""
         return self._figures.metrics()
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.preparation import NotPrepared
 from aioprod.types import ConsumerRecord, TopicPartition
+
+T = TypeVar("T")
 
 
 class _Waiting:
@@ -82,7 +85,18 @@ class FetchBuffer:
 
     def take(self, limit: int) -> tuple[FetchedData, Sequence[ConsumerRecord]] | None:
         """Return at most ``limit`` records of one partition, and the data that they are from; None
-        if no record may be returned now.
+        if no record may be returned now. See :meth:`_take`.
+        """
+        return self._take(FetchedData.take, limit)
+
+    def take_arrow(self, limit: int) -> tuple[FetchedData, Sequence[Any]] | None:
+        """Return the same as Arrow's columns: see :meth:`FetchedData.take_arrow`."""
+        return self._take(FetchedData.take_arrow, limit)
+
+    def _take(
+        self, take: Callable[[FetchedData, int], Sequence[T]], limit: int
+    ) -> tuple[FetchedData, Sequence[T]] | None:
+        """Return what ``take`` returns of the first data that have records.
 
         Data without further records are removed, and the position moves past them.
 
@@ -93,23 +107,25 @@ class FetchBuffer:
         """
         queue = self._queue
         if queue and queue[0].state.may_be_handed_out:
-            found = self._take_from(queue[0], limit)
+            found = self._take_from(queue[0], take, limit)
             if found is not None:
                 return found
         for data in list(queue):
-            if data.state.may_be_handed_out and (found := self._take_from(data, limit)) is not None:
+            if not data.state.may_be_handed_out:
+                continue
+            if (found := self._take_from(data, take, limit)) is not None:
                 return found
         return None
 
     def _take_from(
-        self, data: FetchedData, limit: int
-    ) -> tuple[FetchedData, Sequence[ConsumerRecord]] | None:
+        self, data: FetchedData, take: Callable[[FetchedData, int], Sequence[T]], limit: int
+    ) -> tuple[FetchedData, Sequence[T]] | None:
         tp = data.state.tp
         waiting = self._partitions.get(tp)
         if waiting is None or waiting.data[0] is not data:
             return None  # dropped because of an error, or not the first of its partition
         try:
-            records = data.take(limit)
+            records = take(data, limit)
         except NotPrepared:
             raise  # the data are read on when the deserializer is prepared
         except BaseException:  # also what a deserializer raises

@@ -5,7 +5,7 @@ the application asks for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
-from typing import cast
+from typing import Any, cast
 
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import fetched_batches
@@ -113,6 +113,53 @@ class FetchedData:
             raise self._failure
         return raw
 
+    def take_arrow(self, limit: int) -> list[Any]:
+        """Return the records of whole batches, at least ``limit`` if there are so many, as
+        ``pyarrow.RecordBatch``; none at the end of the data. :attr:`position` moves past them.
+
+        Raises:
+            CorruptRecordError: as :meth:`take`.
+        """
+        from aioprod.consumer.arrow_tables import rows_of_batches, rows_of_records
+
+        if self._given_back or self._open is not None or self._failure is not None:
+            records = self.take(limit)  # of a batch that was begun
+            return [rows_of_records(records)] if records else []
+        if not isinstance(self._data, bytes):
+            self._data = bytes(self._data)
+        begin, chosen, count = self.position, [], 0
+        ends: list[Position] = []
+        while count < limit and (found := self._next_batch()) is not None:
+            chosen.append(found)
+            count += found[0].record_count
+            self.position = self._open_end
+            ends.append(self.position)
+        try:
+            return list(rows_of_batches(self.state.tp, self._data, chosen, begin.offset))
+        except CorruptRecordError:
+            self.position = begin
+            return self._up_to_corrupt(chosen, ends)
+
+    def _up_to_corrupt(
+        self, chosen: Sequence[tuple[BatchHeader, int]], ends: Sequence[Position]
+    ) -> list[Any]:
+        """Return the records of the batches before the one that can't be read."""
+        from aioprod.consumer.arrow_tables import rows_of_batches
+
+        taken: list[Any] = []
+        for batch, end in zip(chosen, ends, strict=True):
+            try:
+                taken += rows_of_batches(
+                    self.state.tp, cast("bytes", self._data), [batch], self.position.offset
+                )
+            except CorruptRecordError as error:
+                self._stop_at_corrupt(error)
+                break
+            self.position = end
+        if not taken and self._failure is not None:
+            raise self._failure
+        return taken
+
     def _leave(self, unread: Unread) -> None:
         """Stop before a record that can't be converted, or not yet."""
         first = unread.rest[0]
@@ -160,6 +207,23 @@ class FetchedData:
 
     def _open_next(self) -> OpenBatch | None:
         """Open the next batch that has records to return; return None at the end of the data."""
+        while (found := self._next_batch()) is not None:
+            header, place = found
+            try:
+                batch = open_batch(self.state.tp, self._data, place, header, self.position.offset)
+            except ProtocolError as error:
+                self._stop_at_corrupt(error)
+                return None
+            if batch.left:
+                self._open = batch
+                return batch
+            self.position = self._open_end
+        return None
+
+    def _next_batch(self) -> tuple[BatchHeader, int] | None:
+        """Return the next batch with records of the application, and its place; None at the end of
+        the data. The position moves past batches that are skipped.
+        """
         try:
             for header, place in self._batches:
                 self.unread_bytes = len(self._data) - place - header.size_in_bytes
@@ -168,12 +232,7 @@ class FetchedData:
                 )
                 self._open_end = Position(header.last_offset + 1, header.partition_leader_epoch)
                 if not (skip or header.is_control or header.record_count == 0):
-                    batch = open_batch(
-                        self.state.tp, self._data, place, header, self.position.offset
-                    )
-                    if batch.left:
-                        self._open = batch
-                        return batch
+                    return header, place
                 self.position = self._open_end
             if self._failure is None and self.position == self._start:
                 # A broker sends the first batch complete, whatever its size. Without an error, the
@@ -182,15 +241,18 @@ class FetchedData:
                     f"the broker sent {len(self._data)} bytes without a complete batch"
                 )
         except ProtocolError as error:
-            tp = self.state.tp
-            self._stop(
-                CorruptRecordError(
-                    f"{tp.topic}-{tp.partition} at offset {self.position.offset}: {error}"
-                )
-            )
+            self._stop_at_corrupt(error)
         else:
             self.unread_bytes = 0
         return None
+
+    def _stop_at_corrupt(self, error: ProtocolError) -> None:
+        tp = self.state.tp
+        self._stop(
+            CorruptRecordError(
+                f"{tp.topic}-{tp.partition} at offset {self.position.offset}: {error}"
+            )
+        )
 
     def _stop(self, failure: BaseException) -> None:
         self._failure = failure

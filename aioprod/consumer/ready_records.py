@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_data import FetchedData
@@ -19,6 +21,8 @@ from aioprod.user_code import surface
 # A group member takes the slow path at least this often, so that it notes the poll and does the
 # group's work.
 _SLOW_PATH_INTERVAL_S = 1.0
+# Columns of so many bytes are enough for one call: other tasks wait meanwhile.
+_ARROW_BYTES = 16 << 20
 
 
 class ReadyRecords:
@@ -100,6 +104,31 @@ class ReadyRecords:
             # Return the readable records first; the next call finds the other one again.
             surface(error)
         return Records(taken)
+
+    def take_arrow(self, most: int | None) -> list[Any]:
+        """Return the same as columns: ``pyarrow.RecordBatch`` objects of whole batches, up to the
+        one with which there are ``most`` records, or about 16 MiB. Errors as of :meth:`take`.
+        """
+        taken: list[Any] = []
+        count = size = 0
+        now = asyncio.get_running_loop().time()
+        try:
+            while size < _ARROW_BYTES and (most is None or count < most):
+                found = self._buffer.take_arrow(sys.maxsize if most is None else most - count)
+                if found is None:
+                    break
+                source, parts = found
+                source.state.position = source.position
+                rows = sum(part.num_rows for part in parts)
+                self._reporter.handed_out(source.state.tp, rows, now)
+                taken += parts
+                count += rows
+                size += sum(part.nbytes for part in parts)
+        except BaseException as error:
+            if not taken:
+                raise
+            surface(error)
+        return taken
 
     def settle(self) -> None:
         """Take back the records that the application has not taken. The partition's position is

@@ -383,6 +383,21 @@ def numbers_column(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
+def repeated_column(text: str, count: int) -> pa.StringArray:
+    """Return a column with the same text in each row.
+
+    Raises:
+        CorruptRecordError: if it would have 2 GiB.
+    """
+    data = text.encode()
+    ends = np.arange(0, (count + 1) * len(data), len(data), dtype=np.int64)
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise CorruptRecordError(f"a batch of {count} records is too large for Arrow")
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data * count)]
+    )
+
+
 def _gathered(data: bytes, *fields: _Field) -> list[pa.BinaryArray]:
     """Return the bytes of fields that follow one another in each record."""
     count = len(fields[0].start)

@@ -9,7 +9,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from aioprod.errors import CorruptRecordError
-from aioprod.protocol.arrow_reader import HEADERS_TYPE, RecordArrays, numbers_column
+from aioprod.protocol.arrow_reader import (
+    HEADERS_TYPE,
+    RecordArrays,
+    numbers_column,
+    repeated_column,
+)
 
 _FIELDS: list[tuple[str, pa.DataType]] = [
     ("key", pa.binary()),
@@ -52,7 +57,7 @@ def source_rows(records: RecordArrays, topic: str, partition: int) -> pa.RecordB
     columns = [
         records.keys,
         records.values,
-        _repeated(topic, count),
+        repeated_column(topic, count),
         numbers_column(pa.int32(), np.full(count, partition, np.int32)),
         numbers_column(pa.int64(), records.offsets),
         timestamps,
@@ -61,16 +66,6 @@ def source_rows(records: RecordArrays, topic: str, partition: int) -> pa.RecordB
     if records.headers is None:
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
     return pa.RecordBatch.from_arrays([*columns, records.headers], schema=_SCHEMA_WITH_HEADERS)
-
-
-def _repeated(text: str, count: int) -> pa.StringArray:
-    data = text.encode()
-    ends = np.arange(0, (count + 1) * len(data), len(data), dtype=np.int64)
-    if ends[-1] > np.iinfo(np.int32).max:
-        raise CorruptRecordError(f"a batch of {count} records is too large for Arrow")
-    return pa.Array.from_buffers(
-        pa.string(), count, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data * count)]
-    )
 
 
 class NoTopicError(ValueError):

@@ -158,11 +158,12 @@ def test_the_terminal_shows_new_figures_until_ctrl_c(threaded_broker: ThreadedCl
     assert "Traceback" not in shown
 
 
-def in_terminal(servers: str) -> tuple[int, subprocess.Popen[bytes]]:
+def in_terminal(servers: str, *arguments: str) -> tuple[int, subprocess.Popen[bytes]]:
     """The command in a terminal of 100 columns, and the other end of that."""
     screen, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    command = [sys.executable, "-m", "aioprod.cli", "top", "--interval", "0.1", "-b", servers]
+    command = [sys.executable, "-m", "aioprod.cli", *(arguments or ("top",))]
+    command += ["--interval", "0.1", "-b", servers]
     process = subprocess.Popen(
         command,
         stdin=inside,

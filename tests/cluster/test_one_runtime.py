@@ -39,7 +39,8 @@ LOOPS_WITH_PAUSES = {
     ("processing/transactions.py", "commit_now"): "each transaction has what is complete by then",
     ("spark/planning.py", "available_offsets"): "fetchOffset.numRetries, without an error",
     ("cli/consume.py", "_partitions_of"): "waits for a new topic, without an error",
-    ("cli/top.py", "_watch"): "takes a sample per interval",
+    ("cli/copy_report.py", "run"): "prints a line per interval",
+    ("cli/top.py", "watch"): "takes a sample per interval",
     ("demo/topics.py", "_wait_for_leaders"): "waits for the leaders of new topics",
     ("spark/page/server.py", "_wait_for_readers"): "waits for browsers to read the end",
 }

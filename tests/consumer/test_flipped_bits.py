@@ -332,7 +332,7 @@ CALLERS = {
         "consumer/aborted.py",
         "testing/broker/log.py",
     },
-    "read_arrays": {"spark/reading.py"},
+    "read_arrays": {"consumer/arrow_tables.py", "spark/reading.py"},
 }
 
 

@@ -399,7 +399,7 @@ class TestEitherLibrary:
     def test_without_the_optional_libraries_everything_is_there(self) -> None:
         program = """
 import sys
-sys.modules["lz4"] = sys.modules["zstandard"] = None
+sys.modules["lz4"] = sys.modules["zstandard"] = sys.modules["compression.zstd"] = None
 import aioprod
 from aioprod.protocol.codecs.backends import CRAMJAM_LZ4, CRAMJAM_ZSTD
 from aioprod.protocol.compression import _LZ4, _ZSTD, Codec, compress, decompress

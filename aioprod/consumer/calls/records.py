@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from aioprod.arguments import check_max_records, check_timeout_ms
 from aioprod.config.consumer import ConsumerConfig
@@ -15,9 +17,12 @@ from aioprod.consumer.records import Records
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import Mode, SubscriptionState
-from aioprod.errors import ConsumerStateError, KafkaTimeoutError
+from aioprod.errors import ConfigError, ConsumerStateError, KafkaTimeoutError
 from aioprod.preparation import NotPrepared
 from aioprod.types import ConsumerRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 # A call without a timeout gives the group this long, then checks again.
 _JOIN_S = 30.0
@@ -44,6 +49,9 @@ class RecordCalls:
     ) -> None:
         self._max_poll_records = config.max_poll_records
         self._turn_s = _turn_s(config)
+        self._converts = bool(
+            config.key_deserializer or config.value_deserializer or config.interceptors
+        )
         self._guard = guard
         self._ready = ready
         self._notifier = notifier
@@ -86,6 +94,24 @@ class RecordCalls:
                     waited = await needed.prepare_by(deadline)
                 if records or not waited:
                     return records
+
+    async def get_arrow(self, max_records: int | None, timeout_ms: float | None) -> pa.Table:
+        """Return fetched records as a table; wait only if there are none."""
+        if max_records is not None:
+            check_max_records(max_records)
+        if self._converts:
+            raise ConfigError(
+                "getarrow returns keys and values as bytes: make a consumer without deserializers "
+                "and interceptors"
+            )
+        table_of = _table_of_arrow()
+        async with self._guard.waiting_call():
+            deadline = _deadline(timeout_ms)
+            while True:
+                may_read = await self._prepare(deadline)
+                parts = self._ready.take_arrow(max_records) if may_read else []
+                if parts or not await self._wait(deadline):
+                    return table_of(parts)
 
     async def _prepare(self, deadline: float | None) -> bool:
         """Do the group's work and raise pending errors; return whether records may be returned."""
@@ -142,6 +168,16 @@ class RecordCalls:
         )
         error.__cause__ = cause
         return error
+
+
+def _table_of_arrow() -> Callable[[list[Any]], pa.Table]:
+    try:
+        from aioprod.consumer.arrow_tables import table_of
+    except ImportError as error:
+        raise ConfigError(
+            f'getarrow needs pyarrow and numpy: pip install "aioprod[arrow]" ({error})'
+        ) from error
+    return table_of
 
 
 def _turn_s(config: ConsumerConfig) -> float:

@@ -1,4 +1,5 @@
-"""Chooses the libraries for lz4 and zstd: lz4 and zstandard if they are installed, else cramjam.
+"""Chooses the libraries for lz4 and zstd: lz4 and zstandard if they are installed; for zstd else
+Python's own from 3.14 on; else cramjam.
 
 cramjam is always installed. It is nearly as fast for large batches; its calls cost more for small
 ones.
@@ -37,11 +38,20 @@ def lz4_backend() -> Backend:
 
 
 def zstd_backend() -> Backend:
-    """Return the library zstandard, or cramjam."""
+    """Return the library zstandard, Python's own zstd, or cramjam."""
     try:
         from aioprod.protocol.codecs import zstd_frames as library
     except ImportError:
-        return CRAMJAM_ZSTD
+        return stdlib_zstd() or CRAMJAM_ZSTD
+    return Backend(library.compress, library.decompress, library.ERRORS)
+
+
+def stdlib_zstd() -> Backend | None:
+    """Return Python's own zstd; None before Python 3.14."""
+    try:
+        from aioprod.protocol.codecs import zstd_stdlib as library
+    except ImportError:
+        return None
     return Backend(library.compress, library.decompress, library.ERRORS)
 
 

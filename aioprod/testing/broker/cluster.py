@@ -11,7 +11,6 @@ from zlib import crc32
 
 from aioprod.errors import ConfigError
 
-CLUSTER_ID = "aioprod-embedded-broker"
 FIRST_NODE_ID = 1
 NO_NODE = -1
 GROUP = 0
@@ -25,7 +24,6 @@ class NodeAddress(NamedTuple):
     node_id: int
     host: str
     port: int
-    cluster_id: str = CLUSTER_ID
 
 
 @dataclass(slots=True)
@@ -51,12 +49,19 @@ class Cluster:
         size: the number of nodes; their ids are 1, 2, ...
         replication_factor: the default for new topics; None for 3, or for all nodes if there are
             fewer.
+        cluster_id: the cluster's id in responses; None for a fixed one.
 
     Attributes:
         paused: the nodes whose replication is paused.
     """
 
-    def __init__(self, size: int = 1, replication_factor: int | None = None) -> None:
+    def __init__(
+        self,
+        size: int = 1,
+        replication_factor: int | None = None,
+        cluster_id: str | None = None,
+    ) -> None:
+        self.cluster_id = cluster_id or "aioprod-embedded-broker"
         self.node_ids = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + size))
         self.replication_factor = (
             min(size, _DEFAULT_REPLICAS) if replication_factor is None else replication_factor

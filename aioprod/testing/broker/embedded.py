@@ -6,8 +6,10 @@ Both only forward their calls to ``controls/``, which has a class for each theme
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +40,9 @@ from aioprod.testing.broker.transactions.transaction import Transaction
 
 T = TypeVar("T")
 _MAX_NODES = 100
+# Cluster ids are made without random numbers, of which tests in virtual time draw a fixed sequence.
+_PROCESS = uuid.uuid4().hex[:16]
+_numbers = itertools.count()
 
 
 class ClusterSettings(TypedDict, total=False):
@@ -87,7 +92,8 @@ class EmbeddedCluster:
         max_memory_bytes: the most bytes of record batches to hold; further batches are refused with
             POLICY_VIOLATION.
         wall_clock: returns seconds since 1970, for log append time; None for ``time.time``.
-        random_source: the source of topic and member ids.
+        random_source: the source of topic and member ids. With one, runs repeat exactly, and the
+            cluster's id is always the same; without, each cluster has another one.
         transaction_version: the feature transaction.version, 0 to 2. With 2, clients use the second
             transaction protocol (KIP-890).
         replica_lag_time_max_ms: the time in milliseconds after which a follower that lacks records
@@ -128,7 +134,11 @@ class EmbeddedCluster:
             raise ConfigError(f"nodes={nodes}: must be 1 to {_MAX_NODES}")
         if not 0 <= transaction_version <= 2:
             raise ConfigError(f"transaction_version={transaction_version}: must be 0 to 2")
-        self._cluster = Cluster(nodes, replication_factor)
+        self._cluster = Cluster(
+            nodes,
+            replication_factor,
+            cluster_id=None if random_source else f"{_PROCESS}{next(_numbers):06}",
+        )
         self._store = Store(
             num_partitions=num_partitions,
             auto_create_topics=auto_create_topics,

@@ -34,7 +34,7 @@ async def handle(
         return DescribeClusterResponse(error_code=code, error_message=code.description)
     cluster = context.store.cluster
     return DescribeClusterResponse(
-        cluster_id=context.node.cluster_id,
+        cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         brokers=[
             DescribeClusterBroker(node.node_id, node.host, node.port) for node in cluster.running

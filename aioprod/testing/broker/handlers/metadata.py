@@ -52,7 +52,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
             for node in cluster.running
         ],
-        cluster_id=context.node.cluster_id,
+        cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         topics=topics,
         cluster_authorized_operations=operations(

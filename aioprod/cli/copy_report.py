@@ -1,0 +1,116 @@
+"""What ``aioprod copy`` prints: speed and lag for each interval, and the total at the end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from aioprod.cli.client import SAME_LINE, counted
+from aioprod.cli.copy_topic import TopicCopy, sum_of
+
+
+class _Seen(NamedTuple):
+    """What was copied at a time."""
+
+    at: float
+    records: list[int]
+    data_bytes: int
+
+
+class CopyReport:
+    """Prints lines of JSON on standard output, or of text on standard error.
+
+    Args:
+        copies: what to report on.
+        options: the command's arguments.
+    """
+
+    def __init__(self, copies: Sequence[TopicCopy], options: argparse.Namespace) -> None:
+        self._copies = copies
+        self._interval_s: float = options.interval
+        self._json: bool = options.json
+        self._quiet: bool = options.quiet
+        self._line_begin = self._line_end = ""
+        if sys.stderr.isatty():
+            self._line_begin = SAME_LINE
+        else:
+            self._line_end = "\n"
+        self._before = self._see()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Print the total, also after an error."""
+        if self._json:
+            self._print_json()
+        elif not self._quiet:
+            total = sum(copy.records for copy in self._copies)
+            topics = f"{len(self._copies)} topics" if len(self._copies) > 1 else "1 topic"
+            print(f"{self._line_begin}copied {counted(total)} of {topics}", file=sys.stderr)
+
+    async def run(self) -> None:
+        """Print a line for each interval, until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            if self._json:
+                self._print_json()
+            elif not self._quiet:
+                self._print_text()
+
+    def _see(self) -> _Seen:
+        return _Seen(
+            time.monotonic(),
+            [copy.records for copy in self._copies],
+            sum(copy.data_bytes for copy in self._copies),
+        )
+
+    def _print_text(self) -> None:
+        before, now = self._before, self._see()
+        self._before, seconds = now, now.at - before.at
+        speed = (sum(now.records) - sum(before.records)) / seconds
+        megabytes = (now.data_bytes - before.data_bytes) / seconds / 1e6
+        lag = sum_of([copy.lag for copy in self._copies])
+        print(
+            f"{self._line_begin}copied {counted(sum(now.records))}  {speed:,.0f} records/s  "
+            f"{megabytes:,.1f} MB/s  lag {'-' if lag is None else f'{lag:,}'}",
+            end=self._line_end,
+            flush=True,
+            file=sys.stderr,
+        )
+
+    def _print_json(self) -> None:
+        before, now = self._before, self._see()
+        self._before, seconds = now, max(now.at - before.at, 1e-9)
+        topics = [
+            {
+                "topic": copy.pair.topic,
+                "to_topic": copy.pair.to_topic,
+                "copied": records,
+                "records_per_s": (records - earlier) / seconds,
+                "lag": copy.lag,
+            }
+            for copy, records, earlier in zip(
+                self._copies, now.records, before.records, strict=True
+            )
+        ]
+        line = {
+            "interval_s": seconds,
+            "copied": sum(now.records),
+            "records_per_s": (sum(now.records) - sum(before.records)) / seconds,
+            "bytes_per_s": (now.data_bytes - before.data_bytes) / seconds,
+            "lag": sum_of([copy.lag for copy in self._copies]),
+            "topics": topics,
+        }
+        print(json.dumps(line, ensure_ascii=False), flush=True)

@@ -1,0 +1,118 @@
+"""``aioprod groups lag``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from aioprod.cli.client import CommandError, command, table
+from aioprod.cli.cluster import admin_client
+from aioprod.cli.cluster_load import ClusterLoad, GroupLoad, PartitionLoad, compare, take
+from aioprod.cli.parser import Commands, Parser, positive_float
+from aioprod.cli.top import show_live, watch
+
+_NAMES = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
+
+
+def add_lag(actions: Commands[Parser]) -> None:
+    """Add the command."""
+    parser = actions.add_parser(
+        "lag",
+        help="show the lag of groups in each partition, once or live",
+        description=(
+            "Shows for each group and partition the committed offset, the end offset and the lag; "
+            "the groups with the largest lag come first."
+        ),
+        allow_abbrev=False,
+    )
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all")
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="only partitions of this topic; may be repeated",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--watch", action="store_true", help="refresh the table until Ctrl-C")
+    how.add_argument("--once", action="store_true", help="print one table, and end (the default)")
+    parser.add_argument(
+        "--interval",
+        type=positive_float,
+        default=2.0,
+        metavar="SECONDS",
+        help="time between two tables (default: 2)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON; with --watch a line for each interval"
+    )
+    command(parser, _lag)
+
+
+async def _lag(options: argparse.Namespace) -> int:
+    async with admin_client(options) as admin:
+        if not options.watch:
+            sample = await take(admin, options.groups, options.topic)
+            return _print_once(options, compare(sample, sample))
+        loads = watch(admin, options.interval, options.groups, options.topic)
+        if options.json:
+            async for load in loads:
+                if not isinstance(load, ClusterLoad):
+                    raise CommandError(load)
+                _print_json(options, load)
+        else:
+            await show_live(
+                loads, lambda load: (_heading(options, load), (_NAMES, _rows(options, load)))
+            )
+    return 0
+
+
+def _print_once(options: argparse.Namespace, load: ClusterLoad) -> int:
+    if options.json:
+        _print_json(options, load)
+    elif rows := _rows(options, load):
+        print(table([_NAMES, *rows]))
+    missing = [name for name in options.groups if all(name != each.group for each in load.groups)]
+    for name in missing:
+        print(f"{options.parser.prog}: group {name} does not exist", file=sys.stderr)
+    return 1 if missing else 0
+
+
+def _print_json(options: argparse.Namespace, load: ClusterLoad) -> None:
+    groups = [
+        {
+            "group": each.group,
+            "type": each.type,
+            "state": each.state,
+            "members": each.members,
+            "lag": _total(options, each),
+            "partitions": [part._asdict() for part in _partitions(options, each)],
+        }
+        for each in load.groups
+    ]
+    print(json.dumps(groups, ensure_ascii=False), flush=True)
+
+
+def _heading(options: argparse.Namespace, load: ClusterLoad) -> str:
+    lag = sum(_total(options, each) for each in load.groups)
+    return f"cluster {load.cluster_id}  {len(load.groups)} groups  lag {lag:,}"
+
+
+def _rows(options: argparse.Namespace, load: ClusterLoad) -> list[tuple[str, ...]]:
+    return [
+        (
+            each.group,
+            *("-" if cell is None else str(cell) for cell in part),
+        )
+        for each in load.groups
+        for part in _partitions(options, each)
+    ]
+
+
+def _partitions(options: argparse.Namespace, group: GroupLoad) -> list[PartitionLoad]:
+    return [each for each in group.partitions if not options.topic or each.topic in options.topic]
+
+
+def _total(options: argparse.Namespace, group: GroupLoad) -> int:
+    return sum(each.lag or 0 for each in _partitions(options, group))

@@ -1,0 +1,90 @@
+"""Fetched records as columns of Arrow. Imports pyarrow and numpy, which are optional: import this
+module late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from aioprod.protocol.arrow_reader import (
+    HEADERS_TYPE,
+    RecordArrays,
+    numbers_column,
+    read_arrays,
+    repeated_column,
+)
+from aioprod.protocol.record_batch import BatchHeader
+from aioprod.types import ConsumerRecord, TopicPartition
+
+SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("timestamp_type", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+
+
+def table_of(parts: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Return record batches as a table."""
+    return pa.Table.from_batches(parts, schema=SCHEMA)
+
+
+def rows_of_batches(
+    tp: TopicPartition, data: bytes, batches: Sequence[tuple[BatchHeader, int]], start: int
+) -> Iterator[pa.RecordBatch]:
+    """Return the records of batches from offset ``start`` on, in portions of about 4 MiB.
+
+    Raises:
+        CorruptRecordError: if a batch is not valid; after the portions before it were returned.
+    """
+    for arrays in read_arrays(data, batches):
+        rows = _rows(tp, arrays)
+        first = int(np.searchsorted(arrays.offsets, start)) if arrays.offsets[0] < start else 0
+        yield rows.slice(first)
+
+
+def rows_of_records(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
+    """Return records that were decoded one by one. ``pyarrow.array`` imports pandas, so this is for
+    the rest of a batch that another call has begun.
+    """
+    columns = [
+        [each.topic for each in records],
+        [each.partition for each in records],
+        [each.offset for each in records],
+        [each.timestamp for each in records],
+        [each.timestamp_type for each in records],
+        [each.key for each in records],
+        [each.value for each in records],
+        [[{"key": name, "value": data} for name, data in each.headers] or None for each in records],
+    ]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
+        schema=SCHEMA,
+    )
+
+
+def _rows(tp: TopicPartition, arrays: RecordArrays) -> pa.RecordBatch:
+    count = len(arrays.offsets)
+    return pa.RecordBatch.from_arrays(
+        [
+            repeated_column(tp.topic, count),
+            numbers_column(pa.int32(), np.full(count, tp.partition, np.int32)),
+            numbers_column(pa.int64(), arrays.offsets),
+            numbers_column(pa.timestamp("ms", "UTC"), arrays.timestamps),
+            numbers_column(pa.int32(), arrays.timestamp_types),
+            arrays.keys,
+            arrays.values,
+            arrays.headers,
+        ],
+        schema=SCHEMA,
+    )

@@ -1,0 +1,109 @@
+"""``aioprod completion``: what real shells complete."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aioprod import cli
+from aioprod.cli.command_line import command_parser
+
+LIMIT_S = 30
+SHELLS = ("bash", "zsh", "fish")
+# How each shell is asked for the completions of the last word.
+ASK = {
+    "bash": "COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _aioprod; "
+    "printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+    "zsh": "_describe() {{ print -l -- ${{found%%:*}} }}; compadd() {{ shift; print -l -- $@ }}; "
+    "_files() {{ print -l -- *(N) }}; words=({words}); CURRENT=$#words; _aioprod",
+    "fish": "complete -C {line}",
+}
+
+
+@pytest.fixture(params=SHELLS)
+def shell(request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    if shutil.which(name) is None and name != "bash":
+        pytest.skip(f"{name} is not installed")
+    return name
+
+
+Complete = Callable[..., set[str]]
+
+
+@pytest.fixture
+def complete(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Complete:
+    """Returns what the shell offers for a line, of which the last word may be empty."""
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for name in ("settings.properties", "set of settings"):
+        (tmp_path / name).touch()
+    if shell == "zsh":
+        script = f"compdef() {{ }}\n{script}"
+
+    def ask(*words: str) -> set[str]:
+        quoted = " ".join(f"'{word}'" for word in ("aioprod", *words))
+        line = "'" + " ".join(("aioprod", *words)) + "'"
+        answer = subprocess.run(
+            [shell, "-c", f"{script}\n{ASK[shell].format(words=quoted, line=line)}"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert answer.stderr == ""
+        found = {text.partition("\t")[0] for text in answer.stdout.splitlines()} - {""}
+        return {text for text in found if text.startswith(words[-1])}
+
+    return ask
+
+
+def test_commands_options_and_values(complete: Complete) -> None:
+    assert complete("to") == {"topics", "top"}
+    assert complete("topics", "de") == {"describe", "delete", "delete-records"}
+    assert complete("topics", "create", "--rep") == {"--replication-factor"}
+    assert complete("produce", "orders", "--format", "") == {"value", "json"}
+    assert complete("topics", "list", "--config-f") == {"--config-file"}
+    assert complete("topics", "list", "--config-file", "set") == {
+        "settings.properties",
+        "set of settings",
+    }
+    assert complete("consume", "orders", "--count", "") == set()
+    assert complete("completion", "") >= set(SHELLS)
+    # A value is not taken for a command.
+    assert "--to-topic" in complete("copy", "topics", "--to-t")
+    assert complete("consume", "topics", "cr") == set()
+    assert complete("-") == {"-h", "--help"}
+
+
+def test_all_commands_and_options_are_offered(complete: Complete) -> None:
+    count = 0
+    for words, parser in commands(command_parser()):
+        offered = complete(*words, "-") if words else set()
+        for action in parser._actions:
+            for name in action.option_strings if words else ():
+                assert name in offered, (words, name)
+                count += 1
+    assert count > 150
+
+
+def commands(
+    parser: argparse.ArgumentParser, *words: str
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    yield words, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from commands(below, *words, name)
+
+
+def test_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["completion", "tcsh"])
+    assert "tcsh" in capsys.readouterr().err
