@@ -158,6 +158,8 @@ class AIOKafkaConsumer:
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
         """Return the next record, of these partitions if any are given; wait without a limit."""
+        if not partitions and (record := self._ahead.take_one()) is not None:
+            return record
         while True:
             found = await self._taken(partitions, 1, None)
             for records in found.values():
@@ -428,12 +430,7 @@ class AIOKafkaConsumer:
 
     def _post(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run a call whose error the next call for records raises."""
-        self._driver.post(function).add_done_callback(self._posted)
-
-    def _posted(self, outcome: asyncio.Future[None]) -> None:
-        error = None if outcome.cancelled() else outcome.exception()
-        if isinstance(error, Exception) and not self._closed:
-            self._ahead.fail(error)
+        self._driver.post(function).add_done_callback(self._ahead.fail_as)
 
     @property
     def _coordinator(self) -> aioprod.ConsumerGroupMetadata:

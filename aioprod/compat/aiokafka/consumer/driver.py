@@ -77,6 +77,7 @@ class Driver(aioprod.RebalanceListener):
         """Start the task."""
         loop = asyncio.get_running_loop()
         self._next_commit = loop.time() + (self._auto_commit_s or 0)
+        self._ahead.now = loop.time
         self._ahead.last_call = loop.time()
         self._task = loop.create_task(self._run(), name="aiokafka consumer")
 
@@ -221,6 +222,8 @@ class Driver(aioprod.RebalanceListener):
         if self._in_group and not ahead.calls:
             may_poll = may_poll and loop.time() < idle_at
             limits.append(idle_at if may_poll else idle_at + 1e9)
+            if not may_poll:
+                ahead.rest()  # the next call wakes this task
         try:
             async with asyncio.timeout_at(min(limits, default=None)) as self._polling:
                 if may_poll:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from aioprod import ProducerRecord
 
 _BATCH_OVERHEAD = 61
+LARGEST_OVERHEAD = _BATCH_OVERHEAD + 40
+"""The most bytes in front of key and value, for a record without headers."""
 
 
 class BatchRecordMetadata(NamedTuple):
