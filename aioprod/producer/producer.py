@@ -181,7 +181,7 @@ class Producer(TransactionInterface):
         Raises:
             KafkaError: if the record is not accepted; docs/producer.md lists the errors.
         """
-        if timestamp_ms is partition_key is None:
+        if timestamp_ms is None and partition_key is None:
             append = self._append  # called as a method it takes longer
             delivery = append(topic, value, key, headers, partition)
             if delivery is not None:

@@ -95,7 +95,7 @@ class ConsumerRecord(Generic[KT, VT]):
     checksum: int | None
     serialized_key_size: int
     serialized_value_size: int
-    headers: Sequence[tuple[str, bytes]]
+    headers: Sequence[tuple[str, bytes | None]]
 
 
 def check_offsets(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import aioprod
 from aioprod import Deliveries, Delivery
@@ -12,7 +13,6 @@ from aioprod.compat.aiokafka.structs import RecordMetadata, TopicPartition
 from aioprod.compat.aiokafka.translation import translated
 
 RecordFuture = asyncio.Future[RecordMetadata | None]
-_Waiting = list[tuple[RecordFuture, Delivery]]
 
 
 class Futures:
@@ -25,17 +25,24 @@ class Futures:
 
     def __init__(self, *, has_acks: bool) -> None:
         self._has_acks = has_acks
-        self._waiting: dict[object, _Waiting] = {}  # by batch
+        # By batch: the future and the delivery of each record, in turns.
+        self._waiting: dict[object, list[Any]] = {}
 
     def of(self, delivery: Delivery) -> RecordFuture:
-        """Return a future of a record's metadata."""
-        future: RecordFuture = asyncio.get_running_loop().create_future()
-        batch, _ = delivery.position
+        """Return a future of a record's metadata.
+
+        Raises:
+            Exception: aiokafka's, if the record was refused.
+        """
+        batch = delivery.position[0]
         waiting = self._waiting.get(batch)
         if waiting is None:
+            if delivery.done() and (refused := delivery.exception()) is not None:
+                raise translated(refused)
             waiting = self._waiting[batch] = []
             delivery.add_done_callback(partial(self._ended, batch))
-        waiting.append((future, delivery))
+        future: RecordFuture = asyncio.get_running_loop().create_future()
+        waiting += (future, delivery)
         return future
 
     def of_batch(self, deliveries: Deliveries) -> RecordFuture:
@@ -48,11 +55,9 @@ class Futures:
         return future
 
     def _ended(self, batch: object, _: Delivery) -> None:
-        for future, delivery in self._waiting.pop(batch):
-            if delivery.done():
-                self._settle(future, delivery)
-            else:  # the batch was split, and this part has no outcome yet
-                delivery.add_done_callback(partial(self._settle, future))
+        items = iter(self._waiting.pop(batch))
+        for future, delivery in zip(items, items, strict=True):
+            self._settle(future, delivery)
 
     def _settle_batch(self, future: RecordFuture, deliveries: Deliveries) -> None:
         pending = next((each for each in deliveries if not each.done()), None)
@@ -66,15 +71,17 @@ class Futures:
         if future.done():  # the application has cancelled it
             return
         try:
-            topic, partition, offset, timestamp = delivery.result()[:4]
+            topic, partition, offset, timestamp, _, _ = delivery.result()
+        except asyncio.InvalidStateError:  # its batch was split, and this part has no outcome yet
+            delivery.add_done_callback(partial(self._settle, future))
         except aioprod.KafkaError:
             error = delivery.exception()  # without the traceback, which leads to the future
             assert error is not None
             future.set_exception(translated(error))
-            return
-        place = TopicPartition(topic, partition)
-        future.set_result(
-            RecordMetadata(topic, partition, place, offset, timestamp, 0, None)
-            if self._has_acks
-            else None
-        )
+        else:
+            place = TopicPartition(topic, partition)
+            future.set_result(
+                RecordMetadata(topic, partition, place, offset, timestamp, 0, None)
+                if self._has_acks
+                else None
+            )

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from aioprod import ProducerRecord
 
 _BATCH_OVERHEAD = 61
-LARGEST_OVERHEAD = _BATCH_OVERHEAD + 40
-"""The most bytes in front of key and value, for a record without headers."""
+MOST_OVERHEAD = _BATCH_OVERHEAD + 40
+"""The most bytes of a record in a batch of its own, without key, value and headers."""
+MOST_BYTES_OF_LENGTHS = 10
+"""The most bytes in front of the name and the value of a header."""
 
 
 class BatchRecordMetadata(NamedTuple):

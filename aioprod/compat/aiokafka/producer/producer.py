@@ -17,7 +17,8 @@ from aioprod.compat.aiokafka.errors import IllegalOperation
 from aioprod.compat.aiokafka.partitioner import DefaultPartitioner
 from aioprod.compat.aiokafka.producer.futures import Futures, RecordFuture
 from aioprod.compat.aiokafka.producer.message_accumulator import (
-    LARGEST_OVERHEAD,
+    MOST_BYTES_OF_LENGTHS,
+    MOST_OVERHEAD,
     BatchBuilder,
     estimated_size,
 )
@@ -81,11 +82,12 @@ class AIOKafkaProducer:
         given["client_id"] = client_id or f"aiokafka-producer-{next(_numbers)}"
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
+        self._takes_bytes = key_serializer is value_serializer is None
         self._partitioner = partitioner
         self._hashes_keys = type(partitioner) is DefaultPartitioner  # as aioprod does
         self._max_batch_size = max_batch_size
         self._max_request_size = max_request_size
-        self._surely_fits = max_request_size - LARGEST_OVERHEAD
+        self._surely_fits = max_request_size - MOST_OVERHEAD
         self._transactional_id = transactional_id
         self._futures = Futures(has_acks=given["acks"] != 0)
         self._closed = False
@@ -145,8 +147,12 @@ class AIOKafkaProducer:
         if self._producer.known_partitions(topic) is None:
             await self.client._wait_on_metadata(topic)
         kept = headers or ()
-        key, value = self._serialize(key, value)
-        if kept or len(key or ()) + len(value or ()) > self._surely_fits:
+        if not self._takes_bytes:
+            key, value = self._serialize(key, value)
+        size = len(key or ()) + len(value or ())
+        for name, data in kept:
+            size += 4 * len(name) + len(data or ()) + MOST_BYTES_OF_LENGTHS
+        if size > self._surely_fits:
             self._check_size(key, value, kept)
         if partition is not None or key is None or not self._hashes_keys:
             partition = self._partition(topic, partition, None, None, key, value)
@@ -154,8 +160,6 @@ class AIOKafkaProducer:
             delivery = await self._producer.send(topic, value, key, partition, timestamp_ms, kept)
         except aioprod.KafkaError as error:
             raise translated(error) from error
-        if delivery.done() and (refused := delivery.exception()) is not None:
-            raise translated(refused)
         return self._futures.of(delivery)
 
     async def send_and_wait(
