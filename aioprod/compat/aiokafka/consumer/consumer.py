@@ -19,6 +19,7 @@ from aioprod.compat.aiokafka.consumer.wanted import Wanted
 from aioprod.compat.aiokafka.coordinator.assignors.foreign import assignors
 from aioprod.compat.aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aioprod.compat.aiokafka.errors import (
+    CommitFailedError,
     ConsumerStoppedError,
     IllegalOperation,
     IllegalStateError,
@@ -318,6 +319,8 @@ class AIOKafkaConsumer:
             raise IllegalStateError("Not subscribed to any topics")
         if self._wanted.waits_for_assignment and not self._driver.assigned.is_set():
             raise IllegalStateError("No partitions assigned")
+        if self._driver.left:
+            raise CommitFailedError
         given: dict[TopicPartition, Any] | None = None
         if offsets is not None:
             checked = check_offsets(offsets)
@@ -442,6 +445,5 @@ class AIOKafkaConsumer:
             raise IllegalOperation("Requires group_id")
 
     def _check_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        missing = set(partitions) - self.assignment()
-        if missing:
-            raise IllegalStateError(f"Partitions {missing} are not assigned")
+        for tp in set(partitions) - self.assignment():
+            raise IllegalStateError(f"Partition {tp} is not assigned")

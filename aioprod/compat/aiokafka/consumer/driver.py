@@ -41,6 +41,8 @@ class Driver(aioprod.RebalanceListener):
 
     Attributes:
         listener: the application's.
+        subscribe: subscribes to the topics; None for assigned partitions.
+        left: whether the consumer has left its group since nothing asked for records.
         assigned: set when partitions were assigned.
     """
 
@@ -68,6 +70,8 @@ class Driver(aioprod.RebalanceListener):
         self._task: asyncio.Task[None] | None = None
         self._next_commit = 0.0
         self.listener: ConsumerRebalanceListener | None = None
+        self.subscribe: Callable[[], None] | None = None
+        self.left = False
         self.assigned = asyncio.Event()
         self.has_subscription = False
 
@@ -220,10 +224,14 @@ class Driver(aioprod.RebalanceListener):
         idle_at = ahead.last_call + self._max_idle_s
         may_poll = self.has_subscription and ahead.error is None
         if self._in_group and not ahead.calls:
-            may_poll = may_poll and loop.time() < idle_at
-            limits.append(idle_at if may_poll else idle_at + 1e9)
-            if not may_poll:
-                ahead.rest()  # the next call wakes this task
+            if loop.time() < idle_at:
+                limits.append(idle_at)
+            else:
+                await self._leave()
+                may_poll = False
+        elif self.left and self.subscribe is not None:
+            self.left = False
+            self.subscribe()
         try:
             async with asyncio.timeout_at(min(limits, default=None)) as self._polling:
                 if may_poll:
@@ -236,6 +244,22 @@ class Driver(aioprod.RebalanceListener):
             pass
         finally:
             self._polling = None
+
+    async def _leave(self) -> None:
+        """Leave the group until the next call for records."""
+        self._ahead.rest()  # the call wakes this task
+        if self.left or self.subscribe is None or not self.has_subscription:
+            return
+        log.warning(
+            "leaving the group: no call for records within max_poll_interval_ms=%.0f; the next one "
+            "joins it again",
+            self._max_idle_s * 1000,
+        )
+        self.left = True
+        try:
+            await self._consumer.unsubscribe()
+        except aioprod.KafkaError as error:
+            self._ahead.fail(error)
 
     def _interrupt(self) -> None:
         if self._polling is not None and not self._polling.expired():

@@ -90,7 +90,7 @@ class AIOKafkaProducer:
         self._surely_fits = max_request_size - MOST_OVERHEAD
         self._transactional_id = transactional_id
         self._futures = Futures(has_acks=given["acks"] != 0)
-        self._closed = False
+        self._closed = self._in_transaction = False
         self._producer = producer = aioprod.Producer(**producer_settings(given))
         self.client = ClientView(
             bootstrap_servers, given["client_id"], partial(_partitions_of, producer)
@@ -229,13 +229,16 @@ class AIOKafkaProducer:
     async def begin_transaction(self) -> None:
         """Open a transaction."""
         await self._change_transaction(self._producer.begin_transaction)
+        self._in_transaction = True
 
     async def commit_transaction(self) -> None:
         """Send the remaining records, and make the transaction visible."""
+        self._in_transaction = False
         await self._change_transaction(self._producer.commit_transaction)
 
     async def abort_transaction(self) -> None:
         """Abort the transaction: readers of committed records never see it."""
+        self._in_transaction = False
         await self._change_transaction(self._producer.abort_transaction)
 
     def transaction(self) -> TransactionContext:
@@ -247,6 +250,8 @@ class AIOKafkaProducer:
     ) -> None:
         """Commit a group's positions with the transaction."""
         self._ensure_transactional()
+        if not self._in_transaction:
+            raise IllegalOperation("Not in the middle of a transaction")
         if not group_id or not isinstance(group_id, str):
             raise ValueError(group_id)
         checked = check_offsets(offsets)
