@@ -123,7 +123,10 @@ async def test_each_future_of_a_refused_batch_has_the_error(broker: EmbeddedClus
         errors = [each.exception() for each in futures]
     assert len({*map(id, errors)}) == 3
     for error in errors:
-        assert isinstance(error, KafkaError) and vars(type(error))["errno"] == ErrorCode.INVALID_REQUIRED_ACKS
+        assert (
+            isinstance(error, KafkaError)
+            and vars(type(error))["errno"] == ErrorCode.INVALID_REQUIRED_ACKS
+        )
         assert error.__cause__ is not None and error.__cause__.__traceback__ is None
 
 

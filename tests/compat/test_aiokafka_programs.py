@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "faststream": ["faststream[kafka]"],
     "kstreams": ["kstreams"],
+    # Its default assignor is kafka-python's: with 2.3 and 3 it fails with aiokafka, too.
+    "taskiq": ["taskiq-aio-kafka", "kafka-python==2.2.21"],
     "opentelemetry": ["aiokafka", "opentelemetry-instrumentation-aiokafka", "opentelemetry-sdk"],
 }
 
