@@ -283,12 +283,12 @@ class AIOKafkaConsumer:
     def _change(self) -> None:
         if self._started:
             self._ahead.begin_change()
+            self._driver.assigned.clear()
             self._post(self._adopt_change)
 
     async def _adopt_change(self) -> None:
         try:
-            self._driver.listener = None
-            await self._consumer.unsubscribe()
+            await self._driver.unsubscribe()
             self._ahead.forget()
             await self._adopt()
         finally:

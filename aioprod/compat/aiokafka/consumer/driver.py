@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Records that are taken from the aioprod consumer at once.
-_CHUNK = 500
+_CHUNK = 1_000
 
 
 class _Call(NamedTuple):
@@ -43,7 +43,7 @@ class Driver(aioprod.RebalanceListener):
         listener: the application's.
         subscribe: subscribes to the topics; None for assigned partitions.
         left: whether the consumer has left its group since nothing asked for records.
-        assigned: set when partitions were assigned.
+        assigned: set when partitions of this subscription were assigned.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Driver(aioprod.RebalanceListener):
         self.listener: ConsumerRebalanceListener | None = None
         self.subscribe: Callable[[], None] | None = None
         self.left = False
+        self._given_up: set[TopicPartition] = set()
         self.assigned = asyncio.Event()
         self.has_subscription = False
 
@@ -147,6 +148,15 @@ class Driver(aioprod.RebalanceListener):
             taken = partition.next_offset
             return partition.records[0].offset if taken is None else taken
         return await self._consumer.position(tp)
+
+    async def unsubscribe(self) -> None:
+        """Read nothing; only for calls in the task. The listener of the next subscription is told
+        of the partitions, as in aiokafka.
+        """
+        if self.subscribe is not None:
+            self._given_up = set(self._consumer.assignment()) or self._given_up
+        self.listener = None
+        await self._consumer.unsubscribe()
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         """Continue a partition elsewhere; only for calls in the task."""
@@ -309,7 +319,8 @@ class Driver(aioprod.RebalanceListener):
     async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         """Call the application's listener, before the first record is read."""
         if self.listener is not None and not self.assigned.is_set():
-            await self._call_listener(self.listener.on_partitions_revoked, set())
+            given_up, self._given_up = self._given_up, set()
+            await self._call_listener(self.listener.on_partitions_revoked, given_up)
         self._ahead.drop(partitions)
         if self.listener is not None:
             await self._call_listener(self.listener.on_partitions_assigned, set(partitions))

@@ -68,6 +68,7 @@ class Wanted:
         driver.listener = self._listener
         driver.has_subscription = bool(self)
         driver.left = False
+        driver.assigned.clear()
         driver.subscribe = None
         if self.topics:
             driver.subscribe = partial(consumer.subscribe, sorted(self.topics), listener=driver)
