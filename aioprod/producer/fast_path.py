@@ -59,11 +59,8 @@ class FastPath:
     def append(
         self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, /
     ) -> Delivery | None:
-        """Put a record into a batch. Return None if it may have to wait, or if it is invalid: the
-        slow path raises the error.
-
-        Args:
-            partition: in place of that of the key; None for none.
+        """Put a record into a batch, of the key's partition if none is given. Return None if it may
+        have to wait, or if it is invalid: the slow path raises the error.
 
         Raises:
             KafkaError: if the producer accepts no records.
@@ -83,13 +80,10 @@ class FastPath:
             known = self._topics[topic]
         except (KeyError, TypeError):
             return None
-        if partition is not None:
-            if type(partition) is not int or not 0 <= partition < known.count:
-                return None
-        elif key is None:
-            partition = known.sticky.current
-        else:
-            partition = key_hash(key) % known.count
+        if partition is None:
+            partition = known.sticky.current if key is None else key_hash(key) % known.count
+        elif type(partition) is not int or not 0 <= partition < known.count:
+            return None
         queue = known.queues[partition]
         if key is None:
             kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
