@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
@@ -18,7 +18,7 @@ from benchmarks.adapters import Load, Settings
 from benchmarks.measures import Figures
 from benchmarks.real_broker import bootstrap, check_record_count, topic
 from benchmarks.results import Metric, Results
-from benchmarks.rounds import Measurement, options, report, run_rounds
+from benchmarks.rounds import Measurement, names, options, report, run_rounds
 from benchmarks.targets import Target, target_table
 from benchmarks.workers import Worker, worker
 
@@ -63,26 +63,40 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
         workers = {
             client: await stack.enter_async_context(worker(client)) for client in chosen.clients
         }
-        sending = [(case, chosen.records, keys, GROUP) for case, keys in SENDING.items()]
-        sending.append((AWAITED, chosen.records // 50, 0, 1))
-        for case, records, keys, group in sending:
+        if "sending" in chosen.parts:
+            await measure_sending(chosen, servers, workers, results)
+        if "reading" in chosen.parts:
+            await measure_reading(chosen, servers, workers, results)
+    return results
+
+
+async def measure_sending(
+    chosen: argparse.Namespace, servers: str, workers: Mapping[str, Worker], results: Results
+) -> None:
+    """Measure records whose futures are awaited in groups, and records that are awaited alone."""
+    cases = [(case, chosen.records, keys, GROUP) for case, keys in SENDING.items()]
+    for case, records, keys, group in (*cases, (AWAITED, chosen.records // 50, 0, 1)):
+        measurements = [
+            Measurement(case, client, partial(send, opened, servers, records, keys, group))
+            for client, opened in workers.items()
+        ]
+        await run_rounds(results, measurements, chosen.repetitions)
+
+
+async def measure_reading(
+    chosen: argparse.Namespace, servers: str, workers: Mapping[str, Worker], results: Results
+) -> None:
+    """Measure each call that reads."""
+    settings = defaults(servers)
+    async with consumer.filled_topic(servers, consumer.HEADLINE, chosen.records) as load:
+        for call in CALLS:
             measurements = [
-                Measurement(case, client, partial(send, opened, servers, records, keys, group))
+                Measurement(
+                    call, client, partial(consumer.read, opened, settings, f"{client} {call}", load)
+                )
                 for client, opened in workers.items()
             ]
             await run_rounds(results, measurements, chosen.repetitions)
-        async with consumer.filled_topic(servers, consumer.HEADLINE, chosen.records) as load:
-            for call in CALLS:
-                measurements = [
-                    Measurement(
-                        call,
-                        client,
-                        partial(consumer.read, opened, defaults(servers), f"{client} {call}", load),
-                    )
-                    for client, opened in workers.items()
-                ]
-                await run_rounds(results, measurements, chosen.repetitions)
-    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -92,6 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         type=int,
         default=200_000,
         help="records per round; a fiftieth of it awaited one at a time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--parts", type=names, default=["sending", "reading"], help="default: sending,reading"
     )
     chosen = parser.parse_args(arguments)
     with bootstrap(chosen.bootstrap) as servers:

@@ -93,12 +93,25 @@ async def test_positions_are_those_of_the_application(broker: EmbeddedCluster) -
 
 
 async def test_a_partition_is_read_ahead_to_a_limit(broker: EmbeddedCluster) -> None:
-    servers = await filled(broker, 3_000)
+    servers = await filled(broker, 9_000)
     async with AIOKafkaConsumer(
         "orders", bootstrap_servers=servers, auto_offset_reset="earliest"
     ) as consumer:
-        found = [(await consumer.getone()).offset for _ in range(3_000)]
-    assert found == list(range(3_000))
+        found = [(await consumer.getone()).offset for _ in range(9_000)]
+        assert found == list(range(9_000))
+
+
+async def test_large_records_are_read_ahead_to_a_limit_of_bytes(broker: EmbeddedCluster) -> None:
+    servers = await filled(broker, 0)
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        await asyncio.gather(*[await producer.send("orders", bytes(200_000)) for _ in range(100)])
+    async with AIOKafkaConsumer(
+        "orders", bootstrap_servers=servers, auto_offset_reset="earliest"
+    ) as consumer:
+        for number in range(100):
+            assert (await consumer.getone()).offset == number
+            await asyncio.sleep(0.002)  # time to read on
+            assert len(consumer._ahead[TP].records) <= 25  # 1 MiB, and what aioprod has at once
 
 
 async def test_the_futures_of_a_batch_that_is_split(broker: EmbeddedCluster) -> None:

@@ -102,7 +102,8 @@ class AIOKafkaConsumer:
             partition_assignment_strategy=assignors(given["partition_assignment_strategy"]),
         )
         commit_s = given["auto_commit_interval_ms"] / 1000
-        self._ahead = ReadAhead(given["key_deserializer"], given["value_deserializer"])
+        most = given["max_partition_fetch_bytes"]
+        self._ahead = ReadAhead(given["key_deserializer"], given["value_deserializer"], most)
         self._driver = Driver(
             self._consumer,
             self._ahead,

@@ -19,9 +19,10 @@ from aioprod.compat.aiokafka.errors import ConsumerStoppedError
 from aioprod.compat.aiokafka.structs import ConsumerRecord
 from aioprod.compat.aiokafka.translation import translated
 
-# A partition with this many records is not read until half of them are taken.
+# A partition with this many records, or ``most_bytes``, is not read until half of them are taken.
 MOST_RECORDS = 2_000
 _PLACE = itemgetter(0, 1)  # topic and partition of a record
+_VALUE = itemgetter(6)
 
 Deserialize = Callable[[bytes], Any]
 
@@ -33,12 +34,23 @@ class ReadPartition:
         next_offset: after the last record that the application took; None if it took none.
         turn: how many of its records come before those of other partitions.
         paused: whether the application has paused it.
+        most: how many records are enough, by their size.
         full: whether no more records are to be read now.
         moving: how many seeks are under way: records that come now are void.
         polled_ms: when records came last, in milliseconds since 1970.
     """
 
-    __slots__ = ("full", "moving", "next_offset", "paused", "polled_ms", "records", "tp", "turn")
+    __slots__ = (
+        "full",
+        "most",
+        "moving",
+        "next_offset",
+        "paused",
+        "polled_ms",
+        "records",
+        "tp",
+        "turn",
+    )
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
@@ -46,6 +58,7 @@ class ReadPartition:
         self.next_offset: int | None = None
         self.turn = 0
         self.paused = False
+        self.most = MOST_RECORDS
         self.full = False
         self.moving = 0
         self.polled_ms: int | None = None
@@ -53,6 +66,9 @@ class ReadPartition:
 
 class ReadAhead:
     """The records by partition, and the error that the next call raises.
+
+    Args:
+        most_bytes: of the values of one partition.
 
     Attributes:
         on_room: called if a partition may be read again, or an error was raised.
@@ -65,8 +81,10 @@ class ReadAhead:
         self,
         key_deserializer: Deserialize | None,
         value_deserializer: Deserialize | None,
+        most_bytes: int,
     ) -> None:
         self._deserializes = not (key_deserializer is value_deserializer is None)
+        self._most_bytes = most_bytes
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self.on_room: Callable[[], None] = lambda: None
@@ -203,7 +221,7 @@ class ReadAhead:
             partition.turn = 0
             self._current = None
             self._partitions[partition.tp] = self._partitions.pop(partition.tp)
-        if partition.full and len(partition.records) < MOST_RECORDS // 2:
+        if partition.full and len(partition.records) <= partition.most // 2:
             partition.full = False
             self.on_room()
 
@@ -229,9 +247,13 @@ class ReadAhead:
         for place, some in groupby(records, _PLACE):
             partition = self[TopicPartition(*place)]
             if not partition.moving:
-                partition.records.extend(some)
+                portion = list(some)
+                size = sum(map(len, filter(None, map(_VALUE, portion))))
+                enough = self._most_bytes * len(portion) // max(size, 1)
+                partition.most = max(min(enough, MOST_RECORDS), 1)
+                partition.records.extend(portion)
                 partition.polled_ms = now_ms
-                partition.full = len(partition.records) >= MOST_RECORDS
+                partition.full = len(partition.records) >= partition.most
         self.notify()
 
     def fail(self, error: Exception) -> None:
