@@ -220,8 +220,9 @@ async def test_groups_of_all_brokers(new_name: NewName) -> None:
 async def test_a_coordinator_that_moves_is_found() -> None:
     async with EmbeddedCluster(nodes=2) as cluster, Admin(cluster.bootstrap_servers) as admin:
         before = await admin.find_coordinator("group")
-        await cluster.stop_node(before)
+        cluster.move_coordinator("group", "group", 3 - before)
         assert await admin.find_coordinator("group") == 3 - before
+        await cluster.stop_node(before)
         with pytest.raises(KafkaTimeoutError):
             await admin.list_groups(brokers=[before], timeout_ms=300)
 

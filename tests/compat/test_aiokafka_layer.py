@@ -101,6 +101,29 @@ async def test_a_partition_is_read_ahead_to_a_limit(broker: EmbeddedCluster) -> 
         assert found == list(range(9_000))
 
 
+@pytest.mark.parametrize("most", [None, 1, 10])
+async def test_a_busy_partition_leaves_the_others_their_turn(
+    broker: EmbeddedCluster, most: int | None
+) -> None:
+    broker.create_topic("orders", 2)
+    servers = broker.bootstrap_servers
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        for number in range(8_000):
+            await producer.send("orders", b"%d" % number, partition=0)
+        await producer.send_and_wait("orders", b"other", partition=1)
+    async with AIOKafkaConsumer(
+        "orders", bootstrap_servers=servers, auto_offset_reset="earliest"
+    ) as consumer:
+        found: set[int] = set()
+        for _ in range(5_000 // (most or 1)):
+            if most is None:
+                found.add((await consumer.getone()).partition)
+            else:
+                some = await consumer.getmany(timeout_ms=5_000, max_records=most)
+                found.update(tp.partition for tp in some)
+    assert found == {0, 1}
+
+
 async def test_large_records_are_read_ahead_to_a_limit_of_bytes(broker: EmbeddedCluster) -> None:
     servers = await filled(broker, 0)
     async with AIOKafkaProducer(bootstrap_servers=servers) as producer:

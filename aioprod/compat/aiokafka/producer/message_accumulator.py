@@ -9,10 +9,6 @@ from typing import Any, NamedTuple
 from aioprod import ProducerRecord
 
 _BATCH_OVERHEAD = 61
-MOST_OVERHEAD = _BATCH_OVERHEAD + 40
-"""The most bytes of a record in a batch of its own, without key, value and headers."""
-MOST_BYTES_OF_LENGTHS = 10
-"""The most bytes in front of the name and the value of a header."""
 
 
 class BatchRecordMetadata(NamedTuple):
@@ -27,11 +23,6 @@ class BatchRecordMetadata(NamedTuple):
     offset: int
     size: int
     timestamp: int
-
-
-def estimated_size(key: Any, value: Any, headers: Sequence[Any]) -> int:
-    """Return the size of a record in a batch of its own, in bytes before compression."""
-    return _BATCH_OVERHEAD + _record_size(key, value, headers, 0, 0)
 
 
 def _record_size(

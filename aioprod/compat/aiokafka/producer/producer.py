@@ -17,10 +17,7 @@ from aioprod.compat.aiokafka.errors import IllegalOperation
 from aioprod.compat.aiokafka.partitioner import DefaultPartitioner
 from aioprod.compat.aiokafka.producer.futures import Futures, RecordFuture
 from aioprod.compat.aiokafka.producer.message_accumulator import (
-    MOST_BYTES_OF_LENGTHS,
-    MOST_OVERHEAD,
     BatchBuilder,
-    estimated_size,
 )
 from aioprod.compat.aiokafka.settings import producer_settings, warn_deprecated
 from aioprod.compat.aiokafka.structs import RecordMetadata, TopicPartition, check_offsets
@@ -86,8 +83,6 @@ class AIOKafkaProducer:
         self._partitioner = partitioner
         self._hashes_keys = type(partitioner) is DefaultPartitioner  # as aioprod does
         self._max_batch_size = max_batch_size
-        self._max_request_size = max_request_size
-        self._surely_fits = max_request_size - MOST_OVERHEAD
         self._transactional_id = transactional_id
         self._futures = Futures(has_acks=given["acks"] != 0)
         self._closed = self._in_transaction = False
@@ -146,18 +141,14 @@ class AIOKafkaProducer:
         assert not (value is None and key is None), "give a key or a value"
         if self._producer.known_partitions(topic) is None:
             await self.client._wait_on_metadata(topic)
-        kept = headers or ()
         if not self._takes_bytes:
             key, value = self._serialize(key, value)
-        size = len(key or ()) + len(value or ())
-        for name, data in kept:
-            size += 4 * len(name) + len(data or ()) + MOST_BYTES_OF_LENGTHS
-        if size > self._surely_fits:
-            self._check_size(key, value, kept)
         if partition is not None or key is None or not self._hashes_keys:
             partition = self._partition(topic, partition, None, None, key, value)
         try:
-            delivery = await self._producer.send(topic, value, key, partition, timestamp_ms, kept)
+            delivery = await self._producer.send(
+                topic, value, key, partition, timestamp_ms, headers or ()
+            )
         except aioprod.KafkaError as error:
             raise translated(error) from error
         return self._futures.of(delivery)
@@ -196,14 +187,6 @@ class AIOKafkaProducer:
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         return key, value
-
-    def _check_size(self, key: Any, value: Any, headers: Headers) -> None:
-        if estimated_size(key, value, headers) > self._max_request_size:
-            raise translated(
-                aioprod.RecordTooLargeError(
-                    f"the record is larger than max_request_size={self._max_request_size}"
-                )
-            )
 
     def _partition(
         self,
