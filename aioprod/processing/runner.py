@@ -272,9 +272,7 @@ class Runner:
         now = asyncio.get_running_loop().time
         deadline = now() + self._drain_s if self.stage is Stage.RUNNING else self._drain_until
         if not self._guarantee.drains_queue:
-            for partition in given_up:
-                partition.closed = True
-                self._scheduler.drop(partition)
+            self._drop_queued(given_up)
         else:
             self._workers.start_due()
         if not await self._until(lambda: self._are_idle(given_up), deadline):
@@ -290,9 +288,6 @@ class Runner:
     async def lost(self, partitions: Collection[TopicPartition]) -> None:
         """Forget partitions that other members have: cancel their handlers, commit nothing."""
         gone = [self.partitions[tp] for tp in partitions if tp in self.partitions]
-        for partition in gone:
-            partition.closed = True
-            self._scheduler.drop(partition)
         await self._cancel(gone)
         self._forget(gone)
 
@@ -302,15 +297,21 @@ class Runner:
         return not any(partition.active for partition in partitions)
 
     async def _cancel(self, partitions: Collection[PartitionProgress]) -> None:
+        # First what waits: else the end of a cancelled call begins the next one.
+        self._drop_queued(partitions)
         for partition in partitions:
             self._workers.cancel(partition)
         deadline = asyncio.get_running_loop().time() + _CANCEL_S
         await self._until(lambda: not any(each.active for each in partitions), deadline)
 
-    def _forget(self, partitions: Collection[PartitionProgress]) -> None:
+    def _drop_queued(self, partitions: Collection[PartitionProgress]) -> None:
         for partition in partitions:
             partition.closed = True
             self._scheduler.drop(partition)
+
+    def _forget(self, partitions: Collection[PartitionProgress]) -> None:
+        self._drop_queued(partitions)
+        for partition in partitions:
             if self.partitions.get(partition.tp) is partition:
                 del self.partitions[partition.tp]
 

@@ -24,6 +24,7 @@ if _typing.TYPE_CHECKING:
     from aioprod.spark.offsets import DataLossError
     from aioprod.spark.progress import ProgressListener, QueryProgress
     from aioprod.spark.session import configure, register, spark_session_builder
+    from aioprod.spark.signs import QuerySigns
     from aioprod.spark.source import KafkaDataSource
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "NewerDecisionError",
     "ProgressListener",
     "QueryProgress",
+    "QuerySigns",
     "ReplayMismatchError",
     "SinkError",
     "TransactionTimedOutError",
@@ -49,6 +51,7 @@ _HOMES = {
     "NewerDecisionError": "aioprod.spark.errors",
     "ProgressListener": "aioprod.spark.progress",
     "QueryProgress": "aioprod.spark.progress",
+    "QuerySigns": "aioprod.spark.signs",
     "ReplayMismatchError": "aioprod.spark.errors",
     "SinkError": "aioprod.spark.errors",
     "TransactionTimedOutError": "aioprod.spark.errors",

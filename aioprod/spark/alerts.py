@@ -1,14 +1,18 @@
-"""Decides when a streaming query deserves attention: it lags, it has dead letters, or it failed."""
+"""Decides when a streaming query deserves attention: it lags, has dead letters, is stalled, or has
+failed.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from aioprod.spark.progress import QueryProgress
+from aioprod.spark.signs import QuerySigns, stall_text
 
-AlertKind = Literal["failed", "lag", "lag-over", "dead-letters"]
+AlertKind = Literal["failed", "lag", "lag-over", "dead-letters", "stalled", "stalled-over"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +21,12 @@ class Alert:
 
     Attributes:
         alert: ``failed``; ``lag`` (above its limit) and ``lag-over`` (at most half of it again);
-            ``dead-letters`` (of this run, above their limit).
+            ``dead-letters`` (of this run, above their limit); ``stalled`` (no sign of life for more
+            seconds than the limit) and ``stalled-over`` (heard of again, or ended).
         pipeline: the name of the application.
         text: the same as a sentence.
         query: the query's name; None if the whole run has failed.
-        value, limit: the figure and its limit; None for a failure.
+        value, limit: the figure and its limit; None for a failure. Seconds, if it is stalled.
     """
 
     alert: AlertKind
@@ -37,11 +42,10 @@ class Alert:
 
 
 class AlertRules:
-    """Turns micro-batches into alerts, one for each change.
+    """Turns micro-batches and silences into alerts, one for each change.
 
     An alert of a lag is followed by its end once the lag has fallen to half of the limit, so that a
-    lag around the limit does not repeat it. Calls must come from one thread at a time, as Spark
-    calls listeners.
+    lag around the limit does not repeat it. All methods may be called from any thread.
     """
 
     def __init__(
@@ -57,19 +61,38 @@ class AlertRules:
         self._tell = tell
         self._lag_limit = lag_limit
         self._dead_letter_limit = dead_letter_limit
+        self._lock = threading.Lock()
         self._lagging: set[str] = set()
+        self._stalled: set[str] = set()
         self._newest_lag: dict[str, int] = {}
         self._dead_letters: dict[str, int] = {}
         self._too_many: dict[str, str] = {}
 
     def add(self, progress: QueryProgress) -> None:
         """Look at a micro-batch."""
-        if self._lag_limit is not None and progress.lag is not None:
-            self._look_at_lag(progress.query, progress.lag, self._lag_limit)
-        if self._dead_letter_limit is not None and progress.dead_letters:
-            self._look_at_dead_letters(
-                progress.query, progress.dead_letters, self._dead_letter_limit
-            )
+        with self._lock:
+            if self._lag_limit is not None and progress.lag is not None:
+                self._look_at_lag(progress.query, progress.lag, self._lag_limit)
+            if self._dead_letter_limit is not None and progress.dead_letters:
+                self._look_at_dead_letters(
+                    progress.query, progress.dead_letters, self._dead_letter_limit
+                )
+
+    def look_at_silences(self, signs: QuerySigns) -> None:
+        """Look for queries that are stalled, or no longer."""
+        if signs.limit_s is None:
+            return
+        limit = round(signs.limit_s)
+        with self._lock:
+            stalled = signs.stalled()
+            for query in sorted(stalled.keys() - self._stalled):
+                silent = stalled[query]
+                text = stall_text(query, silent)
+                self._tell(Alert("stalled", self._pipeline, text, query, int(silent), limit))
+            for query in sorted(self._stalled - stalled.keys()):
+                text = f"{query}: no longer stalled"
+                self._tell(Alert("stalled-over", self._pipeline, text, query, None, limit))
+            self._stalled = set(stalled)
 
     def fail(self, reason: str) -> None:
         """Tell of the run's failure."""
@@ -78,12 +101,13 @@ class AlertRules:
     def exceeded(self) -> list[str]:
         """Return a line for each limit that is exceeded now; for dead letters: in this run."""
         limit = self._lag_limit
-        lags = [
-            _lag_text(query, lag, limit)
-            for query, lag in sorted(self._newest_lag.items())
-            if limit is not None and lag > limit
-        ]
-        return lags + [text for _, text in sorted(self._too_many.items())]
+        with self._lock:
+            lags = [
+                _lag_text(query, lag, limit)
+                for query, lag in sorted(self._newest_lag.items())
+                if limit is not None and lag > limit
+            ]
+            return lags + [text for _, text in sorted(self._too_many.items())]
 
     def _look_at_lag(self, query: str, lag: int, limit: int) -> None:
         self._newest_lag[query] = lag

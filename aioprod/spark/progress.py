@@ -16,6 +16,7 @@ from uuid import UUID
 
 from pyspark import SparkContext
 from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -23,6 +24,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
     StreamingQueryProgress,
 )
+
+from aioprod.spark.signs import QuerySigns
 
 log = logging.getLogger(__name__)
 
@@ -123,11 +126,16 @@ class ProgressListener(StreamingQueryListener):
     the outstanding reports of queries that have ended.
     """
 
-    def __init__(self, on_progress: Callable[[QueryProgress], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_progress: Callable[[QueryProgress], None] | None = None,
+        signs: QuerySigns | None = None,
+    ) -> None:
         """Call ``on_progress`` for each micro-batch, in Spark's thread: it must return quickly. Its
-        exceptions are logged.
+        exceptions are logged. ``signs`` gets all signs of life of the queries.
         """
         self._on_progress = on_progress
+        self._signs = QuerySigns() if signs is None else signs
         self._changed = threading.Condition()
         self._newest: dict[str, QueryProgress] = {}
         self._ended: set[str] = set()
@@ -146,12 +154,15 @@ class ProgressListener(StreamingQueryListener):
             return self._changed.wait_for(lambda: self._ended.issuperset(run_ids), timeout_s)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        log.info("%s has started", event.name or event.id)
+        name = event.name or str(event.id)
+        log.info("%s has started", name)
+        self._signs.heard(str(event.runId), name)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         _remember_type_check()
         progress = QueryProgress.of(event.progress)
         log.info("%s", progress)
+        self._signs.heard(str(progress.run_id), progress.query)
         with self._changed:
             self._newest[progress.query] = progress
         if self._on_progress is not None:
@@ -160,7 +171,11 @@ class ProgressListener(StreamingQueryListener):
             except BaseException:  # would end Spark's thread, and with it all later reports
                 log.exception("the callback of a progress listener failed")
 
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        self._signs.heard(str(event.runId))
+
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._signs.ended(str(event.runId))
         with self._changed:
             self._ended.add(str(event.runId))
             self._changed.notify_all()

@@ -196,6 +196,11 @@ class Run:
         most = settings["max_pending_records"] * PARTITIONS
         if figures["records-in-flight"] + figures["records-queued"] > most:
             self.history.findings.append(f"{name}: more records than max_pending_records")
+        runner = processor._runner
+        for items in processor._workers._tasks.values():
+            for item in items:
+                if runner.partitions.get(item.partition.tp) is not item.partition:
+                    self.history.findings.append(f"{name}: handles a record it has given up")
 
     def dead_letters(self) -> list[tuple[int, int]]:
         """The places of the records in the dead-letter topic."""

@@ -79,6 +79,15 @@ def test_guarantees(seed: int, guarantee: Judge) -> None:
     assert judge(guarantee, seed) == []
 
 
+@pytest.mark.parametrize(
+    ("guarantee", "seed"),
+    # After drain_timeout_ms a cancelled handler began the next record of a partition given up.
+    [(at_most_once, 230)],
+)
+def test_seeds_that_found_a_fault(guarantee: Judge, seed: int) -> None:
+    assert judge(guarantee, seed) == []
+
+
 # -- the oracle has teeth --------------------------------------------------------------------------
 
 

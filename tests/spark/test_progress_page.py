@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from aioprod.spark import QuerySigns
 from aioprod.spark.page import PageError, ProgressPage
 from aioprod.spark.page import server as page_server
 from aioprod.spark.page.history import MAX_BATCHES, MAX_PARTITIONS, MAX_QUERIES, ProgressHistory
@@ -243,6 +244,25 @@ def test_a_probe_is_told_of_a_failure(page: ProgressPage) -> None:
     answer = Answer(page.url, "/healthz")
     assert (answer.status, answer.body) == (503, b"failed\n")
     assert Answer(page.url, "/data.json").document["error"] == "no leader"
+
+
+def test_a_probe_is_told_of_a_stalled_query() -> None:
+    now = [0.0]
+    signs = QuerySigns(30, clock=lambda: now[0])
+    with ProgressPage("flights", signs=signs) as page:
+        page.add(batch())
+        signs.heard("1", FIGURES)
+        now[0] = 31.0
+        answer = Answer(page.url, "/healthz")
+        assert (answer.status, answer.body.decode()) == (
+            503,
+            f"stalled\n{FIGURES}: no sign of life for 31 s: it works on one micro-batch, or stands "
+            "still\n",
+        )
+        found = samples(Answer(page.url, "/metrics", Accept="text/plain").body.decode())
+        assert found["silent_seconds", (FIGURES,)] == 31
+        signs.heard("1")
+        assert Answer(page.url, "/healthz").body == b"running\n"
 
 
 def test_requests_that_are_not_answered_are_told_why(page: ProgressPage) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from aioprod.spark import QuerySigns
 from aioprod.spark.page import ProgressPage
 
 from .browser import BrowserPage, browser_page, find_browser
@@ -234,6 +235,26 @@ async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
             # The next polls find no server.
             await browser.wait_for("unreachable !== null")
             assert await browser.evaluate(text_of("#state")) == "failed"
+
+
+async def test_a_stalled_query_is_shown_until_it_is_heard_of(tmp_path: Path) -> None:
+    now = [0.0]
+    signs = QuerySigns(30, clock=lambda: now[0])
+    with ProgressPage("pipeline of flights", signs=signs) as page:
+        async with opened(page, tmp_path) as browser:
+            feed(page, 3)
+            signs.heard("1", FIGURES)
+            await shows(browser, "running")
+            now[0] = 130.0
+            await shows(browser, "stalled")
+            await save(browser, "stalled")
+            assert await browser.evaluate(text_of("#problem")) == (
+                f"{FIGURES}: no sign of life for 2 min 10 s: it works on one micro-batch, or "
+                "stands still."
+            )
+            signs.heard("1")
+            await shows(browser, "running")
+            assert await browser.evaluate("document.getElementById('problem').hidden")
 
 
 async def test_a_stopped_run_is_told_from_a_lost_connection(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from aioprod.spark.progress import QueryProgress
+from aioprod.spark.signs import QuerySigns
 
 MAX_BATCHES = 600
 """Micro-batches of all queries that are kept for the charts."""
@@ -60,9 +61,11 @@ class ProgressHistory:
         title: str,
         *,
         lag_limit: int | None = None,
+        signs: QuerySigns | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._title = title
+        self._signs = QuerySigns() if signs is None else signs
         self._lag_limit = lag_limit
         self._clock = clock
         self._lock = threading.Lock()
@@ -107,6 +110,16 @@ class ProgressHistory:
                 self._state, self._error = ("stopped" if error is None else "failed"), error
                 self._ended_at = self._clock()
 
+    def stalled(self) -> dict[str, float]:
+        """Return the seconds for which queries of a run that has not ended are silent, by name, if
+        they are above the limit.
+        """
+        return self._signs.stalled() if self.state == "running" else {}
+
+    def silences(self) -> dict[str, float]:
+        """Return the seconds since each running query was heard of, by name."""
+        return self._signs.silences()
+
     def totals(self) -> dict[str, QueryTotals]:
         """Return a copy of each query's totals, by name."""
         with self._lock:
@@ -119,7 +132,7 @@ class ProgressHistory:
             run: the run of which the page has batches; those of another run do not count.
             after: the number of the newest of them: only later batches are returned.
         """
-        totals = self.totals()
+        totals, stalled = self.totals(), self.stalled()
         with self._lock:
             known = after if run == self._run else 0
             return {
@@ -131,6 +144,10 @@ class ProgressHistory:
                 "ended_at": self._ended_at,
                 "now": self._clock(),
                 "lag_limit": self._lag_limit,
+                "stalled": [
+                    {"query": query, "silent_s": silent}
+                    for query, silent in sorted(stalled.items())
+                ],
                 "max_batches": MAX_BATCHES,
                 "queries": [_query(name, each) for name, each in totals.items()],
                 "batches": [batch for batch in self._batches if batch["number"] > known],

@@ -68,8 +68,20 @@ class PipelineCollector(Collector):
                     if value is not None:
                         family.add_metric([query], value)
                 yield family
+        yield _silences(self._history.silences())
         yield _phases(queries)
         yield _lags(queries)
+
+
+def _silences(silences: dict[str, float]) -> Metric:
+    family = GaugeMetricFamily(
+        f"{_PREFIX}silent_seconds",
+        "Time since a running query was heard of: its start, a micro-batch, or that it is idle",
+        labels=["query"],
+    )
+    for query, silent in sorted(silences.items()):
+        family.add_metric([query], silent)
+    return family
 
 
 def _phases(queries: dict[str, QueryTotals]) -> Metric:

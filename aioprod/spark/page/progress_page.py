@@ -15,6 +15,7 @@ from typing import Self
 from aioprod.spark.page.history import ProgressHistory
 from aioprod.spark.page.server import PageServer, Reply, Request
 from aioprod.spark.progress import QueryProgress
+from aioprod.spark.signs import QuerySigns, stall_text
 
 _NO_PROMETHEUS = 'metrics need prometheus_client: pip install "aioprod[prometheus]"'
 
@@ -23,15 +24,17 @@ class ProgressPage:
     """A live page of streaming queries on a port of this machine.
 
     ``/`` is the page, ``/data.json`` its figures, ``/metrics`` the same for Prometheus (requires
-    the extra ``prometheus``), and ``/healthz`` answers 200, or 503 once the run has failed. As a
-    context manager it listens, and ends with the run: an exception in its block counts as the
-    failure that the page shows. Pages that are open then have two seconds to read the end.
+    the extra ``prometheus``), and ``/healthz`` answers 200, or 503 once the run has failed and
+    while a query is stalled. As a context manager it listens, and ends with the run: an exception
+    in its block counts as the failure that the page shows. Pages that are open then have two
+    seconds to read the end.
 
     Args:
         title: what the page calls the run.
         host: the address to listen on; all who reach it can read the figures.
         port: 0 chooses a free one.
         lag_limit: the page warns of a larger lag.
+        signs: tells which queries are stalled; give it to the `ProgressListener`, too.
         reason: makes the text that the page shows out of an exception.
     """
 
@@ -42,9 +45,10 @@ class ProgressPage:
         host: str = "127.0.0.1",
         port: int = 0,
         lag_limit: int | None = None,
+        signs: QuerySigns | None = None,
         reason: Callable[[BaseException], str] = str,
     ) -> None:
-        self._history = ProgressHistory(title, lag_limit=lag_limit)
+        self._history = ProgressHistory(title, lag_limit=lag_limit, signs=signs)
         self._reason = reason
         self._page, self._policy = _load_page()
         routes = {
@@ -116,6 +120,10 @@ class ProgressPage:
         return Reply(*scrape(self._history, request.accept))
 
     def _health(self, request: Request) -> Reply:
+        stalled = self._history.stalled()
+        if stalled:
+            lines = [stall_text(query, silent) for query, silent in sorted(stalled.items())]
+            return Reply("\n".join(["stalled", *lines, ""]).encode(), status=503)
         state = self._history.state
         return Reply(f"{state}\n".encode(), status=503 if state == "failed" else 200)
 

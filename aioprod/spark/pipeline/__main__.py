@@ -236,6 +236,7 @@ def _run(
             follow=given.follow,
             stop=stop,
             on_progress=add,
+            signs=watch.signs,
             timeout_s=given.timeout,
         )
     finally:

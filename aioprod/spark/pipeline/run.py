@@ -24,6 +24,7 @@ from aioprod.spark.pipeline.options import PipelineOptions
 from aioprod.spark.pipeline.outputs import Outputs
 from aioprod.spark.progress import DEAD_LETTERS, ProgressListener, QueryProgress
 from aioprod.spark.session import register
+from aioprod.spark.signs import QuerySigns
 
 _POLL_S = 0.1
 _PROGRESS_LIMIT_S = 10.0
@@ -66,6 +67,7 @@ def run_pipeline(
     follow: bool = False,
     stop: threading.Event | None = None,
     on_progress: Callable[[QueryProgress], None] | None = None,
+    signs: QuerySigns | None = None,
     timeout_s: float = 600.0,
 ) -> PipelineResult:
     """Read all flight events of a topic; write delay figures to Parquet and to another topic, and
@@ -81,6 +83,7 @@ def run_pipeline(
         follow: read until ``stop`` is set or Ctrl-C, not only the events that exist now.
         stop: ends a run with ``follow``.
         on_progress: called after each micro-batch, in a thread of the listener.
+        signs: gets the signs of life of both queries.
         timeout_s: time limit of a run without ``follow``.
 
     Raises:
@@ -91,7 +94,7 @@ def run_pipeline(
         register(spark)
     outputs = Outputs(spark, options)
     tally = _Tally(options.topic, on_progress)
-    listener = ProgressListener(tally.add)
+    listener = ProgressListener(tally.add, signs)
     spark.streams.addListener(listener)
     try:
         queries = run_queries(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from aioprod.spark.page import ProgressPage
 from aioprod.spark.page.server import parse_address
 from aioprod.spark.pipeline.failure import failure_reason
 from aioprod.spark.progress import QueryProgress
+from aioprod.spark.signs import QuerySigns
 from aioprod.spark.webhook import Webhook, check_url
 
 LIMIT_EXCEEDED = 3
@@ -22,12 +24,23 @@ LIMIT_EXCEEDED = 3
 
 DEFAULT_ADDRESS = "127.0.0.1:0"
 
+# Spark tells every 10 s that a query is idle.
+_MIN_STALL_TIMEOUT_S = 20
+_LOOK_EVERY_S = 1.0
+
 
 class Watch:
-    """What is told of a run's progress."""
+    """What is told of a run's progress.
 
-    def __init__(self, title: str, page: ProgressPage | None, rules: AlertRules) -> None:
+    Attributes:
+        signs: to be given to the `ProgressListener` of the run.
+    """
+
+    def __init__(
+        self, title: str, page: ProgressPage | None, rules: AlertRules, signs: QuerySigns
+    ) -> None:
         self._title = title
+        self.signs = signs
         self._page = page
         self._rules = rules
 
@@ -74,6 +87,13 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
             metavar="N",
             help=f"a larger {figure} is an alert, and at the end exit status {LIMIT_EXCEEDED}",
         )
+    parser.add_argument(
+        "--stall-timeout",
+        type=_stall_timeout,
+        metavar="SECONDS",
+        help="a query without a sign of life for longer is an alert, and /healthz of the page "
+        "answers 503; choose several times the longest micro-batch",
+    )
 
 
 def add_page(parser: argparse.ArgumentParser) -> None:
@@ -108,21 +128,51 @@ def watched(given: argparse.Namespace, program: str, title: str) -> Iterator[Wat
             lag_limit=given.max_lag,
             dead_letter_limit=given.max_dead_letters,
         )
+        signs = QuerySigns(given.stall_timeout)
+        if given.stall_timeout is not None:
+            stack.enter_context(_silences_watched(signs, rules))
         page = None
         if given.page is not None:
-            page = stack.enter_context(served_page(title, given.page, given.max_lag))
+            page = stack.enter_context(served_page(title, given.page, given.max_lag, signs))
             print(f"{program}: the page is {page.url}", file=sys.stderr, flush=True)
         try:
-            yield Watch(program, page, rules)
+            yield Watch(program, page, rules, signs)
         except Exception as error:
             rules.fail(reason_of(error))
             raise
 
 
-def served_page(title: str, address: tuple[str, int], lag_limit: int | None = None) -> ProgressPage:
+@contextmanager
+def _silences_watched(signs: QuerySigns, rules: AlertRules) -> Iterator[None]:
+    """Look for stalled queries until the block has ended, in a thread: a stalled query calls no
+    listener.
+    """
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_EVERY_S):
+            rules.look_at_silences(signs)
+
+    thread = threading.Thread(target=look, name="aioprod-stalls", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LOOK_EVERY_S)
+
+
+def served_page(
+    title: str,
+    address: tuple[str, int],
+    lag_limit: int | None = None,
+    signs: QuerySigns | None = None,
+) -> ProgressPage:
     """Return the page of a pipeline, not listening yet."""
     host, port = address
-    return ProgressPage(title, host=host, port=port, lag_limit=lag_limit, reason=reason_of)
+    return ProgressPage(
+        title, host=host, port=port, lag_limit=lag_limit, signs=signs, reason=reason_of
+    )
 
 
 def reason_of(error: BaseException) -> str:
@@ -154,4 +204,13 @@ def _address(text: str) -> tuple[str, int]:
 def _limit(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, not {text!r}")
+    return int(text)
+
+
+def _stall_timeout(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) < _MIN_STALL_TIMEOUT_S:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number of at least {_MIN_STALL_TIMEOUT_S} seconds, not {text!r}: "
+            "Spark tells every 10 s that a query waits for records"
+        )
     return int(text)

@@ -219,28 +219,33 @@ class TokenReader:
             first = self._peek()
             self._place += 1
         if first == "0" and self._peek().isascii() and self._peek().isdigit():
-            self._place += 1
             raise MalformedError("a leading zero")
         self._digits()
         kind = Token.INTEGER
+        whole_end = self._place
         if self._peek() == ".":
             self._place += 1
             kind = Token.FRACTION
             if not self._digits():
-                self._place += 1
-                raise MalformedError("no digit after the point")
+                raise self._unfinished(first, whole_end, "no digit after the point")
         if self._peek() in ("e", "E"):
             self._place += 1
             kind = Token.FRACTION
             if self._peek() in ("+", "-"):
                 self._place += 1
             if not self._digits():
-                self._place += 1
-                raise MalformedError("no digit in the exponent")
+                raise self._unfinished(first, whole_end, "no digit in the exponent")
         self._value = self._text[start : self._place]
         if len(self._value.lstrip("-")) > MAX_NUMBER_LENGTH:
             raise MalformedError("a number is too long")
         return kind
+
+    def _unfinished(self, first: str, whole_end: int, text: str) -> MalformedError:
+        """Go to where Jackson reads on: it has read the character that is not a digit if the number
+        begins with 0, and else only the one after the whole part.
+        """
+        self._place = self._place + 1 if first == "0" else whole_end + 1
+        return MalformedError(text)
 
     def _peek(self) -> str:
         return self._text[self._place : self._place + 1]

@@ -18,7 +18,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from aioprod.config.properties_file import read_settings
 from aioprod.errors import ConfigError
-from aioprod.spark import ProgressListener, QueryProgress, register, spark_session_builder
+from aioprod.spark import (
+    ProgressListener,
+    QueryProgress,
+    QuerySigns,
+    register,
+    spark_session_builder,
+)
 from aioprod.spark.page import PageError
 from aioprod.spark.pipeline import run_queries
 from aioprod.spark.pipeline.watching import add_watching, reason_of, watched
@@ -116,6 +122,7 @@ def run(
     follow: bool = False,
     stop: threading.Event | None = None,
     on_progress: Callable[[QueryProgress], None] | None = None,
+    signs: QuerySigns | None = None,
     timeout_s: float = 3600,
 ) -> None:
     """Read all events that exist now, or with `follow` until `stop` is set.
@@ -129,7 +136,7 @@ def run(
     rejected = dead_letters(records).observe("dead letters", F.count(F.lit(1)).alias("rows"))
     outputs = {"totals": totals(records), "dead-letters": rejected}
     writers = [_writer(rows, name, options, follow) for name, rows in outputs.items()]
-    listener = ProgressListener(on_progress)
+    listener = ProgressListener(on_progress, signs)
     spark.streams.addListener(listener)
     try:
         queries = run_queries(writers, stop, follow=follow, timeout_s=timeout_s)
@@ -222,7 +229,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if given.backfill is not None:
                     backfill(spark, options, tuple(given.backfill))
                 else:
-                    run(spark, options, follow=given.follow, stop=stop, on_progress=on_progress)
+                    run(
+                        spark,
+                        options,
+                        follow=given.follow,
+                        stop=stop,
+                        on_progress=on_progress,
+                        signs=watch.signs,
+                    )
             finally:
                 spark.stop()
     except (PySparkException, ConfigError, PageError, TimeoutError) as error:

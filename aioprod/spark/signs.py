@@ -1,0 +1,71 @@
+"""Signs of life of streaming queries: one that waits for records gives them, one that stands still
+does not.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class QuerySigns:
+    """When each running query was last heard of. All methods may be called from any thread.
+
+    Spark reports the start of a query and each micro-batch, and, while a query waits for records,
+    that it is idle: every 10 s (``spark.sql.streaming.noDataProgressEventInterval``), or with each
+    trigger if these are further apart. A query that is silent for longer works on one micro-batch
+    or stands still.
+
+    Args:
+        limit_s: a query that is silent for more seconds counts as stalled; None: none does.
+        clock: returns seconds.
+    """
+
+    def __init__(
+        self, limit_s: float | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.limit_s = limit_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._names: dict[str, str] = {}
+        self._heard_at: dict[str, float] = {}
+
+    def heard(self, run_id: str, query: str | None = None) -> None:
+        """Note a sign of life.
+
+        Args:
+            run_id: identifies the query's current run.
+            query: its name, if the sign tells it.
+        """
+        with self._lock:
+            if query is not None or run_id not in self._names:
+                self._names[run_id] = query or run_id
+            self._heard_at[run_id] = self._clock()
+
+    def ended(self, run_id: str) -> None:
+        """Expect no more signs of a query that has ended."""
+        with self._lock:
+            self._names.pop(run_id, None)
+            self._heard_at.pop(run_id, None)
+
+    def silences(self) -> dict[str, float]:
+        """Return for each running query the seconds since it was heard of, by name."""
+        with self._lock:
+            now = self._clock()
+            return {self._names[run]: now - heard for run, heard in self._heard_at.items()}
+
+    def stalled(self) -> dict[str, float]:
+        """Return the same of the queries that are silent for more than the limit."""
+        limit = self.limit_s
+        if limit is None:
+            return {}
+        return {query: silent for query, silent in self.silences().items() if silent > limit}
+
+
+def stall_text(query: str, silent_s: float) -> str:
+    """Return a sentence about a stalled query."""
+    return (
+        f"{query}: no sign of life for {silent_s:,.0f} s: it works on one micro-batch, or stands "
+        "still"
+    )
