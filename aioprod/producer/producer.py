@@ -19,6 +19,7 @@ from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.producer.partitioner import Partitions
+from aioprod.producer.topic_gate import checked_topic
 from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.public_module import set_module
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
@@ -311,9 +312,15 @@ class Producer(TransactionInterface):
         without waiting. None if the topic is not known: await :meth:`partitions_for` first.
 
         With it an application can choose the ``partition`` of each record itself.
+
+        Raises:
+            InvalidTopicError: if there can be no such topic.
         """
-        known = self._accumulator.topics.get(topic)
-        return None if known is None else known.partitions
+        known = self._accumulator.topics.get(topic) if isinstance(topic, str) else None
+        if known is not None:
+            return known.partitions
+        checked_topic(topic)
+        return None
 
     # -- metrics -----------------------------------------------------------------------------------
 

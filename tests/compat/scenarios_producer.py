@@ -177,6 +177,7 @@ async def a_topic_that_does_not_exist(client: ModuleType, servers: str) -> objec
         return [
             await outcome(producer.send("nowhere", b"a")),
             await outcome(producer.partitions_for("nowhere")),
+            await outcome(producer.send("no name", b"a", partition=0)),
         ]
 
 

@@ -139,13 +139,13 @@ class AIOKafkaProducer:
         with ``acks=0``.
         """
         assert not (value is None and key is None), "give a key or a value"
-        if self._producer.known_partitions(topic) is None:
-            await self.client._wait_on_metadata(topic)
-        if not self._takes_bytes:
-            key, value = self._serialize(key, value)
-        if partition is not None or key is None or not self._hashes_keys:
-            partition = self._partition(topic, partition, None, None, key, value)
         try:
+            if self._producer.known_partitions(topic) is None:
+                await self.client._wait_on_metadata(topic)
+            if not self._takes_bytes:
+                key, value = self._serialize(key, value)
+            if partition is not None or key is None or not self._hashes_keys:
+                partition = self._partition(topic, partition, None, None, key, value)
             delivery = await self._producer.send(
                 topic, value, key, partition, timestamp_ms, headers or ()
             )
