@@ -81,7 +81,8 @@ def check_shares(history: GroupHistory) -> Iterator[Finding]:
 
 def check_owners(history: GroupHistory) -> Iterator[Finding]:
     """Check that a member gets a partition only after its owner has given it up, or has missed the
-    generation: then the coordinator refuses its commits.
+    generation: then the coordinator refuses its commits. The same holds for a member that gets
+    partitions after the group has gone on without it.
     """
     owners = _Ownership()
     joined: dict[int, frozenset[str]] = {}
@@ -89,6 +90,8 @@ def check_owners(history: GroupHistory) -> Iterator[Finding]:
         if isinstance(event, Joined):
             joined[event.generation] = event.members
         elif isinstance(event, Told) and event.kind == ASSIGNED:
+            if event.member not in joined.get(max(joined, default=-1), {event.member}):
+                continue  # it was told late: the group has gone on without it
             present = joined.get(event.generation, frozenset())
             for other in sorted(present - {event.member}):
                 if _take_over(history, event.member, other):

@@ -26,6 +26,8 @@ from tests.simulation.history import Moment
 from tests.simulation.run_context import RunContext
 from tests.simulation.seed_run import SimulationResult, run_seed
 
+#: What was sent by a member that closed without time arrives meanwhile.
+_LAST_REQUESTS_SECONDS = 0.1
 _PAUSE_SECONDS = 0.05
 _READ_SLACK_SECONDS = 25.0
 _PROBE_SECONDS = 5.0
@@ -99,6 +101,7 @@ class _GroupRun:
             self._add(scenario.late)
         await self._read_the_rest(repaired)
         await asyncio.gather(*self._actors.values())
+        await asyncio.sleep(_LAST_REQUESTS_SECONDS)
         self._look_after_the_end()
 
     def _add(self, plan: MemberPlan) -> None:
