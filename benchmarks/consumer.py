@@ -52,6 +52,8 @@ GROWN_CALLBACKS = Metric(
     "by callbacks", lambda figures: float(figures["grown_callbacks"]), 0, compared=False
 )
 GROWN = (GROWN_BYTES, GROWN_OBJECTS, GROWN_CALLBACKS)
+ON_DEMAND = [name for name in READERS if "compat" in name or "getone" in name]
+"""Measured by ``benchmarks.compat``."""
 POLL_READERS = ("aioprod getmany", "aiokafka getmany", BASELINE)
 
 
@@ -187,7 +189,8 @@ async def measure(chosen: argparse.Namespace, servers: str) -> tuple[Results, Re
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = options(__doc__ or "", clients=list(READERS))
+    by_default = [name for name in READERS if name not in ON_DEMAND]
+    parser = options(__doc__ or "", clients=by_default, on_demand=ON_DEMAND)
     parser.add_argument(
         "--records",
         type=int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
 from aioprod import Consumer, TopicPartition
@@ -97,12 +98,12 @@ class AioprodMany(_Aioprod):
 
 class _Aiokafka:
     client: ClassVar[str] = "aiokafka"
+    package: ClassVar[str] = "aiokafka"
     consumer: Any
 
     async def open(self, servers: str) -> None:
-        from aiokafka import AIOKafkaConsumer  # so that a worker imports only its client
-
-        self.consumer = AIOKafkaConsumer(
+        client = import_module(self.package)  # so that a worker imports only its client
+        self.consumer = client.AIOKafkaConsumer(
             bootstrap_servers=servers,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
@@ -111,9 +112,7 @@ class _Aiokafka:
         await self.consumer.start()
 
     def assign(self, topic: str) -> None:
-        from aiokafka import TopicPartition as ForeignPartition
-
-        self.consumer.assign([ForeignPartition(topic, 0)])
+        self.consumer.assign([import_module(self.package).TopicPartition(topic, 0)])
 
     async def poll(self, polls: int) -> int:
         getmany, found = self.consumer.getmany, 0
@@ -154,6 +153,36 @@ class AiokafkaMany(_Aiokafka):
                     size += len(record.value)
                 found += len(some)
         return size
+
+
+class AiokafkaOne(_Aiokafka):
+    """``await consumer.getone()``."""
+
+    name: ClassVar[str] = "aiokafka getone"
+
+    async def read(self, records: int) -> int:
+        size, getone = 0, self.consumer.getone
+        for _ in range(records):
+            size += len((await getone()).value)
+        return size
+
+
+class NamesEach(AiokafkaEach):
+    """As ``AiokafkaEach``, with ``aioprod.compat.aiokafka``."""
+
+    name, client, package = "aioprod compat async for", "aioprod compat", "aioprod.compat.aiokafka"
+
+
+class NamesMany(AiokafkaMany):
+    """As ``AiokafkaMany``, with ``aioprod.compat.aiokafka``."""
+
+    name, client, package = "aioprod compat getmany", "aioprod compat", "aioprod.compat.aiokafka"
+
+
+class NamesOne(AiokafkaOne):
+    """As ``AiokafkaOne``, with ``aioprod.compat.aiokafka``."""
+
+    name, client, package = "aioprod compat getone", "aioprod compat", "aioprod.compat.aiokafka"
 
 
 class _Confluent:
@@ -223,6 +252,10 @@ _ALL: tuple[type[Reader], ...] = (
     AiokafkaMany,
     ConfluentMany,
     ConfluentEach,
+    AiokafkaOne,
+    NamesEach,
+    NamesMany,
+    NamesOne,
 )
 
 READERS: dict[str, type[Reader]] = {reader.name: reader for reader in _ALL}

@@ -33,6 +33,7 @@ ARGUMENTS: dict[str | tuple[str, str], Any] = {
     ("create_topics", "topics"): [NewTopic("u")],
     "limits": {ClientQuotaEntity("u"): {"producer_byte_rate": 1.0}},
     "group_id": "g",
+    "key": "g",
     "group_ids": ["g"],
     "group_instance_ids": ["i"],
     "offsets": {TP: 0},

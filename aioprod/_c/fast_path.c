@@ -46,11 +46,31 @@ of_class(PyObject *object, PyTypeObject *base, PyObject **known)
     return object;
 }
 
+/* The partition of a record: the given one, or that of its key, or the sticky one; -1 if the slow
+ * path has to choose or refuse it. */
+static Py_ssize_t
+partition_of(FastPath *self, TopicFields *topic, PyObject *key, PyObject *given)
+{
+    if (given != Py_None) {
+        int overflow;
+        long partition
+            = PyLong_CheckExact(given) ? PyLong_AsLongAndOverflow(given, &overflow) : -1;
+        return partition < topic->count ? partition : -1;
+    }
+    StickyFields *sticky = of_class(topic->sticky, sticky_fields_type, &self->sticky_class);
+    if (sticky == NULL)
+        return -1;
+    if (key == NULL)
+        return sticky->current;
+    char *data = PyBytes_AsString(key); /* a key is of exactly this type, so it can't fail */
+    return (murmur2_of((unsigned char *)data, PyBytes_Size(key)) & 0x7fffffff) % topic->count;
+}
+
 /* Find the partition of a record and its open batch: 1; 0 if the slow path has to look for them; -1
  * with an exception. No other code runs here but comparisons of the dictionary's keys, which may
  * close the path, as may the clock and the headers. */
 static int
-find_place(FastPath *self, PyObject *name, PyObject *key, Place *place)
+find_place(FastPath *self, PyObject *name, PyObject *key, PyObject *given, Place *place)
 {
     memset(place, 0, sizeof *place);
     if (self->topics == NULL || !PyUnicode_CheckExact(name))
@@ -58,18 +78,9 @@ find_place(FastPath *self, PyObject *name, PyObject *key, Place *place)
     place->topics = Py_NewRef(self->topics);
     PyObject *found = PyDict_GetItemWithError(place->topics, name);
     TopicFields *topic = of_class(found, topic_fields_type, &self->topic_class);
-    StickyFields *sticky
-        = topic == NULL ? NULL : of_class(topic->sticky, sticky_fields_type, &self->sticky_class);
-    if (sticky == NULL || topic->count < 1 || topic->queues == NULL || !PyList_Check(topic->queues))
+    if (topic == NULL || topic->count < 1 || topic->queues == NULL || !PyList_Check(topic->queues))
         return PyErr_Occurred() ? -1 : 0;
-    Py_ssize_t partition = sticky->current;
-    if (key != NULL) {
-        char *data;
-        Py_ssize_t size;
-        if (PyBytes_AsStringAndSize(key, &data, &size) < 0)
-            return -1;
-        partition = (murmur2_of((unsigned char *)data, size) & 0x7fffffff) % topic->count;
-    }
+    Py_ssize_t partition = partition_of(self, topic, key, given);
     if (partition < 0 || partition >= PyList_Size(topic->queues))
         return 0;
     PartitionFields *queue
@@ -207,13 +218,14 @@ append_to(FastPath *self, Place *place, PyObject *key, PyObject *value, PyObject
 }
 
 static PyObject *
-append_at(FastPath *self, PyObject *name, PyObject *key, PyObject *value, PyObject *block)
+append_at(FastPath *self, PyObject *name, PyObject *key, PyObject *value, PyObject *block,
+          PyObject *partition)
 {
     double now_s;
     Place place;
     if (time_of(self, &now_s) < 0)
         return NULL;
-    int found = find_place(self, name, key, &place);
+    int found = find_place(self, name, key, partition, &place);
     if (found < 1) {
         leave(&place);
         return found < 0 ? NULL : Py_NewRef(Py_None);
@@ -233,8 +245,8 @@ static PyObject *
 append(PyObject *object, PyObject *const *args, Py_ssize_t given)
 {
     FastPath *self = (FastPath *)object;
-    if (given != 4) {
-        PyErr_Format(PyExc_TypeError, "append() takes 4 arguments, not %zd", given);
+    if (given != 5) {
+        PyErr_Format(PyExc_TypeError, "append() takes 5 arguments, not %zd", given);
         return NULL;
     }
     PyObject *topic = args[0], *value = args[1], *key = args[2];
@@ -247,7 +259,7 @@ append(PyObject *object, PyObject *const *args, Py_ssize_t given)
         PyErr_Clear();
         Py_RETURN_NONE;
     }
-    PyObject *delivery = append_at(self, topic, key == Py_None ? NULL : key, value, block);
+    PyObject *delivery = append_at(self, topic, key == Py_None ? NULL : key, value, block, args[4]);
     Py_XDECREF(block);
     return delivery;
 }

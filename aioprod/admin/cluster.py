@@ -10,6 +10,7 @@ from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.operations import AclOperation, operations
 from aioprod.admin.results import Results
+from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.errors import KafkaError, UnsupportedVersionError
 from aioprod.protocol.messages.describe_cluster import DescribeClusterRequest
 from aioprod.protocol.messages.describe_log_dirs import (
@@ -119,6 +120,26 @@ class ClusterCalls:
             )
 
         return await self._driver.once("describe_cluster", ask, timeout_ms)
+
+    async def find_coordinator(
+        self, key: str, *, transactional: bool = False, timeout_ms: float | None = None
+    ) -> int:
+        """Return the node id of the broker that coordinates a group, which need not exist.
+
+        Args:
+            key: the group id; the ``transactional_id`` if ``transactional``.
+            transactional: whether to look for the coordinator of transactions.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED.
+        """
+        kind = CoordinatorType.TRANSACTION if transactional else CoordinatorType.GROUP
+
+        async def ask(attempt: Attempt[str]) -> int:
+            return await self._driver.coordinator_of(kind, key)
+
+        return await self._driver.once("find_coordinator", ask, timeout_ms)
 
     async def _describe(self, with_operations: bool) -> ClusterDescription:
         told = await self._driver.from_any(

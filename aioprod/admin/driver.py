@@ -234,23 +234,31 @@ class AdminDriver(ClientLifecycle):
             )
         return outcomes
 
+    async def coordinator_of(self, kind: CoordinatorType, key: str) -> int:
+        """Return the node id of the present coordinator of a group or transactional id."""
+        self.runtime.coordinators.forget(kind, key)
+        return (await self.runtime.coordinators.nodes(kind, [key]))[key]
+
     async def from_every_broker(
-        self, call: str, at: Callable[[Connection], Awaitable[list[V]]], timeout_ms: float | None
+        self,
+        call: str,
+        at: Callable[[Connection], Awaitable[list[V]]],
+        timeout_ms: float | None,
+        only: Iterable[int] | None = None,
     ) -> list[V]:
         """Return the answers of all brokers, without those that leave the cluster during the
-        call.
+        call, or of ``only`` these.
         """
+        chosen = None if only is None else list(only)
         found: dict[int, list[V]] = {}
 
         async def one(node_id: int) -> list[V]:
             return await at(await self.node(node_id))
 
         async def ask(attempt: Attempt[str]) -> list[V]:
-            nodes = (await self._metadata.refresh(())).nodes
+            nodes = (await self._metadata.refresh(())).nodes.keys() if chosen is None else chosen
             failures: list[KafkaError] = []
-            for node_id, answer in (
-                await gather_outcomes(nodes.keys() - found.keys(), one)
-            ).items():
+            for node_id, answer in (await gather_outcomes(set(nodes) - found.keys(), one)).items():
                 if isinstance(answer, KafkaError):
                     failures.append(answer)
                 else:

@@ -77,6 +77,9 @@ class MemberDescription:
         rack: None if unknown.
         subscription: the topics that it subscribes to; None in classic groups.
         subscription_pattern: the pattern that it subscribes to, if any.
+        member_metadata, member_assignment: what it sent when it joined, and what the leader
+            assigned to it, as encoded by the members of a classic group; empty in other groups,
+            and while the group rebalances.
     """
 
     member_id: str
@@ -89,6 +92,8 @@ class MemberDescription:
     rack: str | None = None
     subscription: frozenset[str] | None = None
     subscription_pattern: str | None = None
+    member_metadata: bytes = b""
+    member_assignment: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +131,13 @@ class GroupCalls:
         *,
         states: Iterable[str] = (),
         types: Iterable[str] = (),
+        brokers: Iterable[int] | None = None,
         timeout_ms: float | None = None,
     ) -> dict[str, GroupListing]:
         """List all groups, by group id.
 
         Args:
+            brokers: only groups that these brokers coordinate; by default those of all brokers.
             states: only groups in one of these states, such as ``"Stable"`` (brokers since 2.6).
             types: only groups of these types: ``"classic"``, ``"consumer"`` or ``"share"`` (brokers
                 since 3.8).
@@ -152,7 +159,7 @@ class GroupCalls:
                 for each in reply.groups
             ]
 
-        found = await self._driver.from_every_broker("list_groups", at, timeout_ms)
+        found = await self._driver.from_every_broker("list_groups", at, timeout_ms, brokers)
         return {each.group_id: each for each in sorted(found, key=lambda each: each.group_id)}
 
     @overload
@@ -381,6 +388,8 @@ def _classic_group(told: DescribedGroup) -> GroupDescription:
             assignment=frozenset(
                 decode_assignment(each.member_assignment).partitions if reads_topics else ()
             ),
+            member_metadata=bytes(each.member_metadata),
+            member_assignment=bytes(each.member_assignment),
         )
         for each in told.members
     )

@@ -17,7 +17,7 @@ from aioprod.producer.batch import BatchEvents, BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.compressor import Compressor
 from aioprod.producer.partition_queue import PartitionQueue, Topic
-from aioprod.producer.partitioner import StickyPartition
+from aioprod.producer.partitioner import Partitions, StickyPartition
 from aioprod.producer.schedule import Schedule
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.wakeup import NEVER
@@ -141,6 +141,7 @@ class RecordAccumulator:
         topic.available = [p.partition for p in info.partitions if p.leader >= 0] or list(
             range(topic.count)
         )
+        topic.partitions = Partitions(topic.count, topic.available, topic.leaders)
         if topic.sticky.current not in topic.available:
             self.switch_sticky(topic)
 

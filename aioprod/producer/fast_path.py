@@ -56,9 +56,11 @@ class FastPath:
         self._encode_headers = encode_headers
         self._take_first = take_first
 
-    def append(self, topic: Any, value: Any, key: Any, headers: Any, /) -> Delivery | None:
-        """Put a record into a batch. Return None if it may have to wait, or if it is invalid: the
-        slow path raises the error.
+    def append(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, /
+    ) -> Delivery | None:
+        """Put a record into a batch, of the key's partition if none is given. Return None if it may
+        have to wait, or if it is invalid: the slow path raises the error.
 
         Raises:
             KafkaError: if the producer accepts no records.
@@ -78,11 +80,14 @@ class FastPath:
             known = self._topics[topic]
         except (KeyError, TypeError):
             return None
+        if partition is None:
+            partition = known.sticky.current if key is None else key_hash(key) % known.count
+        elif type(partition) is not int or not 0 <= partition < known.count:
+            return None
+        queue = known.queues[partition]
         if key is None:
-            queue = known.queues[known.sticky.current]
             kind, size = KEYLESS, len(value) + KEYLESS_OVERHEAD
         else:
-            queue = known.queues[key_hash(key) % known.count]
             kind, size = KEYED, len(value) + len(key) + RECORD_OVERHEAD
         if block is not NO_HEADERS:
             kind, size = kind | WITH_HEADERS, size + len(block)

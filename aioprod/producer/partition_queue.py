@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 
 from aioprod.cluster.snapshot import TopicInfo
 from aioprod.producer.batch import ProducerBatch
-from aioprod.producer.partitioner import StickyPartition
+from aioprod.producer.partitioner import Partitions, StickyPartition
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.sequences import PartitionSequence, ProducerState
 from aioprod.producer.shared_fields import PartitionFields, TopicFields
@@ -30,6 +30,7 @@ class Topic(TopicFields):
         codec, level: how its batches are compressed.
         ratio: estimated ratio of compressed to uncompressed size.
         leaders: node id of each partition's leader, by number; -1 for one without a leader.
+        partitions: ``count``, ``available`` and ``leaders`` for the application.
         longest: the number of batches in the longest of its queues.
         holder: the call that puts many records into the topic, if any; other calls wait in ``line``
             until it has finished.
@@ -46,6 +47,7 @@ class Topic(TopicFields):
         "line",
         "longest",
         "name",
+        "partitions",
         "ratio",
         "split_noted",
         "topic_id",
@@ -69,6 +71,7 @@ class Topic(TopicFields):
         self.queues = []
         self.available: list[int] = []
         self.leaders: list[int] = []
+        self.partitions = Partitions(0, ())
         self.holder: PendingCall | None = None
         # An OrderedDict finds its first item in constant time, also after many removals.
         self.line: OrderedDict[PendingCall, None] = OrderedDict()

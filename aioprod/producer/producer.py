@@ -18,6 +18,8 @@ from aioprod.config.redaction import hide_arguments
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
+from aioprod.producer.partitioner import Partitions
+from aioprod.producer.topic_gate import checked_topic
 from aioprod.producer.transactions.interface import TransactionInterface
 from aioprod.public_module import set_module
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
@@ -180,9 +182,9 @@ class Producer(TransactionInterface):
         Raises:
             KafkaError: if the record is not accepted; docs/producer.md lists the errors.
         """
-        if partition is timestamp_ms is None and partition_key is None:
+        if timestamp_ms is None and partition_key is None:
             append = self._append  # called as a method it takes longer
-            delivery = append(topic, value, key, headers)
+            delivery = append(topic, value, key, headers, partition)
             if delivery is not None:
                 return delivery
         record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
@@ -304,6 +306,21 @@ class Producer(TransactionInterface):
         self._check_running()
         known = await self._core.gate.topic(topic, self._intake.deadline())
         return list(range(known.count))
+
+    def known_partitions(self, topic: str) -> Partitions | None:
+        """Return the number of a topic's partitions with their leaders, as of the last metadata,
+        without waiting. None if the topic is not known: await :meth:`partitions_for` first.
+
+        With it an application can choose the ``partition`` of each record itself.
+
+        Raises:
+            InvalidTopicError: if there can be no such topic.
+        """
+        known = self._accumulator.topics.get(topic) if isinstance(topic, str) else None
+        if known is not None:
+            return known.partitions
+        checked_topic(topic)
+        return None
 
     # -- metrics -----------------------------------------------------------------------------------
 

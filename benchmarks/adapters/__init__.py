@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.adapters.adapter import Adapter, DeliveryFailedError, Feature, started
-from benchmarks.adapters.aiokafka import Aiokafka
+from benchmarks.adapters.aiokafka import Aiokafka, AiokafkaNames
 from benchmarks.adapters.aioprod import Aioprod, AioprodPure, AioprodSendArrow, AioprodSendMany
 from benchmarks.adapters.confluent import Confluent, ConfluentAsyncio, ConfluentProduceBatch
 from benchmarks.adapters.foreign import ForeignClient, FranzGo, Java, Kafkajs, Platformatic
@@ -35,6 +35,7 @@ _ALL: tuple[type[Adapter], ...] = (
     ConfluentProduceBatch,
     ConfluentAsyncio,
     Aiokafka,
+    AiokafkaNames,
     KafkaPython,
     FranzGo,
     Java,

@@ -1,7 +1,10 @@
-"""aiokafka: Python, with a C extension for record batches. Its memory is unlimited."""
+"""aiokafka: Python, with a C extension for record batches. Its memory is unlimited. The same calls
+on aioprod, with aiokafka's names.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, ClassVar
 
 from benchmarks import builds
@@ -14,6 +17,7 @@ class Aiokafka:
     """``await producer.send(...)`` in a loop."""
 
     name: ClassVar[str] = "aiokafka"
+    package: ClassVar[str] = "aiokafka"
     lacks: ClassVar[frozenset[Feature]] = frozenset()
     producer: Any
 
@@ -21,9 +25,8 @@ class Aiokafka:
         return builds.package("aiokafka")
 
     async def start(self, settings: Settings) -> None:
-        from aiokafka import AIOKafkaProducer  # so that a worker imports only its client
-
-        self.producer = AIOKafkaProducer(
+        client = import_module(self.package)  # so that a worker imports only its client
+        self.producer = client.AIOKafkaProducer(
             bootstrap_servers=settings.bootstrap_servers,
             acks="all" if settings.acks == "all" else int(settings.acks),
             enable_idempotence=settings.idempotent,
@@ -43,3 +46,13 @@ class Aiokafka:
 
     async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
         await self.producer.send_and_wait(topic, value, key)
+
+
+class AiokafkaNames(Aiokafka):
+    """As ``Aiokafka``, with ``aioprod.compat.aiokafka``."""
+
+    name = "aioprod compat"
+    package = "aioprod.compat.aiokafka"
+
+    def describe(self) -> str:
+        return f"aioprod {builds.aioprod()}"

@@ -24,6 +24,7 @@ CALLS: dict[str, Callable[[Admin], Awaitable[object]]] = {
     ),
     "list_offsets": lambda admin: admin.list_offsets({PARTITION: OffsetSpec.LATEST}),
     "list_groups": lambda admin: admin.list_groups(),
+    "find_coordinator": lambda admin: admin.find_coordinator("group"),
     "alter_offsets": lambda admin: admin.alter_consumer_group_offsets("group", {PARTITION: 0}),
     "describe_groups": lambda admin: admin.describe_consumer_groups(["group"]),
 }

@@ -10,7 +10,15 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer as ConfluentConsumer
 
-from aioprod import Admin, BrokerError, ErrorCode, OffsetAndMetadata, Producer, TopicPartition
+from aioprod import (
+    Admin,
+    BrokerError,
+    ErrorCode,
+    KafkaTimeoutError,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+)
 from aioprod.admin import AclOperation, NewTopic, OffsetSpec
 from aioprod.testing import EmbeddedCluster
 
@@ -71,6 +79,7 @@ async def test_a_classic_group_is_listed_and_described(
             frozenset(partitions),
         )
         assert "127.0.0.1" in only.host and only.member_id
+        assert topic.encode() in only.member_metadata and topic.encode() in only.member_assignment
         assert group in await admin.list_groups(states=["Stable"], types=["classic"])
         assert group not in await admin.list_groups(states=["Empty"])
         assert group not in await admin.list_groups(types=["consumer"])
@@ -195,9 +204,27 @@ async def test_groups_of_all_brokers(new_name: NewName) -> None:
                 await admin.alter_consumer_group_offsets(group, {TopicPartition("orders", 0): 0})
             ).check()
         assert set(await admin.list_groups()) == set(groups)
+        coordinators = {group: await admin.find_coordinator(group) for group in groups}
+        assert set(coordinators.values()) == {1, 2, 3}
+        for number in (1, 2, 3):
+            own = {group for group, node in coordinators.items() if node == number}
+            assert set(await admin.list_groups(brokers=[number])) == own
+        assert set(await admin.list_groups(brokers=(1, 2, 3))) == set(groups)
+        assert not await admin.list_groups(brokers=())
+        assert await admin.find_coordinator("t", transactional=True) in (1, 2, 3)
         assert (await admin.describe_consumer_groups(groups)).check().keys() == set(groups)
         (await admin.delete_consumer_groups(groups)).check()
         assert not await admin.list_groups()
+
+
+async def test_a_coordinator_that_moves_is_found() -> None:
+    async with EmbeddedCluster(nodes=2) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        before = await admin.find_coordinator("group")
+        cluster.move_coordinator("group", "group", 3 - before)
+        assert await admin.find_coordinator("group") == 3 - before
+        await cluster.stop_node(before)
+        with pytest.raises(KafkaTimeoutError):
+            await admin.list_groups(brokers=[before], timeout_ms=300)
 
 
 async def test_a_group_of_the_new_protocol(kafka: str, new_name: NewName, until: Until) -> None:

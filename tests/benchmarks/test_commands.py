@@ -16,7 +16,17 @@ import pytest
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # from kafka-python
-    from benchmarks import broker, bursts, idle, latency, lone_record, loop_lag, memory, scaling
+    from benchmarks import (
+        broker,
+        bursts,
+        compat,
+        idle,
+        latency,
+        lone_record,
+        loop_lag,
+        memory,
+        scaling,
+    )
     from benchmarks.ceilings import Ceiling, ceiling_table
     from benchmarks.results import Metric, Results
     from benchmarks.targets import growth_table
@@ -81,6 +91,15 @@ def test_bursts(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row[:3] for row in found[-2:]] == [
         ["40 tasks", client, "10 tasks"] for client in ("aioprod", "aiokafka")
     ]
+
+
+@pytest.mark.benchmarks
+def test_compat(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    compat.main(["--bootstrap", servers, "--records", "500", *ONCE])
+    cases = [row[:2] for row in rows(capsys.readouterr().out)]
+    for case in (*compat.SENDING, compat.AWAITED, *compat.CALLS):
+        for client in (compat.OURS, compat.THEIRS):
+            assert [case, client] in cases
 
 
 @pytest.mark.benchmarks

@@ -163,6 +163,20 @@ async def refused_settings(client: ModuleType, servers: str) -> object:
     return [outcome_of(partial(_consumer, client, servers, **each)) for each in refused]
 
 
+async def single_records_and_many_continue_each_other(client: ModuleType, servers: str) -> object:
+    await _fill(client, servers, 600)
+    tps = [client.TopicPartition("orders", number) for number in range(3)]
+    async with _consumer(client, servers, group_id="g", max_poll_records=7) as consumer:
+        consumer.assign(tps)
+        found = [await consumer.getone() for _ in range(900)]
+        while len(found) < 1_500:
+            some = await consumer.getmany(timeout_ms=1_000)
+            found += [each for records in some.values() for each in records]
+        offsets = [[each.offset for each in found if each.partition == tp.partition] for tp in tps]
+        positions = [await consumer.position(tp) for tp in tps]
+    return [each == [*range(end)] for each, end in zip(offsets, positions, strict=True)]
+
+
 async def a_pattern(client: ModuleType, servers: str) -> object:
     await _fill(client, servers, 1)
     async with _consumer(client, servers, group_id="g") as consumer:

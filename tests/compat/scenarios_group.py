@@ -93,6 +93,31 @@ async def the_listener_runs_in_the_background(client: ModuleType, servers: str) 
     return found[2], calls[:2], kinds, shared
 
 
+async def the_listener_of_each_subscription_is_called(client: ModuleType, servers: str) -> object:
+    await _fill(client, servers, 2)
+    calls: list[object] = []
+
+    class Listener(client.ConsumerRebalanceListener):  # type: ignore[misc, name-defined]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            calls.append(("revoked", len(revoked)))
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            calls.append(("assigned", len(assigned)))
+
+    consumer = _consumer(client, servers, group_id="g")
+    consumer.subscribe(["orders"], listener=Listener())
+    await consumer.start()
+    seen = [record(await consumer.getone())[4] is not None, [*calls]]
+    consumer.unsubscribe()
+    calls.clear()
+    consumer.subscribe(["orders"], listener=Listener())
+    seen.append(await outcome(consumer.commit()))
+    await asyncio.wait_for(consumer.getone(), 10)
+    seen.append([*calls])
+    await consumer.stop()
+    return seen
+
+
 async def an_assignment_replaces_the_last(client: ModuleType, servers: str) -> object:
     await _fill(client, servers, 2)
     tps = [client.TopicPartition("orders", number) for number in range(3)]

@@ -9,6 +9,14 @@ from typing import Any
 
 from tests.compat.outcomes import outcome, outcome_of, stored
 
+REFUSED_SECURITY: list[dict[str, Any]] = [
+    {"security_protocol": "SOME"},
+    {"security_protocol": "SSL"},
+    {"security_protocol": "SASL_SSL"},
+    {"security_protocol": "SASL_PLAINTEXT"},
+    {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "name"},
+]
+
 
 async def a_send_returns_a_future(client: ModuleType, servers: str) -> object:
     seen: list[object] = []
@@ -62,6 +70,7 @@ async def refused_settings(client: ModuleType, servers: str) -> object:
         {"compression_type": "rar"},
         {"enable_idempotence": True, "acks": 1},
         {"transactional_id": "t", "acks": 0},
+        *REFUSED_SECURITY,
         {"unknown": 1},
     ]
     make = partial(client.AIOKafkaProducer, bootstrap_servers=servers)
@@ -85,6 +94,18 @@ async def a_key_chooses_the_partition(client: ModuleType, servers: str) -> objec
     async with client.AIOKafkaProducer(bootstrap_servers=servers) as producer:
         sent = [await producer.send("orders", b"v", key=b"%d" % n) for n in range(50)]
         return [(await each).partition for each in sent]
+
+
+async def a_partitioner_gets_lists_of_its_own(client: ModuleType, servers: str) -> object:
+    def empty(key: bytes | None, partitions: Any, available: Any) -> int:
+        chosen = max(partitions) - max(available) + min(partitions)
+        for given in (partitions, available):
+            given.clear()
+        return int(chosen)
+
+    async with client.AIOKafkaProducer(bootstrap_servers=servers, partitioner=empty) as producer:
+        found = [await producer.send_and_wait("orders", b"v", key=key) for key in (None, b"k")]
+    return [each.partition for each in found]
 
 
 async def records_without_a_key_are_spread(client: ModuleType, servers: str) -> object:
@@ -156,6 +177,7 @@ async def a_topic_that_does_not_exist(client: ModuleType, servers: str) -> objec
         return [
             await outcome(producer.send("nowhere", b"a")),
             await outcome(producer.partitions_for("nowhere")),
+            await outcome(producer.send("no name", b"a", partition=0)),
         ]
 
 
@@ -176,6 +198,7 @@ async def transactions(client: ModuleType, servers: str) -> object:
         seen.append(await outcome(producer.send("orders", b"outside", partition=0)))
         seen.append(await outcome(producer.commit_transaction()))
         seen.append(await outcome(producer.abort_transaction()))
+        seen.append(await outcome(producer.send_offsets_to_transaction({}, "")))
         async with producer.transaction():
             await producer.send("orders", b"committed", partition=0)
             seen.append(await outcome(producer.begin_transaction()))

@@ -13,13 +13,18 @@ import pytest
 import aioprod.compat.aiokafka
 import aioprod.compat.aiokafka.admin
 from aioprod.testing import EmbeddedCluster
-from tests.compat import scenarios_consumer, scenarios_group, scenarios_producer
+from tests.compat import (
+    scenarios_admin,
+    scenarios_consumer,
+    scenarios_group,
+    scenarios_producer,
+)
 
 Scenario = Callable[[ModuleType, str], Awaitable[object]]
 
 SCENARIOS: dict[str, Scenario] = {
     name: function
-    for module in (scenarios_producer, scenarios_consumer, scenarios_group)
+    for module in (scenarios_producer, scenarios_consumer, scenarios_group, scenarios_admin)
     for name, function in inspect.getmembers(module, inspect.iscoroutinefunction)
     if function.__module__ == module.__name__ and not name.startswith("_")
 }

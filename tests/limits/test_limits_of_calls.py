@@ -260,6 +260,7 @@ _CALLS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
     "describe_transactions": lambda it: it.describe_transactions(["t"]),
     "elect_leaders": lambda it: it.elect_leaders(ElectionType.PREFERRED, [TP]),
     "fence_producers": lambda it: it.fence_producers(["t"]),
+    "find_coordinator": lambda it: it.find_coordinator("g"),
     "incremental_alter_configs": lambda it: it.incremental_alter_configs(
         {_RESOURCE: {"retention.ms": 1000}}
     ),

@@ -108,10 +108,12 @@ class World:
 
     # -- what it did -------------------------------------------------------------------------------
 
-    def append(self, topic: Any, value: Any, key: Any = None, headers: Any = ()) -> object:
+    def append(
+        self, topic: Any, value: Any, key: Any = None, headers: Any = (), partition: Any = None
+    ) -> object:
         """Return the place of the record, what is returned in its place, or the error's type."""
         try:
-            delivery = self.path.append(topic, value, key, headers)
+            delivery = self.path.append(topic, value, key, headers, partition)
         except BaseException as error:
             return type(error)
         if delivery is None or isinstance(delivery, str):

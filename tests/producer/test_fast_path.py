@@ -4,16 +4,24 @@ stored is what was sent.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 import tracemalloc
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aioprod import Delivery, Producer, ProducerRecord, SerializationError
+from aioprod import (
+    Delivery,
+    InvalidPartitionError,
+    Producer,
+    ProducerRecord,
+    SerializationError,
+)
 from aioprod.producer.batch import ENCODE_EVERY
 from aioprod.protocol.record_buffer import KEYLESS_OVERHEAD
 from aioprod.testing import EmbeddedCluster
@@ -238,3 +246,39 @@ async def test_a_clock_that_fails_leaves_no_batch_and_no_memory(broker: Embedded
         assert not producer._accumulator.incomplete
         failing = False
         assert (await producer.send_and_wait("t", b"after")).offset == 1
+
+
+async def test_a_record_with_a_partition_goes_there(broker: EmbeddedCluster) -> None:
+    broker.create_topic("t", 3)
+    async with Producer(broker.bootstrap_servers, linger_ms=50) as producer:
+        assert producer.known_partitions("t") is None
+        await producer.partitions_for("t")
+        known = producer.known_partitions("t")
+        assert known == 3 and [*known.available] == [0, 1, 2] and len(known.leaders) == 3
+        with patch.object(producer._intake, "take", wraps=producer._intake.take) as slow:
+            sent = [
+                await producer.send("t", b"%d" % number, b"key", number % 3)
+                for number in range(300)
+            ]
+            for refused in (3, -1):
+                with pytest.raises(InvalidPartitionError):
+                    await producer.send_and_wait("t", b"refused", partition=refused)
+        places = [await each for each in sent]
+    assert [(each.partition, each.offset) for each in places] == [
+        (number % 3, number // 3) for number in range(300)
+    ]
+    assert [call.args[0].partition for call in slow.call_args_list] == [3, -1]
+    values = [record.value for record in broker.records("t", 1)]
+    assert values == [b"%d" % number for number in range(1, 300, 3)]
+
+
+async def test_known_partitions_follow_the_metadata() -> None:
+    async with EmbeddedCluster(nodes=2, replication_factor=1) as broker:
+        broker.create_topic("t", 2)
+        async with Producer(broker.bootstrap_servers, metadata_max_age_ms=20) as producer:
+            await producer.partitions_for("t")
+            await broker.stop_node(1)
+            async with asyncio.timeout(10):
+                while (known := producer.known_partitions("t")) and len(known.available) != 1:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+            assert known is not None and known.leaders[1 - known.available[0]] == -1

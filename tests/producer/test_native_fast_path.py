@@ -29,6 +29,10 @@ def the_source_makes_deliveries_of_the_source() -> Iterator[None]:
 data = st.binary(max_size=40)
 OTHERS: list[Any] = [None, "text", 5, bytearray(b"x"), memoryview(b"x"), Bytes(b"x"), ()]
 TOPICS: list[Any] = ["one", "new", "", None, 5, b"t", [], Raising(ValueError)]
+PARTITIONS: list[Any] = [
+    *[0, 0, 1, 2, 2, 3, 4, 5, -1, 1 << 31, 1 << 63, 1 << 64, -(1 << 64)],
+    *[True, False, 1.0, "1", b"", Raising(ValueError)],
+]
 ERRORS = [ValueError, TypeError, KeyError, ZeroDivisionError, KeyboardInterrupt]
 ODD_TIMES = [1_700_000_001, True, 0.0, -1.0, -0.0004, math.nan, math.inf, -math.inf, 9.3e15, 1e300]
 
@@ -65,7 +69,8 @@ def some_record(rng: random.Random) -> tuple[Any, ...]:
         value = rng.choice(OTHERS)
     if rng.random() < 0.05:
         key = rng.choice(OTHERS)
-    return topic, value, key, headers
+    partition = rng.choice([None, None, None, *PARTITIONS])
+    return topic, value, key, headers, partition
 
 
 def change(world: World, name: str, *given: Any) -> None:
@@ -112,9 +117,11 @@ def test_both_do_the_same(seed: int) -> None:
             for world in worlds:
                 change(world, *act)
             continue
-        topic, value, key, headers = record = some_record(rng)
+        topic, value, key, headers, partition = record = some_record(rng)
         for _ in range(rng.choice([1, 1, 2, 5])):
-            results = [world.append(topic, value, key, HEADERS[headers]()) for world in worlds]
+            results = [
+                world.append(topic, value, key, HEADERS[headers](), partition) for world in worlds
+            ]
             assert results[0] == results[1], record
             assert ours.log == theirs.log
             assert ours.state() == theirs.state()
@@ -149,6 +156,19 @@ def test_records_of_two_partitions_are_taken_without_help() -> None:
     assert [calls.count(name) for name in ("first", "check", "status")] == [2, 2 * 10, 198]
     assert [batch.writer.count for batch in world.batches] == [100, 100]
     world.assert_whole()
+
+
+def test_a_given_partition_is_taken_in_place_of_that_of_the_key() -> None:
+    for world in (World(pure=True), World()):
+        for partition, key in ((2, None), (1, b"key"), (0, b"k")):
+            world.append("t", b"first", key, (), partition)
+            assert world.append("t", b"second", key, (), partition) is not None
+            assert world.queues[partition].open.writer.count == 2
+        batches = len(world.batches)
+        world.topics["t"].queues[2].open = None
+        world.topics["t"].count = 2  # the topic was made again
+        assert world.append("t", b"third", None, (), 2) is None
+        assert len(world.batches) == batches
 
 
 class Text(str):

@@ -38,17 +38,20 @@ WRONG: list[tuple[Callable[[Any], object], type[Exception]]] = [
     (lambda world: setattr(type(world.path), "append", None), TypeError),
     (lambda world: setattr(world.path, "append", None), AttributeError),
     (lambda world: world.path.append(), TypeError),
-    (lambda world: world.path.append("t", b"v", None), TypeError),
-    (lambda world: world.path.append("t", b"v", None, (), ()), TypeError),
+    (lambda world: world.path.append("t", b"v", None, ()), TypeError),
+    (lambda world: world.path.append("t", b"v", None, (), None, ()), TypeError),
     (lambda world: world.path.append("t", b"v", key=None, headers=()), TypeError),
     (lambda world: world.path.close(1), TypeError),
-    (lambda world: world.path_of(clock=None).append("t", b"v", None, ()), TypeError),
-    (lambda world: world.path_of(clock=lambda: None).append("t", b"v", None, ()), TypeError),
-    (lambda world: world.path_of(clock=lambda: "now").append("t", b"v", None, ()), TypeError),
-    (lambda world: world.path_of(clock=lambda: 10**400).append("t", b"v", None, ()), OverflowError),
-    (lambda world: world.path_of(check=5).append("t", b"v", None, ()), TypeError),
-    (lambda world: world.path_of(status=5).append("t", b"v", None, ()), AttributeError),
-    (lambda world: world.path_of(take_first=5).append("one", b"v", None, ()), TypeError),
+    (lambda world: world.path_of(clock=None).append("t", b"v", None, (), None), TypeError),
+    (lambda world: world.path_of(clock=lambda: None).append("t", b"v", None, (), None), TypeError),
+    (lambda world: world.path_of(clock=lambda: "now").append("t", b"v", None, (), None), TypeError),
+    (
+        lambda world: world.path_of(clock=lambda: 10**400).append("t", b"v", None, (), None),
+        OverflowError,
+    ),
+    (lambda world: world.path_of(check=5).append("t", b"v", None, (), None), TypeError),
+    (lambda world: world.path_of(status=5).append("t", b"v", None, (), None), AttributeError),
+    (lambda world: world.path_of(take_first=5).append("one", b"v", None, (), None), TypeError),
     (lambda world: world.path_of(take_first=nothing).append("one", b"v"), TypeError),
     (lambda world: copy.copy(world.path), TypeError),
     (lambda world: copy.copy(world.batches[0]), TypeError),
@@ -89,7 +92,7 @@ def test_wrong_arguments_raise(number: int) -> None:
 def test_headers_that_are_not_encoded_to_bytes_are_refused(block: Any) -> None:
     world = with_open_batch()
     path = world.path_of(encode_headers=lambda _: block)
-    assert path.append("t", b"v", None, ["header"]) is None
+    assert path.append("t", b"v", None, ["header"], None) is None
     world.assert_whole()
 
 
@@ -373,7 +376,7 @@ def test_a_batch_that_ends_meanwhile_is_freed_behind_it() -> None:
         assert not freed
 
     world.hooks["check"] = check
-    delivery = world.path.append("t", b"second", None, ())
+    delivery = world.path.append("t", b"second", None, (), None)
     assert not freed and delivery._index == 1
     del delivery
     assert freed == [2]
@@ -389,7 +392,7 @@ def test_a_path_in_a_cycle_is_freed() -> None:
         __slots__ = ("path",)
 
         def __del__(self) -> None:
-            died.append(self.path.append("t", b"v", None, ()))
+            died.append(self.path.append("t", b"v", None, (), None))
 
     class Batch(accelerator().BatchFields):  # type: ignore[misc]
         __slots__ = ("__weakref__",)
@@ -469,13 +472,13 @@ def test_an_append_leaks_no_references() -> None:
     gc.collect()  # what other tests have left counts, too
     before = [sys.getrefcount(item) for item in objects]
     for _ in range(2_000):
-        path.append("t", value, None, ())
-        path.append("t", value, None, headers)
-        path.append("t", value, None, usual)
-        path.append("t", value, key, [*usual, ("\ud800", key)])
-        path.append("t", value, key, ())
-        path.append("t", value, key, headers)
-        path.append("new", value, key, headers)
+        path.append("t", value, None, (), None)
+        path.append("t", value, None, headers, None)
+        path.append("t", value, None, usual, None)
+        path.append("t", value, key, [*usual, ("\ud800", key)], None)
+        path.append("t", value, key, (), None)
+        path.append("t", value, key, headers, None)
+        path.append("new", value, key, headers, None)
     gc.collect()
     after = [sys.getrefcount(item) for item in objects]
     del path

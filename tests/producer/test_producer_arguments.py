@@ -8,6 +8,7 @@ import asyncio
 import datetime
 import inspect
 import math
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -43,6 +44,13 @@ def _offsets(producer: Any, offsets: Any, group: Any = "g") -> Awaitable[object]
 
 def _with_limit(method: str, limit: object, producer: Any) -> Awaitable[object]:
     return getattr(producer, method)(timeout_ms=limit)  # type: ignore[no-any-return]
+
+
+_WRONG_TOPICS: tuple[Any, ...] = (None, b"t", [], "no name")
+
+
+async def _known_partitions(topic: Any, producer: Any) -> object:
+    return producer.known_partitions(topic)
 
 
 # By method: what is given to it, the error, and what its text has to name.
@@ -204,6 +212,15 @@ WRONG: dict[str, list[tuple[str, Call, type[KafkaError], str]]] = {
             InvalidTopicError,
             "topic=5",
         ),
+    ],
+    "known_partitions": [
+        (
+            f"known partitions of {topic!r}",
+            partial(_known_partitions, topic),
+            InvalidTopicError,
+            re.escape(f"topic={topic!r}"),
+        )
+        for topic in _WRONG_TOPICS
     ],
     "send_offsets_to_transaction": [
         (

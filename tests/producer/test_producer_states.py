@@ -43,6 +43,10 @@ async def _plain(name: str, producer: Producer) -> object:
     return getattr(producer, name)()
 
 
+async def _known_partitions(producer: Producer) -> object:
+    return producer.known_partitions("t")
+
+
 CALLS: dict[str, Call] = {
     "start": lambda producer: producer.start(),
     "stop": lambda producer: producer.stop(),
@@ -63,8 +67,9 @@ CALLS: dict[str, Call] = {
     "abort_transaction": lambda producer: producer.abort_transaction(),
     "transaction": _block,
     **{name: partial(_plain, name) for name in ("metrics", "metrics_by_topic", "metrics_by_node")},
+    "known_partitions": _known_partitions,
 }
-LOOKING = {"metrics", "metrics_by_topic", "metrics_by_node"}
+LOOKING = {"metrics", "metrics_by_topic", "metrics_by_node", "known_partitions"}
 LIFE = {"start", "stop", "close"}
 SENDING = {"send", "send_and_wait", "send_many", "send_arrow"}
 ENDING = {

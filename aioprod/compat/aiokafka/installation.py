@@ -14,6 +14,7 @@ MODULES = (
     "partitioner",
     "admin",
     "admin.client",
+    "admin.config_resource",
     "admin.new_partitions",
     "admin.new_topic",
     "admin.records_to_delete",

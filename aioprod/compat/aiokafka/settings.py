@@ -47,6 +47,7 @@ def _with_port(address: str) -> str:
 
 def client_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that producers and consumers share, with aioprod's names."""
+    _check_security(given)
     settings = {name: given[name] for name in _SAME_FOR_ALL}
     idle_ms = given["connections_max_idle_ms"]
     settings["connections_max_idle_ms"] = _NEVER_MS if idle_ms is None else idle_ms
@@ -62,6 +63,18 @@ def client_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         if given["sasl_oauth_token_provider"] is not None:
             settings["sasl_oauth_token_provider"] = _Tokens(given["sasl_oauth_token_provider"])
     return settings
+
+
+def _check_security(given: Mapping[str, Any]) -> None:
+    """Raise the ValueErrors of aiokafka, with its texts."""
+    protocol, mechanism = given["security_protocol"], given["sasl_mechanism"]
+    if protocol not in ("SSL", "PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL"):
+        raise ValueError(f"`security_protocol` should be SSL or PLAINTEXT: {protocol!r}")
+    if protocol.endswith("SSL") and given["ssl_context"] is None:
+        raise ValueError("`ssl_context` is mandatory if security_protocol=='SSL'")
+    login = given["sasl_plain_username"], given["sasl_plain_password"]
+    if protocol.startswith("SASL") and mechanism == "PLAIN" and None in login:
+        raise ValueError("sasl_plain_username and sasl_plain_password required for PLAIN sasl")
 
 
 def producer_settings(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,6 +119,8 @@ _SAME_FOR_CONSUMERS = (
 def consumer_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments for :class:`aioprod.Consumer`, except for topics and assignors."""
     rebalance_ms = given["rebalance_timeout_ms"]
+    if given["isolation_level"] not in ("read_uncommitted", "read_committed"):
+        raise ValueError(f"Incorrect isolation level {given['isolation_level']}")
     return {
         **client_settings(given),
         **{name: given[name] for name in _SAME_FOR_CONSUMERS},

@@ -95,7 +95,7 @@ class ConsumerRecord(Generic[KT, VT]):
     checksum: int | None
     serialized_key_size: int
     serialized_value_size: int
-    headers: Sequence[tuple[str, bytes]]
+    headers: Sequence[tuple[str, bytes | None]]
 
 
 def check_offsets(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -109,12 +109,12 @@ def check_offsets(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     checked = {}
     for tp, given in offsets.items():
         if not isinstance(tp, TopicPartition):
-            raise TypeError(f"offsets: the key {tp!r} must be a TopicPartition")
+            raise TypeError(f"Key should be TopicPartition instance: {tp!r}")
         try:
             offset, metadata = (given, "") if isinstance(given, int) else given
         except (TypeError, ValueError) as error:
             raise ValueError(f"offset {given!r} of {tp}: must be (offset, metadata)") from error
         if not isinstance(metadata, str):
-            raise TypeError(f"metadata {metadata!r} of {tp}: must be a string")
+            raise TypeError(f"Metadata should be a string: {metadata!r} of {tp}")
         checked[tp] = OffsetAndMetadata(offset, metadata)
     return checked

@@ -1,4 +1,5 @@
-"""FastStream: publish, requests of batches, ack policies, and a listener. Prints what it has seen.
+"""FastStream: publish, requests of batches, ack policies, a listener, topics that it creates, and
+settings of transactions. Prints what it has seen.
 
 Arguments: the client ("aiokafka" or "aioprod"), and the bootstrap servers.
 """
@@ -17,7 +18,7 @@ if sys.argv[1] == "aioprod":
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from faststream import AckPolicy
-from faststream.kafka import KafkaBroker, KafkaMessage
+from faststream.kafka import KafkaBroker, KafkaMessage, Topic
 
 SERVERS = sys.argv[2]
 seen: dict[str, list] = {}
@@ -42,6 +43,10 @@ def make_broker():
     @broker.subscriber("plain", group_id="plain", listener=Listener(), **early)
     async def plain(body: dict, message: KafkaMessage):
         note("plain", [body["number"], message.headers.get("h"), message.raw_message.key])
+
+    @broker.subscriber(Topic("wide", num_partitions=4), isolation_level="read_committed", **early)
+    async def wide(body: int, message: KafkaMessage):
+        note("wide", [body, message.raw_message.partition])
 
     @broker.subscriber("batch", group_id="batch", batch=True, batch_timeout_ms=500, **early)
     async def batch(bodies: list[int]):
@@ -81,6 +86,17 @@ async def committed(group):
         return await consumer.committed(TopicPartition(group, 0))
 
 
+async def publish_without_a_transaction():
+    """FastStream has the setting, but no calls that begin and end transactions."""
+    broker = KafkaBroker(SERVERS, transactional_id="t")
+    async with broker:
+        await broker.start()
+        try:
+            await broker.publish("outside", "elsewhere")
+        except Exception as error:
+            note("transactional", type(error).__name__)
+
+
 def done(expected):
     nacked = seen.get("nack_on_error", [])
     return 3 in nacked and all(len(seen.get(name, [])) >= count for name, count in expected.items())
@@ -88,7 +104,15 @@ def done(expected):
 
 async def main():
     broker = make_broker()
-    expected = {"plain": 5, "batch": 4, "chained": 3, "ack": 4, "reject_on_error": 4, "manual": 4}
+    expected = {
+        "plain": 5,
+        "wide": 4,
+        "batch": 4,
+        "chained": 3,
+        "ack": 4,
+        "reject_on_error": 4,
+        "manual": 4,
+    }
     async with broker:
         await broker.start()
         for number in range(5):
@@ -98,6 +122,8 @@ async def main():
         await broker.publish_batch(1, 2, 3, 4, topic="batch")
         for number in range(3):
             await broker.publish(number, "chain")
+        for number in range(4):
+            await broker.publish(number, "wide", key=b"%d" % number)
         for topic in ("ack", "reject_on_error", "nack_on_error", "manual"):
             for number in range(4):
                 await broker.publish(number, topic)
@@ -106,6 +132,8 @@ async def main():
             if done(expected):
                 break
             await asyncio.sleep(0.05)  # handlers run in tasks of FastStream
+    seen["wide"].sort()  # of four partitions
+    await publish_without_a_transaction()
     for group in ("plain", "ack", "reject_on_error", "nack_on_error", "manual"):
         note("committed", [group, await committed(group)])
     print(json.dumps(seen, sort_keys=True, default=repr))

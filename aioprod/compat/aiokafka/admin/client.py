@@ -1,47 +1,45 @@
-"""``AIOKafkaAdminClient`` on :class:`aioprod.Admin`: topics, groups and records."""
+"""``AIOKafkaAdminClient`` on :class:`aioprod.Admin`."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self, TypeVar
 
 import aioprod
 from aioprod import TopicPartition
+from aioprod.admin import ConfigResource as OurConfigResource
+from aioprod.admin import ConfigResourceType as OurConfigResourceType
+from aioprod.admin import ConfigSource, GroupDescription, Results
 from aioprod.admin import NewPartitions as OurNewPartitions
 from aioprod.admin import NewTopic as OurNewTopic
-from aioprod.admin import Results
+from aioprod.compat.aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aioprod.compat.aiokafka.admin.new_partitions import NewPartitions
 from aioprod.compat.aiokafka.admin.new_topic import NewTopic
 from aioprod.compat.aiokafka.admin.records_to_delete import RecordsToDelete
+from aioprod.compat.aiokafka.admin.responses import (
+    AlterConfigsResponse,
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    DeleteTopicsResponse,
+    DescribeConfigsResponse,
+    DescribeGroupsResponse,
+)
 from aioprod.compat.aiokafka.settings import client_settings, warn_deprecated
 from aioprod.compat.aiokafka.structs import OffsetAndMetadata
 from aioprod.compat.aiokafka.translation import aiokafka_errors
 
+K = TypeVar("K")
 
-class TopicErrors(NamedTuple):
-    """The response to a change of topics.
-
-    Attributes:
-        topic_errors: (topic, error code, message) for each topic; the code is 0 for success.
-    """
-
-    topic_errors: list[tuple[str, int, str | None]]
-
-    def to_object(self) -> dict[str, Any]:
-        """Return the same as dictionaries."""
-        return {
-            "topic_errors": [
-                {"topic": topic, "error_code": code, "error_message": message}
-                for topic, code, message in self.topic_errors
-            ]
-        }
+_TRANSACTION = 1
+# Of settings that were made for the resource itself.
+_OWN_SOURCES = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_BROKER_CONFIG)
 
 
 class AIOKafkaAdminClient:
-    """Creates and lists topics, and reads groups: a part of aiokafka's client, on
-    :class:`aioprod.Admin`; docs/aiokafka.md has the rest.
+    """Manages topics, settings, groups and records: aiokafka's admin client, on
+    :class:`aioprod.Admin`. docs/aiokafka.md has the differences.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class AIOKafkaAdminClient:
         new_topics: list[NewTopic],
         timeout_ms: int | None = None,
         validate_only: bool = False,
-    ) -> TopicErrors:
+    ) -> CreateTopicsResponse:
         """Create topics, and return an error code for each."""
         wanted = [
             OurNewTopic(
@@ -106,34 +104,36 @@ class AIOKafkaAdminClient:
             for each in new_topics
         ]
         with aiokafka_errors():
-            return _topic_errors(
-                await self._admin.create_topics(
-                    wanted, validate_only=validate_only, timeout_ms=timeout_ms
-                )
+            found = await self._admin.create_topics(
+                wanted, validate_only=validate_only, timeout_ms=timeout_ms
             )
+        return CreateTopicsResponse(0, [(name, *_error(found, name)) for name in found])
 
-    async def delete_topics(self, topics: list[str], timeout_ms: int | None = None) -> TopicErrors:
+    async def delete_topics(
+        self, topics: list[str], timeout_ms: int | None = None
+    ) -> DeleteTopicsResponse:
         """Delete topics, and return an error code for each."""
         with aiokafka_errors():
-            return _topic_errors(await self._admin.delete_topics(topics, timeout_ms=timeout_ms))
+            found = await self._admin.delete_topics(topics, timeout_ms=timeout_ms)
+        return DeleteTopicsResponse(0, [(name, _error(found, name)[0]) for name in found])
 
     async def create_partitions(
         self,
         topic_partitions: Mapping[str, NewPartitions],
         timeout_ms: int | None = None,
         validate_only: bool = False,
-    ) -> TopicErrors:
-        """Add partitions to topics, and return an error code for each."""
+    ) -> CreatePartitionsResponse:
+        """Add partitions to topics."""
         wanted = {
             topic: OurNewPartitions(each.total_count, each.new_assignments or ())
             for topic, each in topic_partitions.items()
         }
         with aiokafka_errors():
-            return _topic_errors(
-                await self._admin.create_partitions(
-                    wanted, validate_only=validate_only, timeout_ms=timeout_ms
-                )
+            found = await self._admin.create_partitions(
+                wanted, validate_only=validate_only, timeout_ms=timeout_ms
             )
+            found.check()
+        return CreatePartitionsResponse(0, [(name, 0, None) for name in found])
 
     async def list_topics(self) -> list[str]:
         """Return the names of all topics."""
@@ -151,7 +151,7 @@ class AIOKafkaAdminClient:
             partitions = [] if topic is None else topic.partitions
             described.append(
                 {
-                    "error_code": _code(found.errors.get(name)),
+                    "error_code": _error(found, name)[0],
                     "topic": name,
                     "is_internal": topic is not None and topic.internal,
                     "partitions": [
@@ -174,6 +174,7 @@ class AIOKafkaAdminClient:
         with aiokafka_errors():
             found = await self._admin.describe_cluster()
         return {
+            "throttle_time_ms": 0,
             "cluster_id": found.cluster_id,
             "controller_id": -1 if found.controller is None else found.controller.node_id,
             "brokers": [
@@ -182,12 +183,107 @@ class AIOKafkaAdminClient:
             ],
         }
 
+    # -- settings ----------------------------------------------------------------------------------
+
+    async def describe_configs(
+        self, config_resources: list[ConfigResource], include_synonyms: bool = False
+    ) -> list[DescribeConfigsResponse]:
+        """Return settings: a response for each broker, and one for all topics."""
+
+        async def describe(group: list[ConfigResource]) -> DescribeConfigsResponse:
+            found = [await self._described(each, include_synonyms) for each in group]
+            return DescribeConfigsResponse(0, found)
+
+        brokers, topics = _by_place(config_resources)
+        with aiokafka_errors():
+            return [await describe(group) for group in (*brokers, topics) if group]
+
+    async def alter_configs(
+        self, config_resources: list[ConfigResource]
+    ) -> list[AlterConfigsResponse]:
+        """Replace all settings of topics and brokers: settings that are not given get their
+        defaults. Return a response for all topics, and one for each broker.
+        """
+
+        async def alter(group: list[ConfigResource]) -> AlterConfigsResponse:
+            return AlterConfigsResponse(0, [await self._altered(each) for each in group])
+
+        brokers, topics = _by_place(config_resources)
+        with aiokafka_errors():
+            return [await alter(group) for group in (topics, *brokers)]
+
+    async def _described(self, asked: ConfigResource, include_synonyms: bool) -> tuple[Any, ...]:
+        resource = _resource(asked)
+        found = await self._admin.describe_configs(
+            [resource], names=asked.configs or None, include_synonyms=include_synonyms
+        )
+        entries = [
+            (
+                each.name,
+                each.value,
+                each.read_only,
+                int(each.source),
+                each.sensitive,
+                [(synonym.name, synonym.value, int(synonym.source)) for synonym in each.synonyms],
+            )
+            for each in found.successes.get(resource, {}).values()
+        ]
+        return (*_error(found, resource), int(resource.type), resource.name, entries)
+
+    async def _altered(self, asked: ConfigResource) -> tuple[Any, ...]:
+        resource = _resource(asked)
+        present = await self._admin.describe_configs([resource])
+        changes: dict[str, str | None] = {
+            each.name: None
+            for each in present.successes.get(resource, {}).values()
+            if each.source in _OWN_SOURCES
+        }
+        changes |= asked.configs or {}
+        done = (
+            present
+            if present.errors or not changes
+            else await self._admin.incremental_alter_configs({resource: changes})
+        )
+        return (*_error(done, resource), int(resource.type), resource.name)
+
     # -- groups and records ------------------------------------------------------------------------
 
-    async def list_consumer_groups(self) -> list[tuple[str, str]]:
-        """Return the ids and protocol types of all groups."""
+    async def find_coordinator(self, group_id: str, coordinator_type: int = 0) -> int:
+        """Return the node id of the coordinator of a group, or with 1 of a transactional id."""
         with aiokafka_errors():
-            found = await self._admin.list_groups()
+            return await self._admin.find_coordinator(
+                group_id, transactional=coordinator_type == _TRANSACTION
+            )
+
+    async def describe_consumer_groups(
+        self,
+        group_ids: list[str],
+        group_coordinator_id: int | None = None,
+        include_authorized_operations: bool = False,
+    ) -> list[DescribeGroupsResponse]:
+        """Return the members of groups: a response for each coordinator. A group that does not
+        exist is "Dead".
+        """
+        by_node: dict[int, list[str]] = {}
+        for group_id in dict.fromkeys(group_ids):
+            node_id = group_coordinator_id
+            if node_id is None:
+                node_id = await self.find_coordinator(group_id)
+            by_node.setdefault(node_id, []).append(group_id)
+        with aiokafka_errors():
+            return [
+                DescribeGroupsResponse(
+                    0, _groups(await self._admin.describe_consumer_groups(wanted))
+                )
+                for wanted in by_node.values()
+            ]
+
+    async def list_consumer_groups(
+        self, broker_ids: list[int] | None = None
+    ) -> list[tuple[str, str]]:
+        """Return the ids and protocol types of the groups that all, or these brokers coordinate."""
+        with aiokafka_errors():
+            found = await self._admin.list_groups(brokers=broker_ids)
         return [(each.group_id, each.protocol_type) for each in found.values()]
 
     async def list_consumer_group_offsets(
@@ -216,17 +312,50 @@ class AIOKafkaAdminClient:
             return dict(found.items())
 
 
-def _topic_errors(results: Results[str, Any]) -> TopicErrors:
-    failed = results.errors
-    return TopicErrors(
-        [
-            (name, _code(failed.get(name)), str(failed[name]) if name in failed else None)
-            for name in results
-        ]
-    )
-
-
-def _code(error: aioprod.KafkaError | None) -> int:
+def _error(results: Results[K, Any], item: K) -> tuple[int, str | None]:
+    """Return the error code and message of an item; 0 and None for success."""
+    error = results.errors.get(item)
     if error is None:
-        return 0
-    return int(error.code) if isinstance(error, aioprod.BrokerError) else -1
+        return 0, None
+    return int(error.code) if isinstance(error, aioprod.BrokerError) else -1, str(error)
+
+
+def _resource(given: ConfigResource) -> OurConfigResource:
+    return OurConfigResource(OurConfigResourceType(given.resource_type), str(given.name))
+
+
+def _by_place(
+    resources: list[ConfigResource],
+) -> tuple[list[list[ConfigResource]], list[ConfigResource]]:
+    """Return the resources of each broker, and those that any broker knows."""
+    brokers: dict[int, list[ConfigResource]] = {}
+    topics = []
+    for each in resources:
+        if each.resource_type == ConfigResourceType.BROKER:
+            brokers.setdefault(int(each.name), []).append(each)
+        else:
+            topics.append(each)
+    return list(brokers.values()), topics
+
+
+def _groups(found: Results[str, GroupDescription]) -> list[tuple[Any, ...]]:
+    groups: list[tuple[Any, ...]] = []
+    for group_id in found:
+        told = found.successes.get(group_id)
+        code, _ = _error(found, group_id)
+        if told is None:
+            dead = code == aioprod.ErrorCode.GROUP_ID_NOT_FOUND
+            groups.append((0 if dead else code, group_id, "Dead" if dead else "", "", "", []))
+            continue
+        members = [
+            (
+                each.member_id,
+                each.client_id,
+                each.host,
+                each.member_metadata,
+                each.member_assignment,
+            )
+            for each in told.members
+        ]
+        groups.append((0, group_id, told.state, told.protocol_type, told.assignor, members))
+    return groups

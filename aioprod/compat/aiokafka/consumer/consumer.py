@@ -19,6 +19,7 @@ from aioprod.compat.aiokafka.consumer.wanted import Wanted
 from aioprod.compat.aiokafka.coordinator.assignors.foreign import assignors
 from aioprod.compat.aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aioprod.compat.aiokafka.errors import (
+    CommitFailedError,
     ConsumerStoppedError,
     IllegalOperation,
     IllegalStateError,
@@ -101,7 +102,8 @@ class AIOKafkaConsumer:
             partition_assignment_strategy=assignors(given["partition_assignment_strategy"]),
         )
         commit_s = given["auto_commit_interval_ms"] / 1000
-        self._ahead = ReadAhead(given["key_deserializer"], given["value_deserializer"])
+        most = given["max_partition_fetch_bytes"]
+        self._ahead = ReadAhead(given["key_deserializer"], given["value_deserializer"], most)
         self._driver = Driver(
             self._consumer,
             self._ahead,
@@ -158,6 +160,8 @@ class AIOKafkaConsumer:
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
         """Return the next record, of these partitions if any are given; wait without a limit."""
+        if not partitions and (record := self._ahead.take_one()) is not None:
+            return record
         while True:
             found = await self._taken(partitions, 1, None)
             for records in found.values():
@@ -280,12 +284,12 @@ class AIOKafkaConsumer:
     def _change(self) -> None:
         if self._started:
             self._ahead.begin_change()
+            self._driver.assigned.clear()
             self._post(self._adopt_change)
 
     async def _adopt_change(self) -> None:
         try:
-            self._driver.listener = None
-            await self._consumer.unsubscribe()
+            await self._driver.unsubscribe()
             self._ahead.forget()
             await self._adopt()
         finally:
@@ -316,6 +320,8 @@ class AIOKafkaConsumer:
             raise IllegalStateError("Not subscribed to any topics")
         if self._wanted.waits_for_assignment and not self._driver.assigned.is_set():
             raise IllegalStateError("No partitions assigned")
+        if self._driver.left:
+            raise CommitFailedError
         given: dict[TopicPartition, Any] | None = None
         if offsets is not None:
             checked = check_offsets(offsets)
@@ -428,12 +434,7 @@ class AIOKafkaConsumer:
 
     def _post(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run a call whose error the next call for records raises."""
-        self._driver.post(function).add_done_callback(self._posted)
-
-    def _posted(self, outcome: asyncio.Future[None]) -> None:
-        error = None if outcome.cancelled() else outcome.exception()
-        if isinstance(error, Exception) and not self._closed:
-            self._ahead.fail(error)
+        self._driver.post(function).add_done_callback(self._ahead.fail_as)
 
     @property
     def _coordinator(self) -> aioprod.ConsumerGroupMetadata:
@@ -445,6 +446,5 @@ class AIOKafkaConsumer:
             raise IllegalOperation("Requires group_id")
 
     def _check_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        missing = set(partitions) - self.assignment()
-        if missing:
-            raise IllegalStateError(f"Partitions {missing} are not assigned")
+        for tp in set(partitions) - self.assignment():
+            raise IllegalStateError(f"Partition {tp} is not assigned")

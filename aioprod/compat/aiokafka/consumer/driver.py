@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Records that are taken from the aioprod consumer at once.
-_CHUNK = 500
+_CHUNK = 1_000
 
 
 class _Call(NamedTuple):
@@ -41,7 +41,9 @@ class Driver(aioprod.RebalanceListener):
 
     Attributes:
         listener: the application's.
-        assigned: set when partitions were assigned.
+        subscribe: subscribes to the topics; None for assigned partitions.
+        left: whether the consumer has left its group since nothing asked for records.
+        assigned: set when partitions of this subscription were assigned.
     """
 
     def __init__(
@@ -68,6 +70,9 @@ class Driver(aioprod.RebalanceListener):
         self._task: asyncio.Task[None] | None = None
         self._next_commit = 0.0
         self.listener: ConsumerRebalanceListener | None = None
+        self.subscribe: Callable[[], None] | None = None
+        self.left = False
+        self._given_up: set[TopicPartition] = set()
         self.assigned = asyncio.Event()
         self.has_subscription = False
 
@@ -77,6 +82,7 @@ class Driver(aioprod.RebalanceListener):
         """Start the task."""
         loop = asyncio.get_running_loop()
         self._next_commit = loop.time() + (self._auto_commit_s or 0)
+        self._ahead.now = loop.time
         self._ahead.last_call = loop.time()
         self._task = loop.create_task(self._run(), name="aiokafka consumer")
 
@@ -142,6 +148,15 @@ class Driver(aioprod.RebalanceListener):
             taken = partition.next_offset
             return partition.records[0].offset if taken is None else taken
         return await self._consumer.position(tp)
+
+    async def unsubscribe(self) -> None:
+        """Read nothing; only for calls in the task. The listener of the next subscription is told
+        of the partitions, as in aiokafka.
+        """
+        if self.subscribe is not None:
+            self._given_up = set(self._consumer.assignment()) or self._given_up
+        self.listener = None
+        await self._consumer.unsubscribe()
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         """Continue a partition elsewhere; only for calls in the task."""
@@ -219,8 +234,14 @@ class Driver(aioprod.RebalanceListener):
         idle_at = ahead.last_call + self._max_idle_s
         may_poll = self.has_subscription and ahead.error is None
         if self._in_group and not ahead.calls:
-            may_poll = may_poll and loop.time() < idle_at
-            limits.append(idle_at if may_poll else idle_at + 1e9)
+            if loop.time() < idle_at:
+                limits.append(idle_at)
+            else:
+                await self._leave()
+                may_poll = False
+        elif self.left and self.subscribe is not None:
+            self.left = False
+            self.subscribe()
         try:
             async with asyncio.timeout_at(min(limits, default=None)) as self._polling:
                 if may_poll:
@@ -233,6 +254,22 @@ class Driver(aioprod.RebalanceListener):
             pass
         finally:
             self._polling = None
+
+    async def _leave(self) -> None:
+        """Leave the group until the next call for records."""
+        self._ahead.rest()  # the call wakes this task
+        if self.left or self.subscribe is None or not self.has_subscription:
+            return
+        log.warning(
+            "leaving the group: no call for records within max_poll_interval_ms=%.0f; the next one "
+            "joins it again",
+            self._max_idle_s * 1000,
+        )
+        self.left = True
+        try:
+            await self._consumer.unsubscribe()
+        except aioprod.KafkaError as error:
+            self._ahead.fail(error)
 
     def _interrupt(self) -> None:
         if self._polling is not None and not self._polling.expired():
@@ -282,7 +319,8 @@ class Driver(aioprod.RebalanceListener):
     async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         """Call the application's listener, before the first record is read."""
         if self.listener is not None and not self.assigned.is_set():
-            await self._call_listener(self.listener.on_partitions_revoked, set())
+            given_up, self._given_up = self._given_up, set()
+            await self._call_listener(self.listener.on_partitions_revoked, given_up)
         self._ahead.drop(partitions)
         if self.listener is not None:
             await self._call_listener(self.listener.on_partitions_assigned, set(partitions))

@@ -9,6 +9,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 import aioprod
@@ -17,8 +19,10 @@ from aioprod.compat.aiokafka.errors import ConsumerStoppedError
 from aioprod.compat.aiokafka.structs import ConsumerRecord
 from aioprod.compat.aiokafka.translation import translated
 
-# A partition with this many records is not read until half of them are taken.
-MOST_RECORDS = 1_000
+# A partition with this many records, or ``most_bytes``, is not read until half of them are taken.
+MOST_RECORDS = 2_000
+_PLACE = itemgetter(0, 1)  # topic and partition of a record
+_VALUE = itemgetter(6)
 
 Deserialize = Callable[[bytes], Any]
 
@@ -28,18 +32,33 @@ class ReadPartition:
 
     Attributes:
         next_offset: after the last record that the application took; None if it took none.
+        turn: how many of its records come before those of other partitions.
         paused: whether the application has paused it.
+        most: how many records are enough, by their size.
         full: whether no more records are to be read now.
         moving: how many seeks are under way: records that come now are void.
         polled_ms: when records came last, in milliseconds since 1970.
     """
 
-    __slots__ = ("full", "moving", "next_offset", "paused", "polled_ms", "records")
+    __slots__ = (
+        "full",
+        "most",
+        "moving",
+        "next_offset",
+        "paused",
+        "polled_ms",
+        "records",
+        "tp",
+        "turn",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
         self.records: deque[aioprod.ConsumerRecord] = deque()
         self.next_offset: int | None = None
+        self.turn = 0
         self.paused = False
+        self.most = MOST_RECORDS
         self.full = False
         self.moving = 0
         self.polled_ms: int | None = None
@@ -48,19 +67,30 @@ class ReadPartition:
 class ReadAhead:
     """The records by partition, and the error that the next call raises.
 
+    Args:
+        most_bytes: of the values of one partition.
+
     Attributes:
         on_room: called if a partition may be read again, or an error was raised.
+        now: the event loop's clock.
+        last_call: when the last call for records ended.
+        calls: how many such calls wait.
     """
 
     def __init__(
         self,
         key_deserializer: Deserialize | None,
         value_deserializer: Deserialize | None,
+        most_bytes: int,
     ) -> None:
+        self._deserializes = not (key_deserializer is value_deserializer is None)
+        self._most_bytes = most_bytes
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self.on_room: Callable[[], None] = lambda: None
         self._partitions: dict[TopicPartition, ReadPartition] = {}
+        # The partition whose turn it is, if its records may be returned.
+        self._current: ReadPartition | None = None
         self._held: set[TopicPartition] = set()
         self._changes = 0  # of the assignment, under way: records that come now are void
         self._waiters: set[asyncio.Future[None]] = set()
@@ -68,12 +98,13 @@ class ReadAhead:
         self._error_place: TopicPartition | None = None
         self.calls = 0
         self.last_call = 0.0
+        self.now: Callable[[], float] = float
         self.closed = False
 
     def __getitem__(self, tp: TopicPartition) -> ReadPartition:
         found = self._partitions.get(tp)
         if found is None:
-            found = self._partitions[tp] = ReadPartition()
+            found = self._partitions[tp] = ReadPartition(tp)
         return found
 
     # -- for the application -----------------------------------------------------------------------
@@ -88,19 +119,36 @@ class ReadAhead:
             yield
         finally:
             self.calls -= 1
-            self.last_call = asyncio.get_running_loop().time()
+            self.last_call = self.now()
+
+    def take_one(self) -> ConsumerRecord[Any, Any] | None:
+        """Return the next record of the partition whose turn it is; None if there is none, so that
+        :meth:`take` has to look.
+
+        Raises:
+            Exception: of a deserializer.
+        """
+        current = self._current
+        if current is None or current.paused or not current.records:
+            return None
+        record = self._convert(current.records[0])
+        current.records.popleft()
+        self._took(current, 1, record.offset)
+        self.last_call = self.now()
+        return record
 
     def take(
         self, chosen: Collection[TopicPartition], most: int | None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        """Return up to ``most`` records of ``chosen``, or of all partitions.
+        """Return up to ``most`` records of ``chosen``, or of all partitions. Partitions have turns,
+        of the records that are there when one begins.
 
         Raises:
             Exception: the pending error, if there is no record; or of a deserializer, if the first
                 record has it.
         """
         found: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
-        for tp, partition in self._partitions.items():
+        for tp, partition in list(self._partitions.items()):
             if (
                 self._changes
                 or not partition.records
@@ -109,10 +157,13 @@ class ReadAhead:
                 or (chosen and tp not in chosen)
             ):
                 continue
+            partition.turn = partition.turn or len(partition.records)
             records = self._converted(partition, most, bool(found))
             if records:
                 found[tp] = records
                 most = None if most is None else most - len(records)
+            if partition.turn and not chosen:
+                self._current = partition
             if most == 0:
                 break
         if not found and self.error is not None:
@@ -145,30 +196,45 @@ class ReadAhead:
     ) -> list[ConsumerRecord[Any, Any]]:
         converted: list[ConsumerRecord[Any, Any]] = []
         waiting = partition.records
-        try:
-            while waiting and (most is None or len(converted) < most):
-                converted.append(self._convert(waiting[0]))
-                partition.next_offset = waiting.popleft().offset + 1
-        except Exception:
-            if not converted and not any_found:
-                raise
-            # The next call raises it.
-        if partition.full and len(waiting) < MOST_RECORDS // 2:
-            partition.full = False
-            self.on_room()
+        if self._deserializes:
+            try:
+                for record in islice(waiting, most):
+                    converted.append(self._convert(record))
+            except Exception:
+                if not converted and not any_found:
+                    raise
+                # The next call raises it.
+        else:
+            converted = _plain(waiting if most is None else islice(waiting, most))
+        if len(converted) == len(waiting):
+            waiting.clear()
+        for _ in range(min(len(converted), len(waiting))):
+            waiting.popleft()
+        if converted:
+            self._took(partition, len(converted), converted[-1].offset)
         return converted
 
+    def _took(self, partition: ReadPartition, count: int, last: int) -> None:
+        partition.next_offset = last + 1
+        partition.turn -= count
+        if partition.turn <= 0:  # the others are next
+            partition.turn = 0
+            self._current = None
+            self._partitions[partition.tp] = self._partitions.pop(partition.tp)
+        if partition.full and len(partition.records) <= partition.most // 2:
+            partition.full = False
+            self.on_room()
+
     def _convert(self, record: aioprod.ConsumerRecord) -> ConsumerRecord[Any, Any]:
-        key, value = record.key, record.value
-        sizes = -1 if key is None else len(key), -1 if value is None else len(value)
+        topic, partition, offset, at, kind, key, value, headers, _ = record
+        key_size = -1 if key is None else len(key)
+        value_size = -1 if value is None else len(value)
         if self._key_deserializer is not None:
             key = self._key_deserializer(key)
         if self._value_deserializer is not None:
             value = self._value_deserializer(value)
-        topic, partition, offset, timestamp, timestamp_type = record[:5]
-        headers: Any = record.headers
         return ConsumerRecord(
-            topic, partition, offset, timestamp, timestamp_type, key, value, None, *sizes, headers
+            topic, partition, offset, at, kind, key, value, None, key_size, value_size, headers
         )
 
     # -- for the driver ----------------------------------------------------------------------------
@@ -178,12 +244,16 @@ class ReadAhead:
         if self._changes:
             return
         now_ms = int(time.time() * 1000)
-        for record in records:
-            partition = self[TopicPartition(record.topic, record.partition)]
+        for place, some in groupby(records, _PLACE):
+            partition = self[TopicPartition(*place)]
             if not partition.moving:
-                partition.records.append(record)
+                portion = list(some)
+                size = sum(map(len, filter(None, map(_VALUE, portion))))
+                enough = self._most_bytes * len(portion) // max(size, 1)
+                partition.most = max(min(enough, MOST_RECORDS), 1)
+                partition.records.extend(portion)
                 partition.polled_ms = now_ms
-                partition.full = len(partition.records) >= MOST_RECORDS
+                partition.full = len(partition.records) >= partition.most
         self.notify()
 
     def fail(self, error: Exception) -> None:
@@ -194,6 +264,12 @@ class ReadAhead:
         self._error_place = getattr(error, "topic_partition", None)
         self.notify()
 
+    def fail_as(self, call: asyncio.Future[None]) -> None:
+        """Raise the error of a call that nothing awaits."""
+        error = None if call.cancelled() else call.exception()
+        if isinstance(error, Exception) and not self.closed:
+            self.fail(error)
+
     def notify(self) -> None:
         """Wake all waiting calls."""
         for waiter in self._waiters:
@@ -203,14 +279,21 @@ class ReadAhead:
     def close(self) -> None:
         """End all waiting calls."""
         self.closed = True
+        self.rest()
         self.notify()
+
+    def rest(self) -> None:
+        """Let the next call look at all partitions, and note that it was made."""
+        self._current = None
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no more records of these: they are about to be revoked."""
+        self.rest()
         self._held.update(partitions)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that were revoked."""
+        self.rest()
         for tp in partitions:
             self._partitions.pop(tp, None)
             self._held.discard(tp)
@@ -240,6 +323,7 @@ class ReadAhead:
         be committed.
         """
         self.error = None
+        self.rest()
         self._changes += 1
         for partition in self._partitions.values():
             partition.paused = False
@@ -255,3 +339,23 @@ class ReadAhead:
     def end_change(self) -> None:
         """Return records again."""
         self._changes -= 1
+
+
+def _plain(records: Iterable[aioprod.ConsumerRecord]) -> list[ConsumerRecord[Any, Any]]:
+    """Return records without deserializers: a call for each of them takes a third longer."""
+    return [
+        ConsumerRecord(
+            topic,
+            partition,
+            offset,
+            timestamp,
+            timestamp_type,
+            key,
+            value,
+            None,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+            headers,
+        )
+        for topic, partition, offset, timestamp, timestamp_type, key, value, headers, _ in records
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 
 import aioprod
 from aioprod import TopicPartition
@@ -66,14 +67,19 @@ class Wanted:
         """Subscribe or assign what is wanted."""
         driver.listener = self._listener
         driver.has_subscription = bool(self)
+        driver.left = False
+        driver.assigned.clear()
+        driver.subscribe = None
         if self.topics:
-            consumer.subscribe(sorted(self.topics), listener=driver)
+            driver.subscribe = partial(consumer.subscribe, sorted(self.topics), listener=driver)
         elif self.pattern is not None:
             # aiokafka matches the beginning of a name, aioprod the whole name.
             pattern = re.compile(f"(?:{self.pattern.pattern}).*", self.pattern.flags | re.DOTALL)
-            consumer.subscribe(pattern=pattern, listener=driver)
+            driver.subscribe = partial(consumer.subscribe, pattern=pattern, listener=driver)
         elif self.partitions is not None:
             consumer.assign(self.partitions)
+        if driver.subscribe is not None:
+            driver.subscribe()
 
     @staticmethod
     def _check(allowed: bool) -> None:

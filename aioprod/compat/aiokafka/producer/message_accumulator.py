@@ -25,11 +25,6 @@ class BatchRecordMetadata(NamedTuple):
     timestamp: int
 
 
-def estimated_size(key: Any, value: Any, headers: Sequence[Any]) -> int:
-    """Return the size of a record in a batch of its own, in bytes before compression."""
-    return _BATCH_OVERHEAD + _record_size(key, value, headers, 0, 0)
-
-
 def _record_size(
     key: Any, value: Any, headers: Sequence[Any], offset: int, timestamp_delta: int
 ) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import ssl
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,11 +12,13 @@ from functools import partial
 from typing import Any, Self
 
 import aioprod
-from aioprod import Deliveries, Delivery, Partitions
 from aioprod.compat.aiokafka.client import ClientView
-from aioprod.compat.aiokafka.errors import IllegalOperation, KafkaTimeoutError
+from aioprod.compat.aiokafka.errors import IllegalOperation
 from aioprod.compat.aiokafka.partitioner import DefaultPartitioner
-from aioprod.compat.aiokafka.producer.message_accumulator import BatchBuilder, estimated_size
+from aioprod.compat.aiokafka.producer.futures import Futures, RecordFuture
+from aioprod.compat.aiokafka.producer.message_accumulator import (
+    BatchBuilder,
+)
 from aioprod.compat.aiokafka.settings import producer_settings, warn_deprecated
 from aioprod.compat.aiokafka.structs import RecordMetadata, TopicPartition, check_offsets
 from aioprod.compat.aiokafka.translation import aiokafka_errors, translated
@@ -76,15 +79,14 @@ class AIOKafkaProducer:
         given["client_id"] = client_id or f"aiokafka-producer-{next(_numbers)}"
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
+        self._takes_bytes = key_serializer is value_serializer is None
         self._partitioner = partitioner
+        self._hashes_keys = type(partitioner) is DefaultPartitioner  # as aioprod does
         self._max_batch_size = max_batch_size
-        self._max_request_size = max_request_size
         self._transactional_id = transactional_id
-        self._has_acks = given["acks"] != 0
-        self._closed = False
-        self._producer = producer = aioprod.Producer(
-            **producer_settings(given), partitioner=_Partitioner(partitioner)
-        )
+        self._futures = Futures(has_acks=given["acks"] != 0)
+        self._closed = self._in_transaction = False
+        self._producer = producer = aioprod.Producer(**producer_settings(given))
         self.client = ClientView(
             bootstrap_servers, given["client_id"], partial(_partitions_of, producer)
         )
@@ -132,24 +134,24 @@ class AIOKafkaProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
-    ) -> asyncio.Future[RecordMetadata | None]:
+    ) -> RecordFuture:
         """Put a record into a batch, and return a future of its :class:`RecordMetadata`, or of None
         with ``acks=0``.
         """
         assert not (value is None and key is None), "give a key or a value"
-        if partition is not None:
-            await self._check_partition(topic, partition)
-        key, value = self._serialize(key, value)
-        kept = headers or ()
-        if estimated_size(key, value, kept) > self._max_request_size:
-            raise translated(
-                aioprod.RecordTooLargeError(
-                    f"the record is larger than max_request_size={self._max_request_size}"
-                )
+        try:
+            if self._producer.known_partitions(topic) is None:
+                await self.client._wait_on_metadata(topic)
+            if not self._takes_bytes:
+                key, value = self._serialize(key, value)
+            if partition is not None or key is None or not self._hashes_keys:
+                partition = self._partition(topic, partition, None, None, key, value)
+            delivery = await self._producer.send(
+                topic, value, key, partition, timestamp_ms, headers or ()
             )
-        with aiokafka_errors():
-            delivery = await self._producer.send(topic, value, key, partition, timestamp_ms, kept)
-        return self._future(delivery)
+        except aioprod.KafkaError as error:
+            raise translated(error) from error
+        return self._futures.of(delivery)
 
     async def send_and_wait(
         self,
@@ -169,7 +171,7 @@ class AIOKafkaProducer:
 
     async def send_batch(
         self, batch: BatchBuilder, topic: str, *, partition: int | None
-    ) -> asyncio.Future[RecordMetadata | None]:
+    ) -> RecordFuture:
         """Send a batch to a partition, and return a future of the metadata of its first record."""
         await self.client._wait_on_metadata(topic)
         partition = self._partition(topic, partition, None, None, None, None)
@@ -177,12 +179,7 @@ class AIOKafkaProducer:
         records = [record._replace(topic=topic, partition=partition) for record in batch.records]
         with aiokafka_errors():
             deliveries = await self._producer.send_many(topic, records)
-        future = asyncio.get_running_loop().create_future()
-        if not records:
-            future.set_exception(KafkaTimeoutError("the batch is empty"))
-            return future
-        deliveries[-1].add_done_callback(lambda _: self._settle_batch(future, deliveries))
-        return future
+        return self._futures.of_batch(deliveries)
 
     def _serialize(self, key: Any, value: Any) -> tuple[bytes | None, bytes | None]:
         if self._key_serializer is not None:
@@ -201,59 +198,30 @@ class AIOKafkaProducer:
         serialized_value: bytes | None,
     ) -> int:
         # With these parameters since OpenTelemetry's instrumentation calls it.
-        known = self.client.partitions[topic]
+        known = self._producer.known_partitions(topic)
+        assert known is not None, "Unknown topic"
         if partition is not None:
-            assert partition in known, "Unrecognized partition"
+            assert 0 <= partition < known, "Unrecognized partition"
             return partition
-        return self._partitioner(serialized_key, sorted(known), sorted(known))
-
-    async def _check_partition(self, topic: str, partition: int) -> None:
-        assert partition >= 0, "Unrecognized partition"
-        if partition not in self.client.partitions.get(topic, ()):
-            await self.client._wait_on_metadata(topic)
-            self._partition(topic, partition, None, None, None, None)
-
-    def _future(self, delivery: Delivery) -> asyncio.Future[RecordMetadata | None]:
-        if delivery.done():
-            error = delivery.exception()
-            if error is not None:  # the record was refused
-                raise translated(error)
-        future: asyncio.Future[RecordMetadata | None]
-        future = asyncio.get_running_loop().create_future()
-        delivery.add_done_callback(partial(self._settle, future))
-        return future
-
-    def _settle(self, future: asyncio.Future[RecordMetadata | None], delivery: Delivery) -> None:
-        error = delivery.exception()
-        if future.done():  # the application has cancelled it
-            return
-        if error is not None:
-            future.set_exception(translated(error))
-        else:
-            future.set_result(_metadata(delivery.result()) if self._has_acks else None)
-
-    def _settle_batch(
-        self, future: asyncio.Future[RecordMetadata | None], deliveries: Deliveries
-    ) -> None:
-        pending = next((each for each in deliveries if not each.done()), None)
-        if pending is not None:  # a part of the batch was retried
-            pending.add_done_callback(lambda _: self._settle_batch(future, deliveries))
-            return
-        failed = next((each for each in deliveries if each.exception() is not None), None)
-        self._settle(future, deliveries[0] if failed is None else failed)
+        if serialized_key is None and self._hashes_keys:
+            return known.available[int(random.random() * len(known.available))]
+        return self._partitioner(serialized_key, list(range(known)), list(known.available))
 
     # -- transactions ------------------------------------------------------------------------------
 
     async def begin_transaction(self) -> None:
         """Open a transaction."""
         await self._change_transaction(self._producer.begin_transaction)
+        self._in_transaction = True
 
     async def commit_transaction(self) -> None:
         """Send the remaining records, and make the transaction visible."""
+        self._in_transaction = False
         await self._change_transaction(self._producer.commit_transaction)
 
     async def abort_transaction(self) -> None:
         """Abort the transaction: readers of committed records never see it."""
+        self._in_transaction = False
         await self._change_transaction(self._producer.abort_transaction)
 
     def transaction(self) -> TransactionContext:
@@ -265,6 +233,8 @@ class AIOKafkaProducer:
     ) -> None:
         """Commit a group's positions with the transaction."""
         self._ensure_transactional()
+        if not self._in_transaction:
+            raise IllegalOperation("Not in the middle of a transaction")
         if not group_id or not isinstance(group_id, str):
             raise ValueError(group_id)
         checked = check_offsets(offsets)
@@ -308,19 +278,6 @@ class TransactionContext:
                 raise
 
 
-class _Partitioner:
-    """Calls aiokafka's partitioner, a function, as aioprod's."""
-
-    def __init__(self, partitioner: Partition) -> None:
-        self._partitioner = partitioner
-
-    def partition(
-        self, topic: str, key: bytes | None, value: bytes | None, partitions: Partitions, /
-    ) -> int:
-        """Return the partition."""
-        return self._partitioner(key, range(partitions), list(partitions.available))
-
-
 async def _partitions_of(producer: aioprod.Producer, topic: str) -> list[int]:
     with aiokafka_errors():
         return await producer.partitions_for(topic)
@@ -334,10 +291,3 @@ def _checked_acks(acks: Any, enable_idempotence: bool) -> Any:
     if enable_idempotence and acks not in (-1, "all"):
         raise ValueError(f"acks={acks} not supported if enable_idempotence=True")
     return "all" if acks == -1 else acks
-
-
-def _metadata(found: aioprod.RecordMetadata) -> RecordMetadata:
-    topic, partition, offset, timestamp = found[:4]
-    return RecordMetadata(
-        topic, partition, TopicPartition(topic, partition), offset, timestamp, 0, None
-    )

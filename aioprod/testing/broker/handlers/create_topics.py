@@ -67,6 +67,7 @@ def _create_checked(
     )
     result = CreatableTopicResult(
         name=wanted.name,
+        error_message=None,
         num_partitions=count,
         replication_factor=len(placed[0]),
         configs=[

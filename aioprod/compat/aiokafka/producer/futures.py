@@ -1,0 +1,87 @@
+"""A future for each record, since aiokafka's ``send`` returns one. Synchronous."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import aioprod
+from aioprod import Deliveries, Delivery
+from aioprod.compat.aiokafka.errors import KafkaTimeoutError
+from aioprod.compat.aiokafka.structs import RecordMetadata, TopicPartition
+from aioprod.compat.aiokafka.translation import translated
+
+RecordFuture = asyncio.Future[RecordMetadata | None]
+
+
+class Futures:
+    """Makes the futures, and ends those of a batch together: a callback for each record would take
+    as long as sending it.
+
+    Args:
+        has_acks: whether there is metadata; the result is None otherwise.
+    """
+
+    def __init__(self, *, has_acks: bool) -> None:
+        self._has_acks = has_acks
+        # By batch: the future and the delivery of each record, in turns.
+        self._waiting: dict[object, list[Any]] = {}
+
+    def of(self, delivery: Delivery) -> RecordFuture:
+        """Return a future of a record's metadata.
+
+        Raises:
+            Exception: aiokafka's, if the record was refused.
+        """
+        batch = delivery.position[0]
+        waiting = self._waiting.get(batch)
+        if waiting is None:
+            if delivery.done() and (refused := delivery.exception()) is not None:
+                raise translated(refused)
+            waiting = self._waiting[batch] = []
+            delivery.add_done_callback(partial(self._ended, batch))
+        future: RecordFuture = asyncio.get_running_loop().create_future()
+        waiting += (future, delivery)
+        return future
+
+    def of_batch(self, deliveries: Deliveries) -> RecordFuture:
+        """Return a future of the metadata of the first record of several."""
+        future: RecordFuture = asyncio.get_running_loop().create_future()
+        if not deliveries:
+            future.set_exception(KafkaTimeoutError("the batch is empty"))
+            return future
+        deliveries[-1].add_done_callback(lambda _: self._settle_batch(future, deliveries))
+        return future
+
+    def _ended(self, batch: object, _: Delivery) -> None:
+        items = iter(self._waiting.pop(batch))
+        for future, delivery in zip(items, items, strict=True):
+            self._settle(future, delivery)
+
+    def _settle_batch(self, future: RecordFuture, deliveries: Deliveries) -> None:
+        pending = next((each for each in deliveries if not each.done()), None)
+        if pending is not None:  # a part of the batch was retried
+            pending.add_done_callback(lambda _: self._settle_batch(future, deliveries))
+            return
+        failed = next((each for each in deliveries if each.exception() is not None), None)
+        self._settle(future, deliveries[0] if failed is None else failed)
+
+    def _settle(self, future: RecordFuture, delivery: Delivery) -> None:
+        if future.done():  # the application has cancelled it
+            return
+        try:
+            topic, partition, offset, timestamp, _, _ = delivery.result()
+        except asyncio.InvalidStateError:  # its batch was split, and this part has no outcome yet
+            delivery.add_done_callback(partial(self._settle, future))
+        except aioprod.KafkaError:
+            error = delivery.exception()  # without the traceback, which leads to the future
+            assert error is not None
+            future.set_exception(translated(error))
+        else:
+            place = TopicPartition(topic, partition)
+            future.set_result(
+                RecordMetadata(topic, partition, place, offset, timestamp, 0, None)
+                if self._has_acks
+                else None
+            )
