@@ -53,7 +53,7 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
 def _check_route(request: ApiVersionsRequest, context: RequestContext) -> ErrorCode:
     """Return the error if the client wanted to reach another cluster or node (KIP-1242)."""
     wanted = request.cluster_id, request.node_id
-    if wanted in ((None, -1), (context.node.cluster_id, context.node.node_id)):
+    if wanted in ((None, -1), (context.store.cluster.cluster_id, context.node.node_id)):
         return ErrorCode.NONE
     if request.cluster_id is None or request.node_id < 0:
         return ErrorCode.INVALID_REQUEST
