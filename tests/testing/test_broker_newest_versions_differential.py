@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ from tests.testing.raw_transactions import V2, TransactionalClient, ask_until, n
 UNKNOWN = uuid.UUID(int=7)
 BY_ID, TRANSACTION_BY_ID = 10, 6
 TRANSACTION = 1  # the type of coordinator
+_NEW = ("UNKNOWN_TOPIC_OR_PARTITION", "NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE")
 _WAIT = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
 
@@ -183,11 +185,11 @@ async def offsets_listed(scene: Scene) -> list[object]:
     answers: list[object] = []
     for timestamp, version in ((-6, 11), (-6, 10), (-7, 11), (-5, 11)):
         asked = ListOffsetsTopic(scene.topic, [ListOffsetsPartition(0, timestamp=timestamp)])
-        found = (
-            (await scene.client.call(ListOffsetsRequest(-1, 0, [asked]), version))
-            .topics[0]
-            .partitions[0]
+        answer = await ask_until(  # a real broker may not know the new topic yet
+            lambda answer: name(answer.topics[0].partitions[0].error_code) not in _NEW,
+            partial(scene.client.call, ListOffsetsRequest(-1, 0, [asked]), version),
         )
+        found = answer.topics[0].partitions[0]
         answers.append((name(found.error_code), found.offset, found.timestamp, found.leader_epoch))
     return answers
 
