@@ -13,9 +13,8 @@ _PEM_TEXT = (
 )
 _TOKEN_PROVIDER = "set sasl_oauth_token_provider to an async function that gets and caches tokens"
 _KERBEROS = "SASL/GSSAPI (Kerberos) is not supported; use PLAIN, SCRAM or OAUTHBEARER"
-_NO_PUSH = "metrics are not pushed to brokers (KIP-714)"
 _ALWAYS_RECORDED = "all metrics are always recorded"
-_NO_METRICS = "an admin client has no metrics"
+_NO_METRICS = "an admin client has no metrics over windows of time"
 
 #: The unsupported TLS and SASL settings of all clients.
 SECURITY_UNSUPPORTED: Mapping[str, str] = {
@@ -103,7 +102,6 @@ SECURITY_UNSUPPORTED: Mapping[str, str] = {
 
 PRODUCER_UNSUPPORTED: Mapping[str, str] = {
     **SECURITY_UNSUPPORTED,
-    "enable.metrics.push": f"{_NO_PUSH}; read Producer.metrics(), or set observers",
     "metric.reporters": "it names Java classes; set observers",
     "metrics.recording.level": _ALWAYS_RECORDED,
     "transaction.two.phase.commit.enable": (
@@ -113,7 +111,6 @@ PRODUCER_UNSUPPORTED: Mapping[str, str] = {
 
 CONSUMER_UNSUPPORTED: Mapping[str, str] = {
     **SECURITY_UNSUPPORTED,
-    "enable.metrics.push": f"{_NO_PUSH}; read Consumer.metrics(), or set observers",
     "metric.reporters": "it names Java classes; set observers",
     "metrics.recording.level": _ALWAYS_RECORDED,
     "share.acknowledgement.mode": "share groups (KIP-932) are not supported",
@@ -124,7 +121,6 @@ ADMIN_UNSUPPORTED: Mapping[str, str] = {
     "bootstrap.controllers": (
         "set bootstrap.servers: brokers forward requests to controllers (KIP-919 is not supported)"
     ),
-    "enable.metrics.push": _NO_PUSH,
     "metric.reporters": "it names Java classes",
     "metrics.num.samples": _NO_METRICS,
     "metrics.recording.level": _NO_METRICS,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import re
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack, cast
 
@@ -200,10 +201,9 @@ class Consumer:
     def wakeup(self) -> None:
         """End the call that waits, or the next one that would, with WakeupError.
 
-        Any task of the consumer's event loop may call it. A rebalance listener that runs, and its
-        calls of this consumer, are not interrupted: WakeupError is raised after it. If the listener
+        Any task of the consumer's event loop may call it. ``close`` is not interrupted, nor is a
+        rebalance listener that runs, nor its calls: WakeupError is raised after it. If the listener
         raises, the present call raises that error, and the next one WakeupError.
-        ``close`` is not interrupted.
         """
         self._guard.wakeup()
 
@@ -292,7 +292,6 @@ class Consumer:
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Continue these, or all assigned partitions, at their end: only new records are read.
-
         Limit (``default_api_timeout_ms``) and errors as of :meth:`seek_to_beginning`.
         """
         await self._positions.seek_by(partitions, LATEST)
@@ -437,10 +436,14 @@ class Consumer:
         return self._figures.last_stable_offset(partition)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return counts and rates under the names of Kafka's ``consumer-fetch-manager-metrics``,
-        and ``records-lag-max``.
-        """
+        """Return the present metrics, by Kafka's names; see docs/observability.md."""
         return self._figures.metrics()
+
+    async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
+        """Return the id of the metrics that this consumer pushes (KIP-714), in any task, within
+        ``request_timeout_ms`` by default. Errors as of :meth:`aioprod.Producer.client_instance_id`.
+        """
+        return await self._lifecycle.runtime.client_instance_id(timeout_ms)
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         """Return the metrics of each topic."""

@@ -27,6 +27,9 @@ MIN_SESSION_MS, MAX_SESSION_MS = 100, 24 * 60 * 60 * 1000
 #: Bounds of the pause between two heartbeats (``heartbeat_interval_ms``, KIP-848). Brokers allow 5
 #: to 15 seconds by default.
 MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS = 100, 60_000
+#: Bounds of the pause between two pushes of metrics (``push_interval_ms``, KIP-714): those of
+#: Kafka's ``interval.ms``.
+MIN_PUSH_INTERVAL_MS, MAX_PUSH_INTERVAL_MS = 100, 60 * 60 * 1000
 
 
 def bounded(asked_ms: int, shortest_ms: int, longest_ms: int) -> float:

@@ -47,6 +47,7 @@ BOUNDED = {
     "throttle_time_ms": "net/bounds.py MAX_THROTTLE_MS",
     "session_lifetime_ms": "net/bounds.py MIN_SESSION_MS, MAX_SESSION_MS",
     "heartbeat_interval_ms": "net/bounds.py MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS",
+    "push_interval_ms": "net/bounds.py MIN_PUSH_INTERVAL_MS, MAX_PUSH_INTERVAL_MS",
 }
 # Fields that the client only returns or compares.
 ONLY_TOLD = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from aioprod.config.addresses import parse_servers
 from aioprod.config.checks import check_string
-from aioprod.config.setting import Setting, choice, milliseconds, number, section
+from aioprod.config.setting import Setting, choice, milliseconds, number, section, switch
 
 DNS_LOOKUPS = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 RECOVERY_STRATEGIES = ("rebootstrap", "none")
@@ -147,7 +147,16 @@ CONNECTIONS = section(
     ),
 )
 
+METRICS_PUSH = switch(
+    "enable_metrics_push",
+    True,
+    "Push metrics to brokers that ask for them: those that have a receiver of client metrics and a "
+    "subscription that matches this client.",
+    since="3.7, KIP-714",
+)
+
 METRICS = section(
+    METRICS_PUSH,
     milliseconds(
         "metrics_sample_window_ms",
         30_000,
