@@ -25,7 +25,8 @@ from aioprod import (
     ProducerClosedError,
     UnsupportedVersionError,
 )
-from aioprod.cluster.telemetry import LAST_PUSH_MS, PERSISTENT
+from aioprod.cluster.telemetry import LAST_PUSH_MS
+from aioprod.cluster.telemetry_plan import PERSISTENT
 from aioprod.error_codes import ErrorCode
 from aioprod.testing import (
     ApiKey,
@@ -522,7 +523,7 @@ async def test_clients_that_are_not_open_have_no_id(broker: EmbeddedCluster) -> 
         (admin, AdminClosedError),
     ):
         with pytest.raises(error, match="not started"):
-            await client.client_instance_id()  # type: ignore[attr-defined]
+            await client.client_instance_id()
     broker.on_every(GET, hold(asyncio.Event()))
     await producer.start()
     waiting = asyncio.create_task(producer.client_instance_id())
