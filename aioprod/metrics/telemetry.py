@@ -13,7 +13,7 @@ from aioprod.metrics.producer_observers import ObservedProducer
 Labels = tuple[tuple[str, str], ...]
 
 _ROOT = "org.apache.kafka."
-_ALL = ("", "*")
+_ALL = "*"
 
 # Metrics that Java's producer does not have: their names are not ours to give.
 _NOT_KAFKAS = frozenset(
@@ -98,20 +98,15 @@ class Selection(NamedTuple):
     """The metrics that a subscription asks for.
 
     Attributes:
-        prefixes: a metric is selected if its name begins with one of them; ``""`` and ``"*"``
-            select all.
+        prefixes: a metric is selected if its name begins with one of them; ``"*"``, as brokers
+            write it, and ``""``, as in the KIP, select all.
     """
 
     prefixes: tuple[str, ...]
 
-    @property
-    def is_all(self) -> bool:
-        """Whether all metrics are selected."""
-        return any(prefix in _ALL for prefix in self.prefixes)
-
     def has(self, name: str) -> bool:
         """Return whether a metric is selected."""
-        return self.is_all or name.startswith(self.prefixes)
+        return _ALL in self.prefixes or name.startswith(self.prefixes)
 
     def may_have(self, group: str) -> bool:
         """Return whether metrics whose names begin with ``group`` may be selected."""

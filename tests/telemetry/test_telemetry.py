@@ -28,6 +28,7 @@ from aioprod import (
 from aioprod.cluster.telemetry import LAST_PUSH_MS
 from aioprod.cluster.telemetry_plan import PERSISTENT
 from aioprod.error_codes import ErrorCode
+from aioprod.metrics.producer import IDLE_S
 from aioprod.testing import (
     ApiKey,
     EmbeddedCluster,
@@ -130,7 +131,7 @@ async def test_a_broker_that_begins_to_ask_is_noticed() -> None:
                 await broker.kill_node(node)
                 await broker.start_node(node)
             await producer.send_and_wait("t", b"v")
-            await producer.client_instance_id()
+            await broker.wait_for_request(GET)
 
 
 # -- what and when -----------------------------------------------------------------------------
@@ -288,6 +289,44 @@ async def test_a_push_is_not_larger_than_the_broker_allows(
     pushes = list(broker.metrics_pushes)
     assert pushes and all(limit / 4 < push.size_bytes <= limit for push in pushes)
     assert total(pushes, SENT) == 300  # what matters most comes first
+
+
+async def test_what_was_left_out_is_pushed_when_the_broker_allows_it(
+    broker: EmbeddedCluster,
+) -> None:
+    broker.subscribe_to_metrics(push_interval_ms=INTERVAL_MS, max_bytes=1_500)
+    async with Producer(broker.bootstrap_servers) as producer:
+        topics = [f"topic-{number}-{uuid.uuid4()}" for number in range(300)]
+        for topic in topics:
+            await producer.send(topic, b"v")
+        await producer.flush()
+        await asyncio.sleep(3 * INTERVAL_S)
+        assert sum(len(push.metrics) for push in broker.metrics_pushes) < 1_000
+        broker.subscribe_to_metrics(push_interval_ms=INTERVAL_MS)
+        await asyncio.sleep(3 * INTERVAL_S)
+    name = "org.apache.kafka.producer.topic.record.send.total"
+    counts: Counter[str] = Counter()
+    for push in broker.metrics_pushes:
+        for metric in push.metrics:
+            if metric.name == name:
+                counts[metric.labels["topic"]] += int(metric.value)
+    assert counts == Counter(topics)
+
+
+async def test_topics_that_are_not_used_any_more_are_forgotten(broker: EmbeddedCluster) -> None:
+    interval_s = IDLE_S / 4
+    broker.subscribe_to_metrics(push_interval_ms=int(interval_s * 1000))
+    async with Producer(broker.bootstrap_servers) as producer:
+        for number in range(100):
+            await producer.send(f"topic-{number}", b"v")
+        await producer.flush()
+        await asyncio.sleep(2 * interval_s)
+        known = producer._core.runtime.telemetry._ledger._known
+        assert len(known) > 400
+        await asyncio.sleep(IDLE_S + 2 * interval_s)
+        await producer.send_and_wait("another", b"v")
+        await asyncio.sleep(2 * interval_s)
+        assert len(producer._core.runtime.telemetry._ledger._known) < 50
 
 
 # -- trouble -----------------------------------------------------------------------------------
