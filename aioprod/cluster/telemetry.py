@@ -22,7 +22,7 @@ from aioprod.errors import (
     UnsupportedVersionError,
     copy_of,
 )
-from aioprod.metrics.telemetry import Counted, Ledger, TelemetrySource
+from aioprod.metrics.telemetry import Figure, Ledger, TelemetrySource
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 #: The longest wait for the last push, when a client closes.
 LAST_PUSH_MS = 500
 #: The most bytes of a push before compression; further metrics, those of topics, are left out.
-MAX_UNCOMPRESSED_BYTES = 4 << 20
+MAX_UNCOMPRESSED_BYTES = 2 << 20
 #: After so many metrics other tasks run.
 _PORTION = 500
 
@@ -191,12 +191,8 @@ class Telemetry:
         self, connection: Connection, source: TelemetrySource, subscription: Subscription
     ) -> None:
         assert self._instance_id is not None
-        wanted = subscription.selection
         time_ns = time.time_ns()
-        present = list(source.figures(wanted))
-        self._ledger.keep(present, wanted)
-        counted = self._ledger.count(present, delta=subscription.delta)
-        data, told = await _payload(counted, source, subscription, time_ns)
+        data, told = await self._payload(source, subscription, time_ns)
         reply = await connection.request(
             PushTelemetryRequest(
                 self._instance_id,
@@ -207,8 +203,39 @@ class Telemetry:
             )
         )
         if not reply.error_code:
-            self._ledger.acknowledged((each.figure for each in counted[:told]), time_ns)
+            self._ledger.acknowledged(told, time_ns)
+            self._ledger.trim()
         self._plan.pushed(reply.error_code)
+
+    async def _payload(
+        self, source: TelemetrySource, subscription: Subscription, time_ns: int
+    ) -> tuple[bytes, list[Figure]]:
+        """Return what to push, and the metrics in it: as many as the limits allow."""
+        limit = MAX_UNCOMPRESSED_BYTES
+        while True:
+            encoder, told = await self._encoder(source, subscription, time_ns, limit)
+            data = compress(subscription.codec, encoder.encoded())
+            if len(data) <= subscription.max_bytes or not told:
+                return data, told
+            limit = encoder.size // 2
+
+    async def _encoder(
+        self, source: TelemetrySource, subscription: Subscription, time_ns: int, limit: int
+    ) -> tuple[MetricsEncoder, list[Figure]]:
+        """Encode metrics until ``limit`` bytes are reached, in turns with other tasks."""
+        delta, wanted = subscription.delta, subscription.selection
+        encoder = MetricsEncoder(source.labels(), ("aioprod", __version__), time_ns, delta=delta)
+        told: list[Figure] = []
+        for figure in source.figures(wanted):
+            if encoder.size >= limit:
+                return encoder, told
+            value, start_ns = self._ledger.count(figure, delta=delta)
+            encoder.add(Point(figure.name, value, figure.labels, start_ns))
+            told.append(figure)
+            if len(told) % _PORTION == 0:
+                await asyncio.sleep(0)
+        self._ledger.keep(told, wanted)
+        return encoder, told
 
     # -- the log -----------------------------------------------------------------------------------
 
@@ -255,26 +282,3 @@ def _check_announced(connection: Connection) -> None:
             f"{connection.address} takes no metrics of clients: it needs Kafka 3.7 or newer, and a "
             "metrics reporter with a ClientTelemetry receiver (KIP-714)"
         )
-
-
-async def _payload(
-    counted: list[Counted], source: TelemetrySource, subscription: Subscription, time_ns: int
-) -> tuple[bytes, int]:
-    """Return what to push, and how many of the figures are in it: as many as the limits allow."""
-    limit = MAX_UNCOMPRESSED_BYTES
-    while True:
-        encoder = MetricsEncoder(
-            source.labels(), ("aioprod", __version__), time_ns, delta=subscription.delta
-        )
-        told = 0
-        for figure, value, start_ns in counted:
-            if encoder.size >= limit:
-                break
-            encoder.add(Point(figure.name, value, figure.labels, start_ns))
-            told += 1
-            if told % _PORTION == 0:
-                await asyncio.sleep(0)
-        data = compress(subscription.codec, encoder.encoded())
-        if len(data) <= subscription.max_bytes or not told:
-            return data, told
-        limit = encoder.size // 2

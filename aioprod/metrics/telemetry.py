@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from aioprod.metrics.consumer_observers import ObservedConsumer
-from aioprod.metrics.producer_observers import ObservedProducer
 
 Labels = tuple[tuple[str, str], ...]
 
 _ROOT = "org.apache.kafka."
 _ALL = "*"
+_SUM = ".total"
+
+MAX_KNOWN = 200_000
+"""Largest number of sums whose acknowledged values are remembered: more than clients have."""
 
 # Metrics that Java's producer does not have: their names are not ours to give.
 _NOT_KAFKAS = frozenset(
@@ -91,7 +94,7 @@ class Figure(NamedTuple):
     @property
     def is_sum(self) -> bool:
         """Whether the value only grows."""
-        return self.name.endswith(".total")
+        return self.name.endswith(_SUM)
 
 
 class Selection(NamedTuple):
@@ -125,18 +128,24 @@ class TelemetrySource(NamedTuple):
     figures: Callable[[Selection], Iterable[Figure]]
 
 
-def producer_figures(producer: ObservedProducer, wanted: Selection) -> Iterator[Figure]:
-    """Return the selected metrics of a producer: its own, by broker, by topic."""
-    group = f"{_ROOT}producer."
+def producer_figures(
+    wanted: Selection,
+    own: Callable[[], Mapping[str, float]],
+    by_node: Callable[[], Mapping[int, Mapping[str, float]]],
+    by_topic: Callable[[], Iterable[tuple[str, Mapping[str, float]]]],
+) -> Iterator[Figure]:
+    """Return the selected metrics of a producer: its own, by broker, by topic. Computes those of a
+    topic only when they are reached.
+    """
+    group, node_group, topic_group = (f"{_ROOT}producer.{kind}" for kind in ("", "node.", "topic."))
     if wanted.may_have(group):
-        yield from _selected(group, producer.metrics(), wanted)
-    by_node, by_topic = f"{group}node.", f"{group}topic."
-    if wanted.may_have(by_node):
-        for node, values in producer.metrics_by_node().items():
-            yield from _selected(by_node, values, wanted, _of_node(node))
-    if wanted.may_have(by_topic):
-        for topic, values in producer.metrics_by_topic().items():
-            yield from _selected(by_topic, values, wanted, (("topic", topic),))
+        yield from _selected(group, own(), wanted)
+    if wanted.may_have(node_group):
+        for node, values in by_node().items():
+            yield from _selected(node_group, values, wanted, _of_node(node))
+    if wanted.may_have(topic_group):
+        for topic, values in by_topic():
+            yield from _selected(topic_group, values, wanted, (("topic", topic),))
 
 
 def consumer_figures(consumer: ObservedConsumer, wanted: Selection) -> Iterator[Figure]:
@@ -184,23 +193,7 @@ def _grouped(
                 yield Figure(name, value, labels)
 
 
-class Counted(NamedTuple):
-    """A figure, and the part of it that a push reports.
-
-    Attributes:
-        figure: the figure.
-        value: the value to report.
-        start_ns: of a sum, since when the value counts, in nanoseconds since 1970; else None.
-    """
-
-    figure: Figure
-    value: float
-    start_ns: int | None
-
-
-class _Known(NamedTuple):
-    value: float
-    at_ns: int
+_Key = tuple[str, Labels]
 
 
 class Ledger:
@@ -212,41 +205,52 @@ class Ledger:
     """
 
     def __init__(self, began_ns: int) -> None:
-        self._began = _Known(0.0, began_ns)
-        self._known: dict[tuple[str, Labels], _Known] = {}
+        self._began_ns = began_ns
+        # The acknowledged values, with their times.
+        self._known: dict[_Key, tuple[float, int]] = {}
 
-    def count(self, figures: Iterable[Figure], *, delta: bool) -> list[Counted]:
-        """Return what to report of each figure.
+    def count(self, figure: Figure, *, delta: bool) -> tuple[float, int | None]:
+        """Return what to report of a figure, and since when it counts, in nanoseconds since 1970;
+        None if it is not a sum.
 
         Args:
-            delta: report of sums what was added since the last acknowledged push, instead of all
+            delta: report of a sum what was added since the last acknowledged push, instead of all
                 since the beginning.
         """
-        return [self._count(figure, delta) for figure in figures]
-
-    def _count(self, figure: Figure, delta: bool) -> Counted:
         if not figure.is_sum:
-            return Counted(figure, figure.value, None)
-        known = self._known.get((figure.name, figure.labels), self._began)
-        if figure.value < known.value:
+            return figure.value, None
+        value, at_ns = self._known.get((figure.name, figure.labels), (0.0, self._began_ns))
+        if figure.value < value:
             # The metrics of an idle topic or broker were dropped, and begin at 0 again.
-            return Counted(figure, figure.value, known.at_ns)
+            return figure.value, at_ns
         if delta:
-            return Counted(figure, figure.value - known.value, known.at_ns)
-        return Counted(figure, figure.value, self._began.at_ns)
+            return figure.value - value, at_ns
+        return figure.value, self._began_ns
 
     def acknowledged(self, figures: Iterable[Figure], time_ns: int) -> None:
         """Note that a broker has these figures, of this time."""
-        for figure in figures:
-            if figure.is_sum:
-                self._known[figure.name, figure.labels] = _Known(figure.value, time_ns)
+        self._known.update(
+            {
+                (name, labels): (value, time_ns)
+                for name, value, labels in figures
+                if name.endswith(_SUM)
+            }
+        )
 
     def keep(self, present: Iterable[Figure], wanted: Selection) -> None:
-        """Forget the selected sums that the client does not have any more."""
-        keys = {(figure.name, figure.labels) for figure in present if figure.is_sum}
+        """Forget the selected sums that the client does not have any more; ``present`` has all that
+        it has.
+        """
+        keys = {(name, labels) for name, _, labels in present if name.endswith(_SUM)}
         if len(keys) < len(self._known):
             self._known = {
                 key: known
                 for key, known in self._known.items()
                 if key in keys or not wanted.has(key[0])
             }
+
+    def trim(self) -> None:
+        """Keep the ``MAX_KNOWN`` sums that were acknowledged last."""
+        if len(self._known) > MAX_KNOWN:
+            latest = sorted(self._known, key=lambda key: self._known[key][1])[-MAX_KNOWN:]
+            self._known = {key: self._known[key] for key in latest}

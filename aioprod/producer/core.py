@@ -123,7 +123,10 @@ class ProducerCore(ClientLifecycle):
     async def connect(self) -> None:
         """Get the metadata and, with ``transactional_id``, the producer id."""
         if self.observers:
-            self.observers.start(self._observed())
+            observed = ObservedProducer(
+                self.config.client_id, self.snapshot, self.snapshot_by_topic, self.snapshot_by_node
+            )
+            self.observers.start(observed)
         await self.metadata.first((), "max_block_ms", "request_timeout_ms")
         await self.transactions.start()
 
@@ -203,18 +206,20 @@ class ProducerCore(ClientLifecycle):
         """See :meth:`aioprod.Producer.metrics_by_node`."""
         return self.metrics.snapshot_by_node(self.now())
 
-    def _observed(self) -> ObservedProducer:
-        return ObservedProducer(
-            self.config.client_id, self.snapshot, self.snapshot_by_topic, self.snapshot_by_node
-        )
-
     def _telemetry(self) -> TelemetrySource | None:
         if not self.config.enable_metrics_push:
             return None
         transactional_id = self.config.transactional_id
         labels = {} if transactional_id is None else {"transactional_id": transactional_id}
-        observed = self._observed()
-        return TelemetrySource(lambda: labels, lambda wanted: producer_figures(observed, wanted))
+        return TelemetrySource(
+            lambda: labels,
+            lambda wanted: producer_figures(
+                wanted,
+                self.snapshot,
+                self.snapshot_by_node,
+                lambda: self.metrics.each_topic(self.now()),
+            ),
+        )
 
     def now(self) -> float:
         """Return the event loop's time in seconds; 0 before the start."""

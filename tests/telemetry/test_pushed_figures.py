@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from aioprod.metrics import telemetry
 from aioprod.metrics.consumer import ConsumerMetrics
 from aioprod.metrics.consumer_observers import ObservedConsumer
 from aioprod.metrics.producer import ProducerMetrics
-from aioprod.metrics.producer_observers import ObservedProducer
 from aioprod.metrics.telemetry import (
     Figure,
     Ledger,
@@ -50,7 +53,7 @@ REQUIRED_OF_CONSUMERS = {
 
 
 def counted(ledger: Ledger, *figures: Figure, delta: bool = True) -> list[tuple[float, int | None]]:
-    return [(each.value, each.start_ns) for each in ledger.count(figures, delta=delta)]
+    return [ledger.count(figure, delta=delta) for figure in figures]
 
 
 @pytest.mark.parametrize(
@@ -69,21 +72,21 @@ def counted(ledger: Ledger, *figures: Figure, delta: bool = True) -> list[tuple[
 )
 def test_metrics_are_selected_by_prefix(prefixes: tuple[str, ...], selected: bool) -> None:
     assert Selection(prefixes).has(SENT.name) is selected
-    assert list(producer_figures(producer(), Selection(prefixes))) == [
-        each for each in producer_figures(producer(), ALL) if Selection(prefixes).has(each.name)
+    assert list(of_producer(Selection(prefixes))) == [
+        each for each in of_producer(ALL) if Selection(prefixes).has(each.name)
     ]
 
 
-def producer() -> ObservedProducer:
+def of_producer(wanted: Selection) -> Iterator[Figure]:
     metrics = ProducerMetrics()
     metrics.batch_sent("orders", 3, 100, 200, 0.5, now=1.0)
     metrics.request_sent(7, 3, 130, now=1.0)
     metrics.request_done(7, 0.25, now=1.25)
-    return ObservedProducer(
-        "p",
+    return producer_figures(
+        wanted,
         lambda: metrics.snapshot(2.0),
-        lambda: metrics.snapshot_by_topic(2.0),
         lambda: metrics.snapshot_by_node(2.0),
+        lambda: metrics.each_topic(2.0),
     )
 
 
@@ -106,10 +109,7 @@ def consumer() -> ObservedConsumer:
 
 
 def test_a_producer_has_what_the_kip_requires() -> None:
-    figures = {
-        each.name.removeprefix(f"{ROOT}producer."): each
-        for each in producer_figures(producer(), ALL)
-    }
+    figures = {each.name.removeprefix(f"{ROOT}producer."): each for each in of_producer(ALL)}
     assert figures.keys() >= REQUIRED_OF_PRODUCERS
     assert figures["record.queue.time.avg"].value == 500
     assert figures["node.request.latency.max"][1:] == (250.0, (("node_id", "node-7"),))
@@ -136,13 +136,24 @@ def test_a_consumer_has_what_the_kip_requires() -> None:
     assert not any("paused" in name for name, _ in figures)
 
 
-def test_metrics_of_topics_are_not_computed_for_nothing() -> None:
-    def fails() -> dict[str, dict[str, float]]:
+def test_metrics_that_are_not_asked_for_are_not_computed() -> None:
+    def fails() -> Any:
         raise AssertionError("not asked for")
 
-    observed = producer()._replace(metrics_by_topic=fails)
+    wanted = Selection((f"{ROOT}consumer.",))
+    assert list(producer_figures(wanted, fails, fails, fails)) == []
     wanted = Selection((f"{ROOT}producer.record.", f"{ROOT}producer.node."))
-    assert list(producer_figures(observed, wanted))
+    assert list(producer_figures(wanted, dict, dict, fails)) == []
+
+
+def test_topics_are_computed_one_after_another() -> None:
+    metrics = ProducerMetrics()
+    for topic in "abc":
+        metrics.batch_sent(topic, 1, 100, 100, 0.5, now=1.0)
+    each = metrics.each_topic(2.0)
+    assert next(each)[0] == "a"
+    metrics.batch_sent("d", 1, 100, 100, 0.5, now=2.0)  # the dictionary may change meanwhile
+    assert [topic for topic, _ in each] == ["b", "c"]
 
 
 def test_metrics_of_a_broker_that_is_not_read_from_are_dropped() -> None:
@@ -194,3 +205,12 @@ class TestLedger:
         ledger.acknowledged([SENT, gone, unwanted], 2_000)
         ledger.keep([SENT], Selection((SENT.name, gone.name)))
         assert counted(ledger, SENT, gone, unwanted) == [(0, 2_000), (5, BEGAN), (0, 2_000)]
+
+    def test_the_number_of_sums_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(telemetry, "MAX_KNOWN", 2)
+        ledger = Ledger(BEGAN)
+        figures = [SENT._replace(labels=(("topic", topic),)) for topic in "abc"]
+        for number, figure in enumerate(figures):
+            ledger.acknowledged([figure], 2_000 + number)
+        ledger.trim()
+        assert counted(ledger, *figures) == [(10, BEGAN), (0, 2_001), (0, 2_002)]
