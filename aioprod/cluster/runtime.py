@@ -337,6 +337,7 @@ class ClientRuntime:
             self._woken.set()
 
     async def _finish(self, client: ClientLifecycle, deadline: float) -> None:
+        self.telemetry.client_closes()
         try:
             async with asyncio.timeout_at(deadline) as self._close_limit:
                 await client.finish(deadline)

@@ -11,6 +11,7 @@ import logging
 import random
 import time
 import uuid
+from collections.abc import Mapping
 
 from aioprod._version import __version__
 from aioprod.cluster.telemetry_plan import PERSISTENT, Step, Subscription, TelemetryPlan
@@ -41,7 +42,7 @@ LAST_PUSH_MS = 500
 #: The most bytes of a push before compression; further metrics, those of topics, are left out.
 MAX_UNCOMPRESSED_BYTES = 2 << 20
 #: After so many metrics other tasks run.
-_PORTION = 500
+_PORTION = 200
 
 
 class Telemetry:
@@ -67,6 +68,7 @@ class Telemetry:
         self._plan = TelemetryPlan(rng, config.retry_backoff_ms)
         self._ledger = Ledger(time.time_ns())
         self._instance_id: uuid.UUID | None = None
+        self._last_labels: Mapping[str, str] | None = None
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._started = False
@@ -93,6 +95,11 @@ class Telemetry:
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._run(source), name="aioprod-telemetry")
         self._task.add_done_callback(self._ended)
+
+    def client_closes(self) -> None:
+        """Keep the client's labels for the last push: a consumer leaves its group before."""
+        if self._task is not None and self._source is not None:
+            self._last_labels = self._source.labels()
 
     async def finish(self) -> None:
         """Push a last time what has not been pushed, for at most ``LAST_PUSH_MS``."""
@@ -224,7 +231,8 @@ class Telemetry:
     ) -> tuple[MetricsEncoder, list[Figure]]:
         """Encode metrics until ``limit`` bytes are reached, in turns with other tasks."""
         delta, wanted = subscription.delta, subscription.selection
-        encoder = MetricsEncoder(source.labels(), ("aioprod", __version__), time_ns, delta=delta)
+        labels = source.labels() if self._last_labels is None else self._last_labels
+        encoder = MetricsEncoder(labels, ("aioprod", __version__), time_ns, delta=delta)
         told: list[Figure] = []
         for figure in source.figures(wanted):
             if encoder.size >= limit:

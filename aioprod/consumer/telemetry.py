@@ -23,18 +23,14 @@ def telemetry_source(
     if not config.enable_metrics_push:
         return None
 
-    member_id = ""
-
     def labels() -> dict[str, str]:
-        nonlocal member_id  # kept for the last push, before which the member has left its group
-        if config.group_id is not None:
-            member_id = membership().group_metadata().member_id or member_id
         given = {
             "client_rack": config.client_rack,
             "group_id": config.group_id,
             "group_instance_id": config.group_instance_id,
-            "group_member_id": member_id,
         }
+        if config.group_id is not None:
+            given["group_member_id"] = membership().group_metadata().member_id
         return {name: value for name, value in given.items() if value}
 
     return TelemetrySource(labels, lambda wanted: consumer_figures(observed(), wanted))

@@ -273,6 +273,15 @@ async def test_the_labels_name_the_client(broker: EmbeddedCluster) -> None:
     }
 
 
+async def test_the_last_push_names_the_member_that_has_left(broker: EmbeddedCluster) -> None:
+    async with Consumer("t", bootstrap_servers=broker.bootstrap_servers, group_id="g") as consumer:
+        await consumer.getmany(timeout_ms=1_000)
+        member = consumer.group_metadata().member_id
+    (last,) = broker.metrics_pushes
+    assert last.terminating and member
+    assert last.labels == {"group_id": "g", "group_member_id": member}
+
+
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 async def test_a_push_is_not_larger_than_the_broker_allows(
     broker: EmbeddedCluster, codec: str
