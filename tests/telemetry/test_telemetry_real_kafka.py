@@ -7,6 +7,7 @@ import base64
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,17 +15,27 @@ import pytest
 
 from aioprod import Admin, Consumer, Producer, UnsupportedVersionError
 from aioprod.admin import ConfigResource, NewTopic
+from aioprod.cluster.client import ClusterClient
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+)
+from aioprod.protocol.messages.push_telemetry import PushTelemetryRequest
+from aioprod.protocol.primitives import ZERO_UUID
+from aioprod.testing import EmbeddedCluster
 from aioprod.testing.jars import kafka_jars
 from aioprod.testing.real_kafka import RealKafka
 from tests.telemetry.decoded import Push, decode, sums
 from tests.telemetry.waiting import LIMIT_S, until
 from tests.testing.java_client import java_clients
 from tests.testing.java_compiler import compile_to_jar
+from tests.testing.raw_client import CLIENT_ID, RawClient
 
 pytestmark = pytest.mark.kafka
 
 PLUGIN = Path(__file__).with_name("MetricsToFiles.java")
 INTERVAL_MS = 200
+CONVERSATION_MS = 2_000
 PRODUCER, CONSUMER = "org.apache.kafka.producer.", "org.apache.kafka.consumer."
 
 
@@ -87,15 +98,23 @@ async def admin(receiver: Receiver) -> AsyncIterator[Admin]:
 
 
 @contextlib.asynccontextmanager
-async def subscription(admin: Admin, client_id: str, metrics: str) -> AsyncIterator[ConfigResource]:
+async def subscription(
+    admin: Admin, client_id: str, metrics: str, interval_ms: int = INTERVAL_MS
+) -> AsyncIterator[ConfigResource]:
     """Ask the clients with this id for metrics."""
     resource = ConfigResource.client_metrics(f"of-{client_id}")
     wanted = {
         "metrics": metrics,
-        "interval.ms": str(INTERVAL_MS),
+        "interval.ms": str(interval_ms),
         "match": f"client_id={client_id}",
     }
     (await admin.incremental_alter_configs({resource: wanted})).check()
+    # The broker hears of it from the controller; a client that asks before is told to ask again
+    # after five minutes.
+    async with ClusterClient(admin.config.bootstrap_servers, client_id=client_id) as client:
+        async with asyncio.timeout(LIMIT_S):
+            while not (await client.request(GetTelemetrySubscriptionsRequest())).requested_metrics:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
     try:
         yield resource
     finally:
@@ -272,6 +291,66 @@ def _java_traffic(receiver: Receiver, topic: str, sends: str, reads: str) -> Non
                 break
         consumer.close()
         producer.close()
+
+
+async def test_the_embedded_broker_answers_as_the_real_one(
+    receiver: Receiver, admin: Admin
+) -> None:
+    async with EmbeddedCluster(client_metrics=True) as embedded:
+        embedded.subscribe_to_metrics(push_interval_ms=CONVERSATION_MS)
+        async with subscription(admin, CLIENT_ID, "*", CONVERSATION_MS):
+            theirs, ours = await asyncio.gather(
+                _conversation(receiver.servers), _conversation(embedded.bootstrap_servers)
+            )
+    assert ours == theirs
+    assert {code for code in theirs[1:] if isinstance(code, ErrorCode)} >= {
+        ErrorCode.NONE,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_SUBSCRIPTION_ID,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.TELEMETRY_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_REQUEST,
+    }
+
+
+async def _conversation(servers: str) -> list[object]:
+    """Return what a broker answers to good and bad requests of one client."""
+    seen: list[object] = []
+    pause = CONVERSATION_MS / 1000 + 0.1
+    async with RawClient(servers) as client:
+        told = await client.call(GetTelemetrySubscriptionsRequest(), 0)
+        own, asked = told.client_instance_id, told.subscription_id
+        assert own.int and not told.error_code
+        seen.append(replace(told, client_instance_id=ZERO_UUID, subscription_id=0))
+        good = PushTelemetryRequest(own, asked)
+
+        async def push(request: PushTelemetryRequest) -> None:
+            seen.append(ErrorCode.of((await client.call(request, 0)).error_code))
+
+        async def get(known: uuid.UUID) -> None:
+            answer = await client.call(GetTelemetrySubscriptionsRequest(known), 0)
+            seen.append(ErrorCode.of(answer.error_code))
+
+        await get(own)  # too early
+        await push(replace(good, client_instance_id=ZERO_UUID))
+        await push(replace(good, subscription_id=asked + 1))
+        await push(good)  # too early
+        for wrong in (
+            replace(good, compression_type=9),
+            replace(good, metrics=bytes(told.telemetry_max_bytes + 1)),
+            replace(good, compression_type=1, metrics=b"not gzip"),
+            good,
+        ):
+            await asyncio.sleep(pause)
+            await push(wrong)
+        await get(own)  # too early
+        await push(replace(good, terminating=True))  # never too early
+        await push(good)
+        await asyncio.sleep(pause)
+        await push(good)
+        await get(own)
+    return seen
 
 
 async def test_a_broker_without_a_receiver_is_named(kafka: str) -> None:
