@@ -154,17 +154,17 @@ class Telemetry:
                 break
             await self._attempt(source)
         if plan.step is Step.PUSH and self._closing.is_set():
-            await self._attempt(source)
+            await self._attempt(source, last=True)
 
-    async def _attempt(self, source: TelemetrySource) -> None:
-        """Make the next request."""
+    async def _attempt(self, source: TelemetrySource, *, last: bool = False) -> None:
+        """Make the next request; ``last`` marks the client's last push."""
         plan = self._plan
         try:
             connection = await self._connect()
             if plan.step is Step.SUBSCRIBE or plan.subscription is None:
                 await self._subscribe(connection)
             else:
-                await self._push(connection, source, plan.subscription)
+                await self._push(connection, source, plan.subscription, last)
         except KafkaError as error:
             plan.failed(error)
         self._tell_problem()
@@ -195,19 +195,17 @@ class Telemetry:
         self._plan.subscribed(reply)
 
     async def _push(
-        self, connection: Connection, source: TelemetrySource, subscription: Subscription
+        self,
+        connection: Connection,
+        source: TelemetrySource,
+        subscription: Subscription,
+        last: bool,
     ) -> None:
         assert self._instance_id is not None
         time_ns = time.time_ns()
         data, told = await self._payload(source, subscription, time_ns)
         reply = await connection.request(
-            PushTelemetryRequest(
-                self._instance_id,
-                subscription.id,
-                self._closing.is_set(),
-                subscription.codec,
-                data,
-            )
+            PushTelemetryRequest(self._instance_id, subscription.id, last, subscription.codec, data)
         )
         if not reply.error_code:
             self._ledger.acknowledged(told, time_ns)
@@ -238,6 +236,8 @@ class Telemetry:
             if encoder.size >= limit:
                 return encoder, told
             value, start_ns = self._ledger.count(figure, delta=delta)
+            if start_ns is not None:
+                start_ns = min(start_ns, time_ns)  # the clock may have been set back
             encoder.add(Point(figure.name, value, figure.labels, start_ns))
             told.append(figure)
             if len(told) % _PORTION == 0:

@@ -25,10 +25,12 @@ from aioprod import (
     ProducerClosedError,
     UnsupportedVersionError,
 )
+from aioprod.cluster import telemetry
 from aioprod.cluster.telemetry import LAST_PUSH_MS
 from aioprod.cluster.telemetry_plan import PERSISTENT
 from aioprod.error_codes import ErrorCode
 from aioprod.metrics.producer import IDLE_S
+from aioprod.protocol.otlp import MetricsEncoder, Point
 from aioprod.testing import (
     ApiKey,
     EmbeddedCluster,
@@ -491,6 +493,43 @@ async def test_close_waits_for_the_push_under_way_so_that_nothing_counts_twice(
         await broker.wait_for_request(PUSH, 1, timeout_seconds=60)
     assert [push.terminating for push in broker.metrics_pushes] == [False, True]
     assert total(list(broker.metrics_pushes), SENT) == 1
+
+
+async def test_a_push_that_is_encoded_when_the_client_closes_is_not_its_last(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Brokers refuse all pushes after the last one."""
+    monkeypatch.setattr(telemetry, "_PORTION", 1)
+    producer = Producer(broker.bootstrap_servers)
+    await producer.start()
+    await producer.client_instance_id()
+    encoding = asyncio.Event()
+    real = MetricsEncoder.add
+
+    def add(encoder: MetricsEncoder, point: Point) -> None:
+        encoding.set()
+        real(encoder, point)
+
+    monkeypatch.setattr(MetricsEncoder, "add", add)
+    await encoding.wait()
+    await producer.close()
+    assert [push.terminating for push in broker.metrics_pushes] == [False, True]
+    assert messages(caplog) == []
+
+
+async def test_a_clock_that_is_set_back_gives_no_negative_time(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Producer(broker.bootstrap_servers) as producer:
+        await producer.client_instance_id()
+        monkeypatch.setattr("time.time_ns", lambda: 5)
+        await asyncio.sleep(2 * INTERVAL_S)
+    assert {
+        (metric.start_ns, metric.time_ns)
+        for push in broker.metrics_pushes
+        for metric in push.metrics
+        if metric.is_sum
+    } == {(5, 5)}
 
 
 @pytest.mark.parametrize("step", range(6))

@@ -8,24 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aioprod.testing.cache import SetupError
-from aioprod.testing.jars import Jar, fetch, ways
+from aioprod.testing.jars import fetch, locked_jars, ways
 from aioprod.testing.java import MIN_JAVA, find_java
 
-# A later one needs a later Java than 17.
-_COMPILER = Jar(
-    "org/eclipse/jdt/ecj/3.40.0/ecj-3.40.0.jar",
-    "05cc22a24e7982970f63a405fc6c820bc80b806f27f3c5a6236fc475f8f7152b",
-)
 _TIMEOUT_S = 60
 
 
 def java_compiler() -> Path:
-    """Return the compiler's jar. The first call fetches 3 MB.
+    """Return the compiler's jar, of which later versions need a later Java than 17. The first call
+    fetches 3 MB.
 
     Raises:
         SetupError: if it can't be fetched.
     """
-    (compiler,) = fetch("java-compiler", [_COMPILER], ways())
+    (compiler,) = fetch("java-compiler", locked_jars("java-compiler"), ways())
     return compiler
 
 
