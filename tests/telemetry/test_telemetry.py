@@ -447,6 +447,57 @@ async def test_a_broker_with_a_temporary_error_is_left_for_another() -> None:
             assert broker.metrics_pushes[-1].node_id != used
 
 
+async def test_a_silent_broker_is_left_for_another() -> None:
+    async with EmbeddedCluster(nodes=2, client_metrics=True) as broker:
+        broker.subscribe_to_metrics(push_interval_ms=INTERVAL_MS)
+        async with Producer(broker.bootstrap_servers, client_id="p") as producer:
+            broker.create_topic("t", 2)
+            for partition in range(2):
+                await producer.send_and_wait("t", b"v", partition=partition)
+            await asyncio.sleep(3 * INTERVAL_S)
+            used = broker.metrics_pushes[-1].node_id
+            before = len(broker.metrics_pushes)
+            broker.freeze_node(used)
+            led = next(number for number in range(2) if broker.leader("t", number) == used)
+            delivery = await producer.send("t", b"v", partition=led)
+            await asyncio.sleep(1.5 * INTERVAL_S)
+            assert before < len(broker.metrics_pushes)
+            assert broker.metrics_pushes[-1].node_id != used
+            broker.unfreeze_node(used)
+            await delivery
+
+
+async def test_other_tasks_run_while_many_metrics_are_encoded(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = 0
+    seen: list[int] = []
+    real = MetricsEncoder.add
+
+    async def count_turns() -> None:
+        nonlocal turns
+        for turns in range(1, 100):  # noqa: B007
+            await asyncio.sleep(0)
+
+    def add(encoder: MetricsEncoder, point: Point) -> None:
+        if not seen:
+            counting.append(asyncio.create_task(count_turns()))
+        seen.append(turns)
+        real(encoder, point)
+
+    counting: list[asyncio.Task[None]] = []
+    async with Producer(broker.bootstrap_servers) as producer:
+        for number in range(200):
+            await producer.send(f"topic-{number}", b"v")
+        await producer.flush()
+        monkeypatch.setattr(MetricsEncoder, "add", add)
+        await broker.wait_for_request(PUSH, broker.request_count(PUSH) + 1, timeout_seconds=60)
+        at_once = Counter(seen).values()
+    await asyncio.gather(*counting)
+    assert sum(at_once) > 1_500
+    assert max(at_once) <= 200
+
+
 # -- close -------------------------------------------------------------------------------------
 
 Made = Callable[[str], Any]
