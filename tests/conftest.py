@@ -25,6 +25,7 @@ from aioprod.testing.jars import (
 from aioprod.testing.kafka_process import kafka_class_archive
 from aioprod.testing.real_kafka import RealKafka
 from aioprod.testing.simulation import SimulatedLoop
+from tests.testing.java_compiler import java_compiler
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,6 +114,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         "kafka": [
             *(partial(kafka_jars, version) for version in KAFKA_VERSIONS),
             kafka_tools_jars,
+            java_compiler,
             _make_class_archive,
         ],
         "spark": [spark_kafka_connector_jars],

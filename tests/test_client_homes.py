@@ -51,6 +51,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "end_offsets": lambda consumer: consumer.end_offsets([TP]),
     "partitions_for_topic": lambda consumer: consumer.partitions_for_topic("t"),
     "topics": lambda consumer: consumer.topics(),
+    "client_instance_id": lambda consumer: consumer.client_instance_id(),
     "wakeup": lambda consumer: consumer.wakeup(),
     "async for": anext,
 }

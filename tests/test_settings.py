@@ -263,8 +263,8 @@ def test_a_consumer_by_javas_names() -> None:
     ("settings", "text"),
     [
         (
-            {"enable.metrics.push": "false"},
-            "setting 'enable.metrics.push' of the Java consumer is not supported: metrics are not",
+            {"metric.reporters": "org.example.Reporter"},
+            "setting 'metric.reporters' of the Java consumer is not supported: it names Java",
         ),
         ({"max.poll.record": "5"}, "did you mean 'max.poll.records'"),
         ({"max.poll.records": "few"}, "max_poll_records='few': must be a whole number"),

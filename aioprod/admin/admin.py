@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack, cast
 
@@ -18,6 +19,7 @@ from aioprod.admin.topics import TopicCalls
 from aioprod.admin.transactions import TransactionCalls
 from aioprod.arguments import check_sources
 from aioprod.cluster.client_ids import next_client_number
+from aioprod.cluster.telemetry import LAST_PUSH_MS
 from aioprod.config.admin import ADMIN, AdminConfig
 from aioprod.config.checks import check_names
 from aioprod.config.kafka_properties import client_arguments
@@ -115,7 +117,14 @@ class Admin(
 
         Calls in other tasks fail with AdminClosedError.
         """
-        await self._driver.runtime.close(self._driver)
+        await self._driver.runtime.close(self._driver, LAST_PUSH_MS)
+
+    async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
+        """Return the id under which brokers know the metrics that this client pushes (KIP-714);
+        needs ``enable_metrics_push``. The timeout is ``request_timeout_ms`` by default; errors as
+        of :meth:`aioprod.Producer.client_instance_id`, with AdminClosedError.
+        """
+        return await self._driver.runtime.client_instance_id(timeout_ms)
 
     async def __aenter__(self) -> Self:
         """Start, as :meth:`start` does."""

@@ -69,7 +69,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A topic, broker or group that has settings."""
+    """A topic, broker, group or subscription to metrics of clients, which has settings."""
 
     type: ConfigResourceType
     name: str
@@ -88,6 +88,13 @@ class ConfigResource(NamedTuple):
     def group(cls, group_id: str) -> Self:
         """Name a group (KIP-848)."""
         return cls(ConfigResourceType.GROUP, group_id)
+
+    @classmethod
+    def client_metrics(cls, name: str) -> Self:
+        """Name a subscription to metrics of clients, with the settings ``metrics``, ``interval.ms``
+        and ``match`` (KIP-714).
+        """
+        return cls(ConfigResourceType.CLIENT_METRICS, name)
 
     def __str__(self) -> str:
         return f"{self.type.name.lower()} {self.name or '(all)'}"

@@ -12,7 +12,6 @@ import contextlib
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from typing import TypeVar
 
 from aioprod.admin.answers import partition_name
@@ -27,6 +26,8 @@ from aioprod.config.admin import AdminConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AdminClosedError, BrokerError, KafkaError, copy_of
 from aioprod.metrics import AdminObservers, CallDone, ObservedAdmin
+from aioprod.metrics.admin import AdminMetrics
+from aioprod.metrics.telemetry import TelemetrySource, admin_figures
 from aioprod.net.connection import Connection
 from aioprod.protocol.message import Message, Request
 from aioprod.types import TopicPartition
@@ -50,12 +51,14 @@ class AdminDriver(ClientLifecycle):
     def __init__(self, config: AdminConfig, rng: random.Random) -> None:
         self.config = config
         self._observers = AdminObservers(config.observers)
+        self._metrics = AdminMetrics()
         self.runtime = ClientRuntime(
             config,
             rng,
             kind="admin client",
             closed_error=AdminClosedError,
-            on_connection=partial(self._observers.tell, "on_connection"),
+            on_connection=self._connection_changed,
+            telemetry=self._telemetry() if config.enable_metrics_push else None,
         )
         self._brokers = self.runtime.brokers
         self._metadata = self.runtime.metadata
@@ -71,6 +74,16 @@ class AdminDriver(ClientLifecycle):
 
     def close_plugins(self) -> None:
         self._observers.close()
+
+    def _telemetry(self) -> TelemetrySource:
+        metrics = self._metrics
+        return TelemetrySource(dict, lambda wanted: admin_figures(metrics.snapshot(), wanted))
+
+    def _connection_changed(
+        self, node_id: int, address: str, opened: bool, error: KafkaError | None
+    ) -> None:
+        self._metrics.connection_changed(opened)
+        self._observers.tell("on_connection", node_id, address, opened, error)
 
     # -- retries -----------------------------------------------------------------------------------
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from aioprod.arguments import check_limit_ms
 from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.loop_binding import LoopBinding
 from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.telemetry import Telemetry
 from aioprod.config.client import ClientConfig
 from aioprod.errors import KafkaError
+from aioprod.metrics.telemetry import TelemetrySource
 from aioprod.net.backoff import Backoff
 from aioprod.net.bootstrap import ConnectionCallback
 from aioprod.net.brokers import Brokers
@@ -71,6 +75,7 @@ class ClientRuntime:
         on_change: called when a connection of ``brokers`` opens or closes.
         on_connection: the same, with details; see :class:`aioprod.net.brokers.Brokers`.
         on_fork: called in a forked child; see :class:`aioprod.cluster.loop_binding.LoopBinding`.
+        telemetry: the metrics to push to brokers; None for none.
 
     Attributes:
         config, rng: the same.
@@ -79,6 +84,7 @@ class ClientRuntime:
         metadata: brokers, topics and leaders.
         coordinators: requests to the coordinators of groups and transactional ids.
         backoff: the pauses between retries.
+        telemetry: pushes the metrics to brokers that ask for them.
         started: whether ``start`` has succeeded.
         closing: the error of new calls since ``close`` was called; None before.
         released: whether the client is closed or is being closed by a task that needs no caller.
@@ -96,19 +102,22 @@ class ClientRuntime:
         on_change: Callable[[], None] = lambda: None,
         on_connection: ConnectionCallback = lambda *_: None,
         on_fork: Callable[[], object] = lambda: None,
+        telemetry: TelemetrySource | None = None,
     ) -> None:
         self.config = config
         self.loop_binding = LoopBinding(f"{kind} {config.client_id!r}", on_fork)
+        self._on_change = on_change
         self.brokers = Brokers(
             config,
             rng,
-            on_change=on_change,
+            on_change=self._connections_changed,
             on_connection=on_connection,
             on_silence=lambda: self.metadata.broker_silent(),
             on_misrouted=lambda address: self.metadata.misrouted(address),
         )
         self.metadata = Metadata(config, self.brokers, rng, create_topics=create_topics)
         self.coordinators = Coordinators(config, self.brokers, rng)
+        self.telemetry = Telemetry(config, self.brokers, rng, telemetry)
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.started = False
         self.closing: KafkaError | None = None
@@ -150,6 +159,10 @@ class ClientRuntime:
         self._separate.append(brokers)
         return brokers
 
+    def _connections_changed(self) -> None:
+        self._on_change()
+        self.telemetry.connections_changed()
+
     # -- calls -------------------------------------------------------------------------------------
 
     def check_running(self) -> None:
@@ -184,6 +197,19 @@ class ClientRuntime:
         except TimeoutError:
             pass
         self.check_running()
+
+    async def client_instance_id(self, timeout_ms: float | None) -> uuid.UUID:
+        """See :meth:`aioprod.Producer.client_instance_id`."""
+        check_limit_ms(timeout_ms)
+        self.check_running()
+        limit_ms, limit_name = timeout_ms, "timeout_ms"
+        if limit_ms is None:
+            limit_ms, limit_name = self.config.request_timeout_ms, "request_timeout_ms"
+        try:
+            return await self.telemetry.instance_id(limit_ms, limit_name)
+        except KafkaError:
+            self.check_running()  # the client may have been closed meanwhile
+            raise
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -224,6 +250,7 @@ class ClientRuntime:
                 brokers.open()
             self.started = True
             client.begin()
+            self.telemetry.start()
 
     # -- close -------------------------------------------------------------------------------------
 
@@ -312,9 +339,11 @@ class ClientRuntime:
             self._woken.set()
 
     async def _finish(self, client: ClientLifecycle, deadline: float) -> None:
+        self.telemetry.client_closes()
         try:
             async with asyncio.timeout_at(deadline) as self._close_limit:
                 await client.finish(deadline)
+                await self.telemetry.finish()
         except TimeoutError:
             if self._close_limit is None or not self._close_limit.expired():
                 raise
@@ -323,6 +352,7 @@ class ClientRuntime:
 
     async def _release(self, client: ClientLifecycle) -> None:
         await client.release()
+        await self.telemetry.close()
         await self.metadata.close()
         await asyncio.gather(*(each.close() for each in (self.brokers, *self._separate)))
         self._close_plugins(client)

@@ -118,6 +118,9 @@ class AdminConfig(ClientConfig):
             retries.
             Kafka: ``default.api.timeout.ms`` (since 2.5, KIP-533). Default: ``60_000`` ms; allowed:
             at least 1.
+        enable_metrics_push: Push metrics to brokers that ask for them: those that have a receiver
+            of client metrics and a subscription that matches this client.
+            Kafka: ``enable.metrics.push`` (since 3.7, KIP-714). Default: ``False``.
         observers: ``AdminObserver`` objects, which are called for each call and connection.
             Not in Kafka. Default: ``()``.
 
@@ -127,6 +130,7 @@ class AdminConfig(ClientConfig):
 
     connections_max_idle_ms: int = 300_000
     default_api_timeout_ms: int = 60_000
+    enable_metrics_push: bool = False
     observers: Sequence[AdminObserver] = ()
 
     # End of the generated part.

@@ -201,6 +201,9 @@ class ConsumerConfig(ClientConfig):
         observers: ``ConsumerObserver`` objects, which are called for polls, records, commits,
             rebalances, stalls and connections.
             Not in Kafka. Default: ``()``.
+        enable_metrics_push: Push metrics to brokers that ask for them: those that have a receiver
+            of client metrics and a subscription that matches this client.
+            Kafka: ``enable.metrics.push`` (since 3.7, KIP-714). Default: ``True``.
         metrics_sample_window_ms: Length of a window of ``metrics()``, over which rates and averages
             are computed.
             Kafka: ``metrics.sample.window.ms``. Default: ``30_000`` ms; allowed: at least 1.
@@ -239,6 +242,7 @@ class ConsumerConfig(ClientConfig):
     value_deserializer: Deserializer | None = None
     interceptors: Sequence[ConsumerInterceptor] = ()
     observers: Sequence[ConsumerObserver] = ()
+    enable_metrics_push: bool = True
     metrics_sample_window_ms: int = 30_000
     metrics_num_samples: int = 2
 

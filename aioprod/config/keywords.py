@@ -85,6 +85,7 @@ class ProducerSettings(ClientSettings, total=False):
     transactional_id: str | None
     transaction_timeout_ms: int
     observers: Sequence[ProducerObserver]
+    enable_metrics_push: bool
     metrics_sample_window_ms: int
     metrics_num_samples: int
 
@@ -120,6 +121,7 @@ class ConsumerSettings(ClientSettings, total=False):
     value_deserializer: Deserializer | None
     interceptors: Sequence[ConsumerInterceptor]
     observers: Sequence[ConsumerObserver]
+    enable_metrics_push: bool
     metrics_sample_window_ms: int
     metrics_num_samples: int
 
@@ -146,4 +148,5 @@ class AdminSettings(ClientSettings, total=False):
     """The keyword arguments of :class:`aioprod.Admin`."""
 
     default_api_timeout_ms: int
+    enable_metrics_push: bool
     observers: Sequence[AdminObserver]

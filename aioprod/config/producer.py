@@ -212,6 +212,9 @@ class ProducerConfig(ClientConfig):
         observers: ``ProducerObserver`` objects, which are called for each batch, request and
             connection.
             Not in Kafka. Default: ``()``.
+        enable_metrics_push: Push metrics to brokers that ask for them: those that have a receiver
+            of client metrics and a subscription that matches this client.
+            Kafka: ``enable.metrics.push`` (since 3.7, KIP-714). Default: ``True``.
         metrics_sample_window_ms: Length of a window of ``metrics()``, over which rates and averages
             are computed.
             Kafka: ``metrics.sample.window.ms``. Default: ``30_000`` ms; allowed: at least 1.
@@ -248,6 +251,7 @@ class ProducerConfig(ClientConfig):
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
     observers: Sequence[ProducerObserver] = ()
+    enable_metrics_push: bool = True
     metrics_sample_window_ms: int = 30_000
     metrics_num_samples: int = 2
 

@@ -13,9 +13,8 @@ _PEM_TEXT = (
 )
 _TOKEN_PROVIDER = "set sasl_oauth_token_provider to an async function that gets and caches tokens"
 _KERBEROS = "SASL/GSSAPI (Kerberos) is not supported; use PLAIN, SCRAM or OAUTHBEARER"
-_NO_PUSH = "metrics are not pushed to brokers (KIP-714)"
 _ALWAYS_RECORDED = "all metrics are always recorded"
-_NO_METRICS = "an admin client has no metrics"
+_NO_METRICS = "an admin client has no metrics over windows of time"
 _NO_SHARE_METRICS = "a share consumer has no metrics"
 _NO_RACKS = "partitions are chosen regardless of racks (KIP-1123); set partitioner"
 
@@ -109,7 +108,6 @@ SHARED_UNSUPPORTED: Mapping[str, str] = {
 
 PRODUCER_UNSUPPORTED: Mapping[str, str] = {
     **SHARED_UNSUPPORTED,
-    "enable.metrics.push": f"{_NO_PUSH}; read Producer.metrics(), or set observers",
     "metric.reporters": "it names Java classes; set observers",
     "metrics.recording.level": _ALWAYS_RECORDED,
     "client.rack": _NO_RACKS,
@@ -121,7 +119,6 @@ PRODUCER_UNSUPPORTED: Mapping[str, str] = {
 
 CONSUMER_UNSUPPORTED: Mapping[str, str] = {
     **SHARED_UNSUPPORTED,
-    "enable.metrics.push": f"{_NO_PUSH}; read Consumer.metrics(), or set observers",
     "metric.reporters": "it names Java classes; set observers",
     "metrics.recording.level": _ALWAYS_RECORDED,
     "share.acknowledgement.mode": "it is a setting of ShareConsumer",
@@ -131,7 +128,7 @@ CONSUMER_UNSUPPORTED: Mapping[str, str] = {
 SHARE_CONSUMER_UNSUPPORTED: Mapping[str, str] = {
     **SHARED_UNSUPPORTED,
     "allow.auto.create.topics": "a share consumer creates no topics; create them first",
-    "enable.metrics.push": _NO_PUSH,
+    "enable.metrics.push": _NO_SHARE_METRICS,
     "exclude.internal.topics": "topics are subscribed by name, not by pattern",
     "max.partition.fetch.bytes": "share groups have no such limit (KIP-932); set fetch.max.bytes",
     "metric.reporters": "it names Java classes",
@@ -163,7 +160,6 @@ ADMIN_UNSUPPORTED: Mapping[str, str] = {
     "bootstrap.controllers": (
         "set bootstrap.servers: brokers forward requests to controllers (KIP-919 is not supported)"
     ),
-    "enable.metrics.push": _NO_PUSH,
     "metric.reporters": "it names Java classes",
     "metrics.num.samples": _NO_METRICS,
     "metrics.recording.level": _NO_METRICS,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import re
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
@@ -50,8 +51,7 @@ class Consumer:
     Args:
         topics: topics to subscribe to; ``subscribe`` and ``assign`` do it later.
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
-        clock: returns seconds since 1970; ``time.time`` by default. It is used too if ``clock``
-            raises, which is logged.
+        clock: returns seconds since 1970; ``time.time`` by default, and if ``clock`` raises.
         rng: source of all random choices (jitter, nodes to ask).
         settings: the fields of :class:`aioprod.ConsumerConfig`; see docs/configuration.md.
 
@@ -215,10 +215,9 @@ class Consumer:
     def wakeup(self) -> None:
         """End the call that waits, or the next one that would, with WakeupError.
 
-        Any task of the consumer's event loop may call it. A rebalance listener that runs, and its
-        calls of this consumer, are not interrupted: WakeupError is raised after it. If the listener
+        Any task of the consumer's event loop may call it. ``close`` is not interrupted, nor is a
+        rebalance listener that runs, nor its calls: WakeupError is raised after it. If the listener
         raises, the present call raises that error, and the next one WakeupError.
-        ``close`` is not interrupted.
         """
         self._guard.wakeup()
 
@@ -303,7 +302,6 @@ class Consumer:
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Continue these, or all assigned partitions, at their end: only new records are read.
-
         Limit (``default_api_timeout_ms``) and errors as of :meth:`seek_to_beginning`.
         """
         await self._positions.seek_by(partitions, LATEST)
@@ -440,8 +438,12 @@ class Consumer:
         return self._figures.last_stable_offset(partition)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return Kafka's ``consumer-fetch-manager-metrics``, and ``records-lag-max``, by name."""
+        """Return the present metrics, by Kafka's names; see docs/observability.md."""
         return self._figures.metrics()
+
+    async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
+        """As :meth:`aioprod.Producer.client_instance_id`, in any task."""
+        return await self._lifecycle.runtime.client_instance_id(timeout_ms)
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         """Return the metrics of each topic."""

@@ -39,9 +39,11 @@ from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.stall_watch import StallWatch
 from aioprod.consumer.subscription import SubscriptionState
+from aioprod.consumer.telemetry import telemetry_source
 from aioprod.errors import ConsumerClosedError, ConsumerStateError
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.metrics import ConsumerMetrics
+from aioprod.metrics.telemetry import TelemetrySource
 
 
 class Graph(NamedTuple):
@@ -68,12 +70,12 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     interceptors = ConsumerInterceptorChain(config.interceptors)
     converter = RecordConverter(config.key_deserializer, config.value_deserializer, interceptors)
     reporter = ConsumerReporter(config, metrics, interceptors, now=lambda: runtime.now())
-
     notifier, buffer = Notifier(), FetchBuffer(on_end=lambda: scheduler.wake())
     problems = Problems(notifier.notify)
     ready = ReadyRecords(buffer, reporter, notifier, problems, in_group=config.group_id is not None)
+    telemetry = telemetry_source(config, lambda: membership, lambda: figures.observed())
     runtime = _runtime(
-        config, rng, reporter, lambda: connections.requests.brokers_changed(), on_fork=ready.clear
+        config, rng, reporter, ready, lambda: connections.requests.brokers_changed(), telemetry
     )
     run_state = RunState(runtime, clock, on_fault=ready.interrupt)
     guard = CallGuard(runtime.loop_binding, run_state, ready.settle, config.default_api_timeout_ms)
@@ -128,8 +130,9 @@ def _runtime(
     config: ConsumerConfig,
     rng: random.Random,
     reporter: ConsumerReporter,
+    ready: ReadyRecords,
     on_change: Callable[[], None],
-    on_fork: Callable[[], None],
+    telemetry: TelemetrySource | None,
 ) -> ClientRuntime:
     """Make the connections and the metadata, with the errors of a consumer."""
     return ClientRuntime(
@@ -141,7 +144,8 @@ def _runtime(
         create_topics=config.allow_auto_create_topics,
         on_change=on_change,
         on_connection=reporter.connection_changed,
-        on_fork=on_fork,
+        on_fork=ready.clear,
+        telemetry=telemetry,
     )
 
 

@@ -58,7 +58,7 @@ class ConsumerReporter:
     def fetched(self, node_id: int, latency_s: float, error: KafkaError | None, now: float) -> None:
         """Report that a Fetch was answered, or has failed."""
         if error is None:
-            self._metrics.fetched(latency_s, now)
+            self._metrics.fetched(node_id, latency_s, now)
         if self._observers:
             event = RequestDone(node_id, "Fetch", latency_s, _shown(error))
             self._observers.tell("on_request", event)

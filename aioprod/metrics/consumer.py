@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aioprod.metrics.windows import ConsumedTopicSample, ConsumerSample, Windows
+from aioprod.metrics.windows import ConsumedTopicSample, ConsumerSample, FetchedNodeSample, Windows
+
+IDLE_S = 3_600.0
+"""Seconds after which the metrics of an unused broker are dropped."""
 
 
 class ConsumerMetrics:
@@ -24,17 +27,18 @@ class ConsumerMetrics:
         self._samples = samples
         self._consumer = Windows(ConsumerSample, self._window_s, samples)
         self._topics: dict[str, Windows[ConsumedTopicSample]] = {}
+        self._nodes: dict[int, Windows[FetchedNodeSample]] = {}
         self._rebalanced_at: float | None = None
         self._polled_at: float | None = None
 
     # -- events --
 
-    def fetched(self, latency_s: float, now: float) -> None:
+    def fetched(self, node_id: int, latency_s: float, now: float) -> None:
         """Record the response to a Fetch."""
-        sample = self._sample(now)
-        sample.fetches += 1
-        sample.latency_s += latency_s
-        sample.latency_s_max = max(sample.latency_s_max, latency_s)
+        for sample in (self._sample(now), self._node(node_id, now)):
+            sample.fetches += 1
+            sample.latency_s += latency_s
+            sample.latency_s_max = max(sample.latency_s_max, latency_s)
 
     def data_came(self, topic: str, size: int, now: float) -> None:
         """Record the bytes of a partition in a response."""
@@ -106,6 +110,18 @@ class ConsumerMetrics:
 
     def _sample(self, now: float) -> ConsumerSample:
         windows = self._consumer
+        if now < windows.ends_at:
+            return windows.current
+        for node in [node for node, of in self._nodes.items() if of.ends_at <= now - IDLE_S]:
+            del self._nodes[node]
+        return windows.turn(now)
+
+    def _node(self, node_id: int, now: float) -> FetchedNodeSample:
+        windows = self._nodes.get(node_id)
+        if windows is None:
+            windows = self._nodes[node_id] = Windows(
+                FetchedNodeSample, self._window_s, self._samples
+            )
         return windows.current if now < windows.ends_at else windows.turn(now)
 
     def _topic(self, topic: str, now: float) -> ConsumedTopicSample:
@@ -143,6 +159,7 @@ class ConsumerMetrics:
             "time-between-poll-avg": _mean(recent.interval_s * 1000, recent.intervals),
             "time-between-poll-max": recent.interval_s_max * 1000,
             "last-poll-seconds-ago": _since(self._polled_at, now),
+            "poll-idle-ratio-avg": min(_mean(recent.poll_wait_s, recent.interval_s), 1.0),
             "commit-total": float(total.commits),
             "commit-rate": recent.commits / elapsed,
             "commit-error-total": float(total.commits_failed),
@@ -156,6 +173,7 @@ class ConsumerMetrics:
             "last-rebalance-seconds-ago": _since(self._rebalanced_at, now),
             "partitions-lost-total": float(total.partitions_lost),
             "connection-creation-total": float(total.opened),
+            "connection-creation-rate": recent.opened / elapsed,
             "connection-close-total": float(total.closed),
             **gauges,
         }
@@ -173,11 +191,28 @@ class ConsumerMetrics:
             }
         return found
 
+    def snapshot_by_node(self, now: float) -> dict[int, dict[str, float]]:
+        """Return metrics of Kafka's group ``consumer-node-metrics`` by node id, for fetches only.
+
+        They are those of the brokers that were read from in the last hour.
+        """
+        found = {}
+        for node, windows in self._nodes.copy().items():
+            if windows.ends_at > now - IDLE_S:
+                total, recent, elapsed = windows.read(now)
+                found[node] = {
+                    "response-total": float(total.fetches),
+                    "response-rate": recent.fetches / elapsed,
+                    "request-latency-avg": _mean(recent.latency_s * 1000, recent.fetches),
+                    "request-latency-max": recent.latency_s_max * 1000,
+                }
+        return found
+
 
 def _since(then: float | None, now: float) -> float:
     """Return the seconds since a time; -1 if there was none, as in Kafka."""
     return -1.0 if then is None else now - then
 
 
-def _mean(total: float, count: int) -> float:
+def _mean(total: float, count: float) -> float:
     return total / count if count else 0.0

@@ -98,6 +98,7 @@ class ObservedConsumer(NamedTuple):
         metrics_by_topic: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot_by_topic`.
         metrics_by_partition: ``records-lag``, ``records-lead``, ``paused`` and ``stalled`` (0 or 1)
             of each assigned partition. Lag and lead are left out before the first fetch.
+        metrics_by_node: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot_by_node`.
     """
 
     client_id: str
@@ -105,6 +106,7 @@ class ObservedConsumer(NamedTuple):
     metrics: Callable[[], Mapping[str, float]]
     metrics_by_topic: Callable[[], Mapping[str, Mapping[str, float]]]
     metrics_by_partition: Callable[[], Mapping[TopicPartition, Mapping[str, float]]]
+    metrics_by_node: Callable[[], Mapping[int, Mapping[str, float]]]
 
 
 @set_module("aioprod.metrics")

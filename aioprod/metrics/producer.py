@@ -6,7 +6,7 @@ together 1.2 us, and a snapshot 15 to 20 us.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeVar
 
 from aioprod.metrics.windows import NodeSample, ProducerSample, SampleT, TopicSample, Windows
@@ -281,11 +281,15 @@ class ProducerMetrics:
         """Return Kafka's group ``producer-topic-metrics`` for each topic that was used in the last
         hour.
         """
-        return {
-            topic: _of_topic(*windows.read(now))
-            for topic, windows in self._topics.copy().items()
-            if windows.ends_at > now - self._idle_s
-        }
+        return dict(self.each_topic(now))
+
+    def each_topic(self, now: float) -> Iterator[tuple[str, dict[str, float]]]:
+        """Return the topics of :meth:`snapshot_by_topic` one after another: all of many topics take
+        long.
+        """
+        for topic, windows in self._topics.copy().items():
+            if windows.ends_at > now - self._idle_s:
+                yield topic, _of_topic(*windows.read(now))
 
     def snapshot_by_node(self, now: float) -> dict[int, dict[str, float]]:
         """Return Kafka's group ``producer-node-metrics`` by node id, for Produce requests only."""

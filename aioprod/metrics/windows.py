@@ -110,6 +110,15 @@ class ConsumedTopicSample(Sample):
     fetched_bytes: int = 0
 
 
+@dataclass(slots=True)
+class FetchedNodeSample(Sample):
+    """Counts of a consumer for a broker."""
+
+    fetches: int = 0
+    latency_s: float = 0.0
+    latency_s_max: float = 0.0
+
+
 SampleT = TypeVar("SampleT", bound=Sample)
 _KINDS: tuple[type[Sample], ...] = (
     ProducerSample,
@@ -117,6 +126,7 @@ _KINDS: tuple[type[Sample], ...] = (
     NodeSample,
     ConsumerSample,
     ConsumedTopicSample,
+    FetchedNodeSample,
 )
 _SUMS = {
     kind: tuple(

@@ -30,6 +30,9 @@ MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS = 100, 60_000
 #: Bounds of the time for which records of a share group are locked (KIP-932). Brokers allow 15 to
 #: 60 seconds by default, and at most an hour.
 MIN_LOCK_MS, MAX_LOCK_MS = 1_000, 60 * 60 * 1000
+#: Bounds of the pause between two pushes of metrics (``push_interval_ms``, KIP-714): those of
+#: Kafka's ``interval.ms``.
+MIN_PUSH_INTERVAL_MS, MAX_PUSH_INTERVAL_MS = 100, 60 * 60 * 1000
 
 
 def bounded(asked_ms: int, shortest_ms: int, longest_ms: int) -> float:

@@ -111,11 +111,16 @@ class Brokers:
         return node_id in self._nodes
 
     @property
+    def open_connections(self) -> list[Connection]:
+        """The open connections; one to a bootstrap server comes last."""
+        connections = [link.connection for link in self._links.values()]
+        connections.append(self._bootstrap.connection)
+        return [connection for connection in connections if connection is not None]
+
+    @property
     def connected(self) -> int:
         """The number of open connections."""
-        return sum(link.connection is not None for link in self._links.values()) + (
-            self._bootstrap.connection is not None
-        )
+        return len(self.open_connections)
 
     def live(self, node_id: int) -> Connection | None:
         """Return the open connection to a node, if there is one now."""

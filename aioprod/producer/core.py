@@ -16,6 +16,7 @@ from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError, ProducerClosedError
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ObservedProducer, ProducerMetrics, ProducerObservers
+from aioprod.metrics.telemetry import TelemetrySource, producer_figures
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender
@@ -80,6 +81,7 @@ class ProducerCore(ClientLifecycle):
             on_change=wakeup.wake,
             on_connection=connections.changed,
             on_fork=self.fast_topics.clear,
+            telemetry=self._telemetry(),
         )
         self.metadata = metadata = runtime.metadata
         transactional = config.transactional_id is not None
@@ -203,6 +205,21 @@ class ProducerCore(ClientLifecycle):
     def snapshot_by_node(self) -> dict[int, dict[str, float]]:
         """See :meth:`aioprod.Producer.metrics_by_node`."""
         return self.metrics.snapshot_by_node(self.now())
+
+    def _telemetry(self) -> TelemetrySource | None:
+        if not self.config.enable_metrics_push:
+            return None
+        transactional_id = self.config.transactional_id
+        labels = {} if transactional_id is None else {"transactional_id": transactional_id}
+        return TelemetrySource(
+            lambda: labels,
+            lambda wanted: producer_figures(
+                wanted,
+                self.snapshot,
+                self.snapshot_by_node,
+                lambda: self.metrics.each_topic(self.now()),
+            ),
+        )
 
     def now(self) -> float:
         """Return the event loop's time in seconds; 0 before the start."""

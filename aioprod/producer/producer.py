@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
@@ -337,6 +338,25 @@ class Producer(TransactionInterface):
     def metrics_by_node(self) -> dict[int, dict[str, float]]:
         """Return the metrics of each broker, by the names of Kafka's ``producer-node-metrics``."""
         return self._core.snapshot_by_node()
+
+    async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
+        """Return the id under which brokers know the metrics that this producer pushes (KIP-714).
+        It stays the same until the producer is closed.
+
+        Args:
+            timeout_ms: how long to wait for the first response of a broker, by default
+                ``request_timeout_ms``; 0 does not wait.
+
+        Raises:
+            ConfigError: if ``enable_metrics_push`` is False, or ``timeout_ms`` is not a finite
+                number >= 0.
+            UnsupportedVersionError: if the broker takes no metrics of clients.
+            KafkaTimeoutError: if the id is unknown after the timeout.
+            KafkaError: if no broker can be reached, or the broker refuses.
+            ProducerClosedError: if the producer is not started, or is closed before or during the
+                call.
+        """
+        return await self._core.runtime.client_instance_id(timeout_ms)
 
     # -- for the base class ------------------------------------------------------------------------
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from aioprod.testing.broker.request_log import SeenRequest
     from aioprod.testing.broker.rules import Rule
     from aioprod.testing.broker.security import BrokerSecurity
+    from aioprod.testing.broker.telemetry.otlp_reader import PushedMetric
+    from aioprod.testing.broker.telemetry.receiver import MetricsPush
     from aioprod.testing.cancellation import cancel_at_each_point
 
 __all__ = [
@@ -42,6 +44,8 @@ __all__ = [
     "EmbeddedCluster",
     "GroupMember",
     "GroupSettings",
+    "MetricsPush",
+    "PushedMetric",
     "Rule",
     "SeenRequest",
     "ThreadedCluster",
@@ -67,6 +71,8 @@ _HOMES = {
     "EmbeddedCluster": "aioprod.testing.broker.embedded",
     "GroupMember": "aioprod.testing.broker.groups.view",
     "GroupSettings": "aioprod.testing.broker.groups.settings",
+    "MetricsPush": "aioprod.testing.broker.telemetry.receiver",
+    "PushedMetric": "aioprod.testing.broker.telemetry.otlp_reader",
     "Rule": "aioprod.testing.broker.rules",
     "SeenRequest": "aioprod.testing.broker.request_log",
     "ThreadedCluster": "aioprod.testing.broker.embedded",

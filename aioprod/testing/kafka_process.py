@@ -54,6 +54,7 @@ class KafkaProcess:
             classes, if there is one.
         record_classes: the file in which the JVM lists the classes that it loads; it then maps no
             archive.
+        plugins: jars with classes that the settings name, such as metrics reporters.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class KafkaProcess:
         remove: Path,
         java_options: Sequence[str] = QUICK_START,
         record_classes: Path | None = None,
+        plugins: Sequence[Path] = (),
     ) -> None:
         self._directory = directory
         self._remove = remove
@@ -87,7 +89,7 @@ class KafkaProcess:
             *([f"-XX:SharedArchiveFile={archive}"] if archive else []),
             f"-Djava.util.logging.config.file={logging}",
             "-cp",
-            os.pathsep.join(map(str, jars)),
+            os.pathsep.join(map(str, (*jars, *plugins))),
         ]
         self._launch_options = [
             f"-Xmx{heap_mb}m",

@@ -56,6 +56,7 @@ class RealCluster:
             read from a replica in it (KIP-392).
         start_timeout_s: the longest time to wait until a node is ready, in seconds.
         java_options: options of each JVM; the default makes it start quickly.
+        plugins: jars with classes that ``settings`` name, such as metrics reporters.
 
     Raises:
         ValueError: if an argument is invalid.
@@ -74,6 +75,7 @@ class RealCluster:
         racks: Callable[[int], str] | None = None,
         start_timeout_s: float = 90,
         java_options: Sequence[str] = QUICK_START,
+        plugins: Sequence[Path] = (),
     ) -> None:
         if version not in KAFKA_VERSIONS:
             raise ValueError(f"version={version!r}: must be one of {', '.join(KAFKA_VERSIONS)}")
@@ -103,6 +105,7 @@ class RealCluster:
         )
         self._start_timeout_s = start_timeout_s
         self._java_options = java_options
+        self._plugins = tuple(plugins)
         self._directory: Path | None = None
         self._processes: dict[int, KafkaProcess] = {}
         self._ports: dict[int, dict[str, int]] = {}
@@ -281,6 +284,7 @@ class RealCluster:
                 heap_mb=self._heap_mb,
                 remove=self._directory,
                 java_options=self._java_options,
+                plugins=self._plugins,
             )
             self._processes[node_id] = process
         cluster_id = new_cluster_id()

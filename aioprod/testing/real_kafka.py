@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 
 from aioprod.testing.cache import SetupError
@@ -32,6 +33,7 @@ class RealKafka(RealCluster):
         scram_users: passwords by user name, for both SCRAM mechanisms. Use made-up passwords: the
             process list shows them while the data directory is formatted.
         settings: more lines for ``server.properties``, by Kafka's names.
+        plugins: jars with classes that ``settings`` name, such as metrics reporters.
         start_timeout_s: the longest time to wait until the broker is ready, in seconds.
 
     Raises:
@@ -47,6 +49,7 @@ class RealKafka(RealCluster):
         listeners: Sequence[Listener] = (),
         scram_users: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
+        plugins: Sequence[Path] = (),
         start_timeout_s: float = 90,
     ) -> None:
         super().__init__(
@@ -57,6 +60,7 @@ class RealKafka(RealCluster):
             listeners=lambda _: listeners,
             scram_users=scram_users,
             settings={"num.partitions": str(num_partitions), **(settings or {})},
+            plugins=plugins,
             start_timeout_s=start_timeout_s,
         )
 

@@ -75,7 +75,10 @@ def share_consumer(cluster: EmbeddedCluster) -> ShareConsumer:
 
 def admin(cluster: EmbeddedCluster) -> Admin:
     return Admin(
-        cluster.bootstrap_servers, request_timeout_ms=REQUEST_MS, default_api_timeout_ms=API_MS
+        cluster.bootstrap_servers,
+        request_timeout_ms=REQUEST_MS,
+        default_api_timeout_ms=API_MS,
+        enable_metrics_push=True,
     )
 
 
@@ -148,6 +151,9 @@ PRODUCER: dict[str, Row] = {
     ),
     "flush": Row(_flush, DELIVERY_MS, ("timeout_ms", "delivery_timeout_ms"), _delivered),
     "partitions_for": Row(lambda it: it.partitions_for("unknown"), BLOCK_MS, ("max_block_ms",)),
+    "client_instance_id": Row(
+        lambda it: it.client_instance_id(), REQUEST_MS, ("request_timeout_ms",)
+    ),
 }
 TRANSACTIONS: dict[str, Row] = {
     "start": Row(lambda it: it.start(), 2 * BLOCK_MS, ("max_block_ms",), ready=False),
@@ -213,6 +219,9 @@ CONSUMER: dict[str, Row | str] = {
     "end_offsets": Row(lambda it: it.end_offsets([TP]), API_MS, NAMED),
     "partitions_for_topic": Row(lambda it: it.partitions_for_topic(ORDERS), API_MS, NAMED),
     "topics": Row(lambda it: it.topics(), API_MS, NAMED),
+    "client_instance_id": Row(
+        lambda it: it.client_instance_id(), REQUEST_MS, ("request_timeout_ms",)
+    ),
 }
 
 # -- share consumer --------------------------------------------------------------------------------
@@ -280,6 +289,9 @@ ADMIN: dict[str, Row | str] = {
     "__aexit__": Row(lambda it: it.__aexit__(), 2_000, ("close",)),
     "stop": Row(lambda it: it.stop(), 2_000, ("close",)),
     "close": Row(lambda it: it.close(), 2_000, ("2 seconds",)),
+    "client_instance_id": Row(
+        lambda it: it.client_instance_id(), REQUEST_MS, ("request_timeout_ms",)
+    ),
     **{name: Row(call, API_MS, ("timeout_ms",)) for name, call in _CALLS.items()},
 }
 

@@ -48,6 +48,7 @@ BOUNDED = {
     "session_lifetime_ms": "net/bounds.py MIN_SESSION_MS, MAX_SESSION_MS",
     "heartbeat_interval_ms": "net/bounds.py MIN_HEARTBEAT_MS, MAX_HEARTBEAT_MS",
     "acquisition_lock_timeout_ms": "net/bounds.py MIN_LOCK_MS, MAX_LOCK_MS",
+    "push_interval_ms": "net/bounds.py MIN_PUSH_INTERVAL_MS, MAX_PUSH_INTERVAL_MS",
 }
 # Fields that the client only returns or compares.
 ONLY_TOLD = {

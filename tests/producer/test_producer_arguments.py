@@ -68,7 +68,7 @@ WRONG: dict[str, list[tuple[str, Call, type[KafkaError], str]]] = {
                 ([], r"timeout_ms=\[\]"),
             ]
         ]
-        for method in ("close", "flush")
+        for method in ("close", "flush", "client_instance_id")
     },
     "send": [
         (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,9 @@ from aioprod.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteT
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aioprod.protocol.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+)
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -53,6 +58,7 @@ from aioprod.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from aioprod.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aioprod.protocol.messages.push_telemetry import PushTelemetryRequest
 from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from aioprod.protocol.messages.txn_offset_commit import (
@@ -128,6 +134,8 @@ def typical_request(key: int, version: int, topic_id: uuid.UUID) -> Request[ApiV
         ApiKey.API_VERSIONS: ApiVersionsRequest(
             client_software_name="raw", client_software_version="1.0"
         ),
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: GetTelemetrySubscriptionsRequest(),
+        ApiKey.PUSH_TELEMETRY: PushTelemetryRequest(uuid.UUID(int=7)),
         ApiKey.SASL_HANDSHAKE: SaslHandshakeRequest("PLAIN"),
         ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest(b"\0user\0password"),
         **transaction_requests(version),
@@ -188,6 +196,13 @@ def transaction_requests(version: int) -> dict[ApiKey, Request[Any]]:
     }
 
 
+@pytest.fixture
+async def broker() -> AsyncIterator[EmbeddedCluster]:
+    """A broker that has all APIs."""
+    async with EmbeddedCluster(client_metrics=True) as running:
+        yield running
+
+
 @pytest.mark.parametrize("failing", [False, True])
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
 async def test_every_version_is_answered(
@@ -211,6 +226,15 @@ async def test_api_versions_tells_exactly_what_is_handled(broker: EmbeddedCluste
     assert {(api.api_key, api.min_version, api.max_version) for api in response.api_keys} == {
         (key, *handler.versions) for key, handler in HANDLERS.items()
     }
+
+
+@pytest.mark.parametrize("key", [ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY])
+async def test_metrics_of_clients_are_taken_only_by_a_broker_with_a_receiver(key: ApiKey) -> None:
+    async with EmbeddedCluster() as broker, RawClient(broker.bootstrap_servers) as client:
+        response = await client.call(ApiVersionsRequest(), 0)
+        assert key not in {api.api_key for api in response.api_keys}
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.call(typical_request(key, 0, uuid.uuid4()), 0)
 
 
 def test_every_handler_is_registered() -> None:

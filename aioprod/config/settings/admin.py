@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from aioprod.config.checks import list_of
 from aioprod.config.setting import Section, Setting, Source, milliseconds, section
-from aioprod.config.settings.client import CONNECTIONS
+from aioprod.config.settings.client import CONNECTIONS, METRICS_PUSH
 from aioprod.config.settings.security import SECURITY
 from aioprod.metrics import AdminObserver
 
@@ -21,6 +21,7 @@ ADMIN_ONLY: Section = section(
         "Timeout of calls without their own `timeout_ms`, including retries.",
         since="2.5, KIP-533",
     ),
+    replace(METRICS_PUSH, default=False),
     Setting(
         "observers",
         "Sequence[AdminObserver]",

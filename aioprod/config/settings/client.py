@@ -155,7 +155,16 @@ CONNECTIONS = section(
     ),
 )
 
+METRICS_PUSH = switch(
+    "enable_metrics_push",
+    True,
+    "Push metrics to brokers that ask for them: those that have a receiver of client metrics and a "
+    "subscription that matches this client.",
+    since="3.7, KIP-714",
+)
+
 METRICS = section(
+    METRICS_PUSH,
     milliseconds(
         "metrics_sample_window_ms",
         30_000,

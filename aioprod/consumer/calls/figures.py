@@ -69,6 +69,7 @@ class FigureCalls:
             self._snapshot,
             self._snapshot_by_topic,
             self._snapshot_by_partition,
+            self._snapshot_by_node,
         )
 
     def _snapshot(self) -> Mapping[str, float]:
@@ -84,6 +85,9 @@ class FigureCalls:
 
     def _snapshot_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         return self._metrics.snapshot_by_topic(self._run_state.now())
+
+    def _snapshot_by_node(self) -> Mapping[int, Mapping[str, float]]:
+        return self._metrics.snapshot_by_node(self._run_state.now())
 
     def _snapshot_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
         found = {}

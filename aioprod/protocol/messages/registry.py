@@ -35,6 +35,7 @@ from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aioprod.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 from aioprod.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -51,6 +52,7 @@ from aioprod.protocol.messages.offset_delete import OffsetDeleteRequest
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest
 from aioprod.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from aioprod.protocol.messages.produce import ProduceRequest
+from aioprod.protocol.messages.push_telemetry import PushTelemetryRequest
 from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
@@ -104,6 +106,8 @@ REQUESTS: dict[int, type[Request[Any]]] = {
     66: ListTransactionsRequest,
     68: ConsumerGroupHeartbeatRequest,
     69: ConsumerGroupDescribeRequest,
+    71: GetTelemetrySubscriptionsRequest,
+    72: PushTelemetryRequest,
     74: ListConfigResourcesRequest,
     75: DescribeTopicPartitionsRequest,
     76: ShareGroupHeartbeatRequest,

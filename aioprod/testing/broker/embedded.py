@@ -35,6 +35,7 @@ from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.request_log import SeenRequest
 from aioprod.testing.broker.security import BrokerSecurity
 from aioprod.testing.broker.store import Store, Topic
+from aioprod.testing.broker.telemetry.receiver import MetricsPush, TelemetryReceiver
 from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
 from aioprod.testing.broker.transactions.transaction import Transaction
 
@@ -62,6 +63,7 @@ class ClusterSettings(TypedDict, total=False):
     replica_lag_time_max_ms: int
     groups: GroupSettings | None
     security: BrokerSecurity | None
+    client_metrics: bool
 
 
 @set_module("aioprod.testing")
@@ -101,6 +103,8 @@ class EmbeddedCluster:
         groups: limits of consumer groups; None for the defaults of
             :class:`aioprod.testing.GroupSettings`.
         security: TLS and SASL; None for neither.
+        client_metrics: take metrics of clients (KIP-714), as brokers with a ClientTelemetry plugin
+            do; see :meth:`subscribe_to_metrics`.
 
     Raises:
         ConfigError: if an argument is invalid.
@@ -123,6 +127,7 @@ class EmbeddedCluster:
         replica_lag_time_max_ms: int = 30_000,
         groups: GroupSettings | None = None,
         security: BrokerSecurity | None = None,
+        client_metrics: bool = False,
     ) -> None:
         _check_at_least_one(
             num_partitions=num_partitions,
@@ -150,6 +155,7 @@ class EmbeddedCluster:
             group_settings=groups,
             transaction_version=transaction_version,
             replica_lag_time_max_ms=replica_lag_time_max_ms,
+            client_metrics=client_metrics,
         )
         self._dispatcher = Dispatcher(self._store)
         listening = {
@@ -164,6 +170,7 @@ class EmbeddedCluster:
         self._configs = ConfigControls(self._store)
         self._groups = GroupControls(self._store)
         self._transactions = self._store.transactions
+        self._telemetry = self._store.telemetry
         self._requests = RequestControls(self._cluster, self._dispatcher)
 
     # -- starting and stopping ---------------------------------------------------------------------
@@ -277,6 +284,15 @@ class EmbeddedCluster:
     pause_markers = forward("_transactions", TransactionCoordinator.pause_markers)
     resume_markers = forward("_transactions", TransactionCoordinator.resume_markers)
 
+    # -- metrics of clients ------------------------------------------------------------------------
+
+    subscribe_to_metrics = forward("_telemetry", TelemetryReceiver.subscribe_to_metrics)
+
+    @property
+    def metrics_pushes(self) -> deque[MetricsPush]:
+        """The last 1,000 pushes of metrics by clients, oldest first."""
+        return self._telemetry.pushes
+
     # -- requests ----------------------------------------------------------------------------------
 
     @property
@@ -386,6 +402,15 @@ class ThreadedCluster:
     expire_transaction = blocking(EmbeddedCluster.expire_transaction)
     pause_markers = blocking(EmbeddedCluster.pause_markers)
     resume_markers = blocking(EmbeddedCluster.resume_markers)
+
+    # -- metrics of clients ------------------------------------------------------------------------
+
+    subscribe_to_metrics = blocking(EmbeddedCluster.subscribe_to_metrics)
+
+    @property
+    def metrics_pushes(self) -> list[MetricsPush]:
+        """A copy of the last 1,000 pushes of metrics by clients, oldest first."""
+        return self._portal.call(lambda: list(self._broker.metrics_pushes))
 
     # -- requests ----------------------------------------------------------------------------------
 

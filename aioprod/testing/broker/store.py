@@ -27,6 +27,7 @@ from aioprod.testing.broker.producer_state import SequenceError
 from aioprod.testing.broker.quotas.quotas import Quotas
 from aioprod.testing.broker.settings.configs import Configs
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
+from aioprod.testing.broker.telemetry.receiver import TelemetryReceiver
 from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
 from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
 from aioprod.types import TopicPartition
@@ -97,6 +98,7 @@ class Store:
         replica_lag_time_max_ms: the time in milliseconds after which a follower that lacks records
             is no longer in sync (broker setting replica.lag.time.max.ms).
         group_settings: limits of consumer groups.
+        client_metrics: whether the brokers take metrics of clients.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class Store:
         transaction_version: int = 2,
         replica_lag_time_max_ms: int = 30_000,
         group_settings: GroupSettings | None = None,
+        client_metrics: bool = False,
     ) -> None:
         self.cluster = cluster or Cluster()
         self.num_partitions = num_partitions
@@ -139,6 +142,7 @@ class Store:
         }
         self.configs = Configs(static, self._refresh_topic_configs)
         self.quotas = Quotas()
+        self.telemetry = TelemetryReceiver(client_metrics, self.new_uuid)
         self.offsets = OffsetStore()
         self.groups = GroupCoordinator(self.cluster, group_settings, self.new_uuid)
         self.transactions = TransactionCoordinator(

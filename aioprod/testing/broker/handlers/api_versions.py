@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -19,6 +20,8 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _TRANSACTION_FEATURE = "transaction.version"  # 2: KIP-890
 _NEWEST_TRANSACTION_VERSION = 2
 _ZERO_FROM = 4  # older clients can't decode a feature whose lowest version is 0
+# As Kafka, which announces them only with a receiver of metrics.
+_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 _NAMED_FROM = 3  # from this version on, clients send their name (KIP-511)
 
 
@@ -36,8 +39,13 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
     if code:
         return ApiVersionsResponse(error_code=code)
     level = context.store.transactions.version
+    hidden = () if context.store.telemetry.is_announced else _TELEMETRY
     return ApiVersionsResponse(
-        api_keys=[ApiVersion(key, *handler.versions) for key, handler in sorted(HANDLERS.items())],
+        api_keys=[
+            ApiVersion(key, *handler.versions)
+            for key, handler in sorted(HANDLERS.items())
+            if key not in hidden
+        ],
         supported_features=[
             SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION)
         ]

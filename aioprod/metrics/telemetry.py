@@ -1,0 +1,256 @@
+"""What clients push to brokers (KIP-714): their metrics under the names of Java's clients, and how
+much of each sum the brokers have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from aioprod.metrics.consumer_observers import ObservedConsumer
+
+Labels = tuple[tuple[str, str], ...]
+
+_ROOT = "org.apache.kafka."
+_ALL = "*"
+_SUM = ".total"
+
+MAX_KNOWN = 200_000
+"""Largest number of sums whose acknowledged values are remembered: more than clients have."""
+
+# Metrics that Java's producer does not have: their names are not ours to give.
+_NOT_KAFKAS = frozenset(
+    (
+        "producer.record.acknowledged.total",
+        "producer.record.acknowledged.rate",
+        "producer.topic.record.acknowledged.total",
+        "producer.topic.record.acknowledged.rate",
+        "producer.node.produce.throttle.time.avg",
+        "producer.node.produce.throttle.time.max",
+    )
+)
+# The groups of Java's consumer, each with its metrics.
+_CONSUMER_GROUPS = {
+    "consumer": frozenset(
+        (
+            "connection-creation-total",
+            "connection-creation-rate",
+            "connection-close-total",
+            "time-between-poll-avg",
+            "time-between-poll-max",
+            "last-poll-seconds-ago",
+            "poll-idle-ratio-avg",
+        )
+    ),
+    "consumer.coordinator": frozenset(
+        (
+            "assigned-partitions",
+            "commit-total",
+            "commit-rate",
+            "commit-latency-avg",
+            "commit-latency-max",
+            "rebalance-total",
+            "failed-rebalance-total",
+            "rebalance-latency-total",
+            "rebalance-latency-avg",
+            "rebalance-latency-max",
+            "last-rebalance-seconds-ago",
+        )
+    ),
+    "consumer.fetch.manager": frozenset(
+        (
+            "records-consumed-total",
+            "records-consumed-rate",
+            "bytes-consumed-total",
+            "bytes-consumed-rate",
+            "records-lag-max",
+            "records-lag",
+            "records-lead",
+            "fetch-total",
+            "fetch-rate",
+            "fetch-size-avg",
+            "fetch-size-max",
+            "fetch-latency-avg",
+            "fetch-latency-max",
+            "records-per-request-avg",
+        )
+    ),
+}
+
+
+class Figure(NamedTuple):
+    """A metric at one moment.
+
+    Attributes:
+        name: as in KIP-714, such as ``org.apache.kafka.producer.record.send.total``.
+        value: the value; of a sum, since the client was created.
+        labels: pairs of name and value.
+    """
+
+    name: str
+    value: float
+    labels: Labels = ()
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the value only grows."""
+        return self.name.endswith(_SUM)
+
+
+class Selection(NamedTuple):
+    """The metrics that a subscription asks for.
+
+    Attributes:
+        prefixes: a metric is selected if its name begins with one of them; ``"*"``, as brokers
+            write it, and ``""``, as in the KIP, select all.
+    """
+
+    prefixes: tuple[str, ...]
+
+    def has(self, name: str) -> bool:
+        """Return whether a metric is selected."""
+        return _ALL in self.prefixes or name.startswith(self.prefixes)
+
+    def may_have(self, group: str) -> bool:
+        """Return whether metrics whose names begin with ``group`` may be selected."""
+        return self.has(group) or any(prefix.startswith(group) for prefix in self.prefixes)
+
+
+class TelemetrySource(NamedTuple):
+    """What a client has to push.
+
+    Attributes:
+        labels: returns what identifies the client to those who read the metrics.
+        figures: returns the selected metrics; those that matter most come first.
+    """
+
+    labels: Callable[[], Mapping[str, str]]
+    figures: Callable[[Selection], Iterable[Figure]]
+
+
+def producer_figures(
+    wanted: Selection,
+    own: Callable[[], Mapping[str, float]],
+    by_node: Callable[[], Mapping[int, Mapping[str, float]]],
+    by_topic: Callable[[], Iterable[tuple[str, Mapping[str, float]]]],
+) -> Iterator[Figure]:
+    """Return the selected metrics of a producer: its own, by broker, by topic. Computes those of a
+    topic only when they are reached.
+    """
+    group, node_group, topic_group = (f"{_ROOT}producer.{kind}" for kind in ("", "node.", "topic."))
+    if wanted.may_have(group):
+        yield from _selected(group, own(), wanted)
+    if wanted.may_have(node_group):
+        for node, values in by_node().items():
+            yield from _selected(node_group, values, wanted, _of_node(node))
+    if wanted.may_have(topic_group):
+        for topic, values in by_topic():
+            yield from _selected(topic_group, values, wanted, (("topic", topic),))
+
+
+def consumer_figures(consumer: ObservedConsumer, wanted: Selection) -> Iterator[Figure]:
+    """Return the selected metrics of a consumer: its own, by broker, topic and partition."""
+    if not wanted.may_have(f"{_ROOT}consumer."):
+        return
+    yield from _grouped(consumer.metrics(), wanted)
+    by_node = f"{_ROOT}consumer.node."
+    if wanted.may_have(by_node):
+        for node, values in consumer.metrics_by_node().items():
+            yield from _selected(by_node, values, wanted, _of_node(node))
+    if wanted.may_have(f"{_ROOT}consumer.fetch.manager."):
+        for topic, values in consumer.metrics_by_topic().items():
+            yield from _grouped(values, wanted, (("topic", topic),))
+        for tp, values in consumer.metrics_by_partition().items():
+            labels = (("topic", tp.topic), ("partition", str(tp.partition)))
+            yield from _grouped(values, wanted, labels)
+
+
+def admin_figures(values: Mapping[str, float], wanted: Selection) -> Iterator[Figure]:
+    """Return the selected metrics of an admin client, whose values are by Kafka's names."""
+    yield from _selected(f"{_ROOT}admin.client.", values, wanted)
+
+
+def _of_node(node: int) -> Labels:
+    return (("node_id", f"node-{node}"),)  # as Java writes it
+
+
+def _selected(
+    group: str, values: Mapping[str, float], wanted: Selection, labels: Labels = ()
+) -> Iterator[Figure]:
+    for key, value in values.items():
+        name = group + key.replace("-", ".")
+        if name.removeprefix(_ROOT) not in _NOT_KAFKAS and wanted.has(name):
+            yield Figure(name, value, labels)
+
+
+def _grouped(
+    values: Mapping[str, float], wanted: Selection, labels: Labels = ()
+) -> Iterator[Figure]:
+    for group, keys in _CONSUMER_GROUPS.items():
+        for key, value in values.items():
+            name = f"{_ROOT}{group}.{key.replace('-', '.')}"
+            if key in keys and wanted.has(name):
+                yield Figure(name, value, labels)
+
+
+_Key = tuple[str, Labels]
+
+
+class Ledger:
+    """Remembers how much of each sum a broker has acknowledged, so that a push that failed is part
+    of the next one.
+
+    Args:
+        began_ns: when the client was created, in nanoseconds since 1970.
+    """
+
+    def __init__(self, began_ns: int) -> None:
+        self._began_ns = began_ns
+        # The acknowledged values, with their times.
+        self._known: dict[_Key, tuple[float, int]] = {}
+
+    def count(self, figure: Figure, *, delta: bool) -> tuple[float, int | None]:
+        """Return what to report of a figure, and since when it counts, in nanoseconds since 1970;
+        None if it is not a sum.
+
+        Args:
+            delta: report of a sum what was added since the last acknowledged push, instead of all
+                since the beginning.
+        """
+        if not figure.is_sum:
+            return figure.value, None
+        value, at_ns = self._known.get((figure.name, figure.labels), (0.0, self._began_ns))
+        if figure.value < value:
+            # The metrics of an idle topic or broker were dropped, and begin at 0 again.
+            return figure.value, at_ns
+        if delta:
+            return figure.value - value, at_ns
+        return figure.value, self._began_ns
+
+    def acknowledged(self, figures: Iterable[Figure], time_ns: int) -> None:
+        """Note that a broker has these figures, of this time."""
+        self._known.update(
+            {
+                (name, labels): (value, time_ns)
+                for name, value, labels in figures
+                if name.endswith(_SUM)
+            }
+        )
+
+    def keep(self, present: Iterable[Figure], wanted: Selection) -> None:
+        """Forget the selected sums that the client does not have any more; ``present`` has all that
+        it has.
+        """
+        keys = {(name, labels) for name, _, labels in present if name.endswith(_SUM)}
+        if len(keys) < len(self._known):
+            self._known = {
+                key: known
+                for key, known in self._known.items()
+                if key in keys or not wanted.has(key[0])
+            }
+
+    def trim(self) -> None:
+        """Keep the ``MAX_KNOWN`` sums that were acknowledged last."""
+        if len(self._known) > MAX_KNOWN:
+            latest = sorted(self._known, key=lambda key: self._known[key][1])[-MAX_KNOWN:]
+            self._known = {key: self._known[key] for key in latest}

@@ -1,0 +1,1 @@
+"""Metrics that clients push to the embedded broker (KIP-714)."""
