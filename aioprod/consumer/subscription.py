@@ -5,6 +5,7 @@ Synchronous: no clock, no waiting, no network.
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -164,6 +165,10 @@ class RebalanceListener:
         return self.on_partitions_revoked(partitions)
 
 
+def _no_listener() -> None:
+    """Return None, as a weak reference to a listener that is gone."""
+
+
 class SubscriptionState:
     """Topics, partitions and positions of one consumer.
 
@@ -177,7 +182,9 @@ class SubscriptionState:
         mode: how partitions are chosen.
         topics: the subscribed topics; with a pattern those that match so far.
         pattern: the subscribed pattern.
-        listener: called when partitions are assigned, revoked or lost.
+        listener: returns the object called when partitions are assigned, revoked or lost. The
+            reference is weak: the listener often refers to its Consumer, and tasks refer to this
+            object, so a Consumer that is dropped would otherwise never be released.
         partitions: the assigned partitions.
     """
 
@@ -190,7 +197,7 @@ class SubscriptionState:
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | SubscriptionPattern | None = None
-        self.listener: RebalanceListener | None = None
+        self.listener: Callable[[], RebalanceListener | None] = _no_listener
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self._on_change = on_change
         self._on_pause = on_pause
@@ -207,7 +214,7 @@ class SubscriptionState:
         """
         self._enter(Mode.TOPICS)
         self.topics = frozenset(topics)
-        self.listener = listener
+        self.listener = weakref.ref(listener) if listener is not None else _no_listener
         self._on_change()
 
     def subscribe_pattern(
@@ -223,7 +230,7 @@ class SubscriptionState:
         self._enter(Mode.PATTERN)
         self.topics = frozenset()
         self.pattern = pattern
-        self.listener = listener
+        self.listener = weakref.ref(listener) if listener is not None else _no_listener
         self._on_change()
 
     def set_matching_topics(self, topics: Iterable[str]) -> None:
@@ -245,7 +252,8 @@ class SubscriptionState:
 
     def unsubscribe(self) -> None:
         """Read nothing. Afterwards ``subscribe`` and ``assign`` are possible."""
-        self.mode, self.topics, self.pattern, self.listener = Mode.NONE, frozenset(), None, None
+        self.mode, self.topics, self.pattern = Mode.NONE, frozenset(), None
+        self.listener = _no_listener
         self._replace((), awaiting_callback=False)
 
     def take_assignment(

@@ -44,6 +44,8 @@ class SubscriptionCalls:
         self._metadata = metadata
         self._problems = problems
         self._metrics = metrics
+        # Only the Consumer refers to this object, so the listener may refer to the Consumer.
+        self._listener: RebalanceListener | None = None
 
     def subscribe(
         self,
@@ -62,6 +64,7 @@ class SubscriptionCalls:
                 self._subscription.subscribe(chosen, listener)
             else:
                 self._subscription.subscribe_pattern(self._checked_pattern(pattern), listener)
+            self._listener = listener
             self._changed()
 
     def _checked_pattern(self, pattern: str | Pattern) -> Pattern:
@@ -87,6 +90,7 @@ class SubscriptionCalls:
                 await self._membership.unsubscribe(self._guard.deadline(None))
             finally:
                 self._subscription.unsubscribe()
+                self._listener = None
                 self._changed()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:

@@ -381,6 +381,10 @@ class ClassicMember(GroupMember):
 
     async def _leave(self, *, tell: bool) -> None:
         generation = self._state.generation
+        # Without time to wait for the end of a rebalance, JoinGroup is still in flight, and the
+        # coordinator reads LeaveGroup only after it on the same connection.
+        if self._join_task is not None and not self._join_task.done():
+            self._abandon_joining()
         self._stop_tasks()
         self._state.lose(keep_member_id=not tell)
         self._present = Generation()

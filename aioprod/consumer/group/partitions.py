@@ -51,14 +51,14 @@ class GroupPartitions:
 
     async def revoke(self, partitions: Collection[TopicPartition]) -> None:
         """Revoke partitions; the listener may still commit. Raise the listener's exception."""
-        listener = self._subscription.listener
+        listener = self._subscription.listener()
         await self._drop(
             "revoked", partitions, listener.on_partitions_revoked if listener is not None else None
         )
 
     async def lose(self, partitions: Collection[TopicPartition]) -> None:
         """Drop partitions that other members have already. Raise the listener's exception."""
-        listener = self._subscription.listener
+        listener = self._subscription.listener()
         await self._drop(
             "lost", partitions, listener.on_partitions_lost if listener is not None else None
         )
@@ -77,7 +77,7 @@ class GroupPartitions:
         """Read exactly these partitions; new ones are fetched after the listener was called. Raise
         the listener's exception.
         """
-        listener = self._subscription.listener
+        listener = self._subscription.listener()
         added = set(partitions) - self.owned
         self._subscription.take_assignment(
             sorted(partitions), awaiting_callback=listener is not None

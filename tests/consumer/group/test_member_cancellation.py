@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aioprod import Consumer
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
 from aioprod.protocol.api_keys import ApiKey
@@ -127,6 +128,40 @@ async def test_close_ends_in_time_while_the_coordinator_keeps_silent(
         await driver.close(0.3)
         assert loop.time() - started < 2
     rule.release()
+
+
+def requests(broker: EmbeddedCluster, api: ApiKey) -> int:
+    return sum(each.api_key == api for each in broker.requests)
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["close(0)", "cancelled close"])
+async def test_it_leaves_although_the_coordinator_waits_for_others(
+    broker: EmbeddedCluster, cancelled: bool
+) -> None:
+    """A cooperative member owns partitions while its JoinGroup is in flight."""
+    broker.create_topic("t", 2)
+    settings: dict[str, Any] = {"group_id": "g", "heartbeat_interval_ms": 10, **COOPERATIVE}
+    async with asyncio.timeout(20):
+        async with (
+            Consumer("t", bootstrap_servers=broker.bootstrap_servers, **settings) as leaving,
+            Consumer("t", bootstrap_servers=broker.bootstrap_servers, **settings) as idle,
+        ):
+            while not len(leaving.assignment()) == len(idle.assignment()) == 1:
+                await asyncio.gather(leaving.getmany(timeout_ms=20), idle.getmany(timeout_ms=20))
+            broker.rebalance_group("g")
+            joins = requests(broker, ApiKey.JOIN_GROUP)
+            while requests(broker, ApiKey.JOIN_GROUP) == joins:
+                await leaving.getmany(timeout_ms=20)
+            if cancelled:
+                closing = asyncio.create_task(leaving.close())
+                await asyncio.sleep(0.05)
+                closing.cancel()
+                await asyncio.wait([closing])
+            else:
+                await leaving.close(0)
+            async with asyncio.timeout(5):  # the session lasts longer
+                while len(broker.group("g").members) > 1:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
 
 
 async def test_a_listener_that_fails_is_heard_and_changes_nothing(broker: EmbeddedCluster) -> None:
