@@ -33,6 +33,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "close": lambda consumer: consumer.close(),
     "getone": lambda consumer: consumer.getone(),
     "getmany": lambda consumer: consumer.getmany(),
+    "getarrow": lambda consumer: consumer.getarrow(),
     "commit": lambda consumer: consumer.commit(),
     "commit_async": lambda consumer: consumer.commit_async(),
     "committed": lambda consumer: consumer.committed(),

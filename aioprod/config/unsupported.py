@@ -20,7 +20,7 @@ _NO_RACKS = "partitions are chosen regardless of racks (KIP-1123); set partition
 
 #: The unsupported settings of all clients.
 SHARED_UNSUPPORTED: Mapping[str, str] = {
-    "bootstrap.resolve.timeout.ms": "names are resolved anew in each attempt to connect",
+    "bootstrap.resolve.timeout.ms": "names are resolved again in each attempt to connect",
     "config.providers": "they are Java classes; read secrets in the application",
     "security.providers": "it names Java classes; set ssl_context for other TLS settings",
     "sasl.client.callback.handler.class": _JAVA_CLASS,

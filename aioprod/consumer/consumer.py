@@ -204,7 +204,7 @@ class Consumer:
 
         Args:
             max_records: take no further batch with so many, nor with about 16 MiB.
-            timeout_ms: as of :meth:`getmany`.
+            timeout_ms: as of :meth:`getmany`; None waits forever.
 
         Raises:
             ConfigError: as :meth:`getmany`; without pyarrow; with deserializers or interceptors.
@@ -442,7 +442,7 @@ class Consumer:
         return self._figures.metrics()
 
     async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
-        """As :meth:`aioprod.Producer.client_instance_id`, in any task."""
+        """As of :class:`aioprod.Producer`, in any task; the limit is ``request_timeout_ms``."""
         return await self._lifecycle.runtime.client_instance_id(timeout_ms)
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:

@@ -98,8 +98,8 @@ class TopicOfReply(Protocol):
 
 
 def name_of(topic: TopicOfReply, ids: TopicIds) -> str:
-    """Return the name of a topic in the reply to a request with these ids; empty if it is none of
-    them.
+    """Return the name of a topic in the reply to a request with these ids; empty if it has
+    another id.
     """
     if topic.name:
         return topic.name

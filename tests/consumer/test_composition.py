@@ -17,7 +17,7 @@ MAX_ATTRIBUTES = 15
 # methods.
 FACE = "Consumer"
 LARGER = {
-    FACE: (42, 12),
+    FACE: (43, 12),
     "GroupMember": (31, 16),
     "ClassicMember": (30, 14),
     "ReconcilingMember": (28, 14),

@@ -206,6 +206,9 @@ CONSUMER: dict[str, Row | str] = {
     "getmany": Row(
         lambda it: it.getmany(timeout_ms=5_000), 5_000, ("timeout_ms", "forever"), _reading
     ),
+    "getarrow": Row(
+        lambda it: it.getarrow(timeout_ms=5_000), 5_000, ("timeout_ms", "forever"), _reading
+    ),
     "commit": Row(lambda it: it.commit({TP: 1}), API_MS, NAMED, _reading),
     "commit_async": Row(lambda it: it.commit_async({TP: 1}), API_MS, NAMED, _reading),
     "committed": Row(lambda it: it.committed(TP), API_MS, NAMED, _reading),

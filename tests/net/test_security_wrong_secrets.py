@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import aioprod
-from aioprod import Admin, AuthenticationError, ConfigError, Consumer, Producer
+from aioprod import Admin, AuthenticationError, ConfigError, Consumer, Producer, ShareConsumer
 from aioprod.cluster.client import ClusterClient
 from aioprod.config.admin import AdminConfig
 from aioprod.config.client import ClientConfig
@@ -19,6 +19,7 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.producer import ProducerConfig
 from aioprod.config.redaction import is_secret
 from aioprod.config.security import SecurityConfig
+from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.errors import KafkaError
 from aioprod.net.handshake import connect
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
@@ -82,18 +83,24 @@ USED_WITH: dict[str, list[dict[str, Any]]] = {
     ],
 }
 PATHS = ("ssl_keystore_location", "ssl_truststore_location")
-CONFIGS = (ClientConfig, ProducerConfig, ConsumerConfig, AdminConfig)
-CLIENTS = (Producer, Consumer, Admin)
+CONFIGS = (ClientConfig, ProducerConfig, ConsumerConfig, ShareConsumerConfig, AdminConfig)
+CLIENTS = (Producer, Consumer, ShareConsumer, Admin)
+#: What these can't do without.
+NEEDED: dict[object, dict[str, str]] = {
+    ShareConsumerConfig: {"group_id": "g"},
+    ShareConsumer: {"group_id": "g"},
+}
 Make = Callable[[Mapping[str, Any]], object]
 
 
 def by_arguments(kind: Callable[..., object]) -> Make:
-    return lambda given: kind(**given)
+    return lambda given: kind(**NEEDED.get(kind, {}), **given)
 
 
 def from_config(client: type[Producer | Consumer | Admin], sign: str) -> Make:
     def make(given: Mapping[str, Any]) -> object:
-        return client.from_config({name.replace("_", sign): given[name] for name in given})
+        settings = {**NEEDED.get(client, {}), **given}
+        return client.from_config({name.replace("_", sign): settings[name] for name in settings})
 
     return make
 

@@ -117,7 +117,7 @@ async def offsets_by_id(scene: Scene) -> list[object]:
         await commit(scene, known),
         await fetch(scene, known),
         await fetch(scene, known, everything=True),
-        await commit(scene, known, generation=3, member_id="nobody"),
+        await commit(scene, known, generation=3, member_id="unknown"),
     ]
     it = await scene.member()
     await scene.stable(it)
@@ -164,7 +164,7 @@ async def offsets_by_id_in_a_transaction(scene: Scene) -> list[object]:
 
     return [
         await write(began.epoch),
-        await write(began.epoch, 3, "nobody"),
+        await write(began.epoch, 3, "unknown"),
         await write(began.epoch + 1),
         await fetch(scene, known),
     ]

@@ -139,11 +139,8 @@ class EmbeddedCluster:
             raise ConfigError(f"nodes={nodes}: must be 1 to {_MAX_NODES}")
         if not 0 <= transaction_version <= 2:
             raise ConfigError(f"transaction_version={transaction_version}: must be 0 to 2")
-        self._cluster = Cluster(
-            nodes,
-            replication_factor,
-            cluster_id=None if random_source else f"{_PROCESS}{next(_numbers):06}",
-        )
+        cluster_id = None if random_source else f"{_PROCESS}{next(_numbers):06}"
+        self._cluster = Cluster(nodes, replication_factor, cluster_id=cluster_id)
         self._store = Store(
             num_partitions=num_partitions,
             auto_create_topics=auto_create_topics,
