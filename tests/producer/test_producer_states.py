@@ -22,6 +22,7 @@ from aioprod import (
     ProducerFencedError,
     TopicPartition,
     TransactionStateError,
+    UnsupportedVersionError,
     WrongEventLoopError,
 )
 from aioprod.protocol.api_keys import ApiKey
@@ -66,6 +67,7 @@ CALLS: dict[str, Call] = {
     "commit_transaction": lambda producer: producer.commit_transaction(),
     "abort_transaction": lambda producer: producer.abort_transaction(),
     "transaction": _block,
+    "client_instance_id": lambda producer: producer.client_instance_id(),
     **{name: partial(_plain, name) for name in ("metrics", "metrics_by_topic", "metrics_by_node")},
     "known_partitions": _known_partitions,
 }
@@ -78,6 +80,7 @@ ENDING = {
     "commit_transaction",
     "abort_transaction",
 }
+IDENTITY = {"client_instance_id"}  # the broker takes no metrics
 BEGINNING = {"init_transactions", "begin_transaction", "transaction"}
 FINE = None
 
@@ -89,7 +92,7 @@ def row(*parts: tuple[set[str], type[KafkaError] | None]) -> dict[str, type[Kafk
 
 NOT_STARTED = row(
     (LIFE | {"flush"}, FINE),
-    ({"partitions_for"} | SENDING | ENDING | BEGINNING, ProducerClosedError),
+    ({"partitions_for"} | SENDING | ENDING | BEGINNING | IDENTITY, ProducerClosedError),
 )
 CLOSED = {**NOT_STARTED, "start": ProducerClosedError}
 ELSEWHERE = row(({*CALLS} - LOOKING, WrongEventLoopError))
@@ -100,18 +103,22 @@ TABLE: dict[str, dict[str, type[KafkaError] | None]] = {
     "started": row(
         (LIFE | BEGINNING | {"flush", "partitions_for"}, FINE),
         (SENDING | ENDING, TransactionStateError),
+        (IDENTITY, UnsupportedVersionError),
     ),
     "started without transactions": row(
         (LIFE | SENDING | {"flush", "partitions_for"}, FINE),
         (BEGINNING | ENDING, TransactionStateError),
+        (IDENTITY, UnsupportedVersionError),
     ),
     "in transaction": row(
         (LIFE | SENDING | ENDING | {"flush", "partitions_for"}, FINE),
         (BEGINNING, TransactionStateError),
+        (IDENTITY, UnsupportedVersionError),
     ),
     "fenced": row(
         (LIFE | {"flush"}, FINE),
         ({"partitions_for"} | SENDING | ENDING | BEGINNING, ProducerFencedError),
+        (IDENTITY, UnsupportedVersionError),
     ),
     "closing": CLOSED,
     "closed": CLOSED,
