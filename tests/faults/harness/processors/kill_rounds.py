@@ -145,7 +145,7 @@ class ProcessorGroup:
 
         The ledgers are read after the positions, so they have all that the positions cover.
         """
-        for name, tail in self._tails.items():
+        for name, tail in list(self._tails.items()):  # processes start in a thread
             for step in tail.steps():
                 self._steps.append((name, step))
                 if step.event == "done":
