@@ -97,7 +97,7 @@ def by_arguments(kind: Callable[..., object]) -> Make:
     return lambda given: kind(**NEEDED.get(kind, {}), **given)
 
 
-def from_config(client: type[Producer | Consumer | Admin], sign: str) -> Make:
+def from_config(client: type[Producer | Consumer | ShareConsumer | Admin], sign: str) -> Make:
     def make(given: Mapping[str, Any]) -> object:
         settings = {**NEEDED.get(client, {}), **given}
         return client.from_config({name.replace("_", sign): settings[name] for name in settings})
