@@ -178,6 +178,13 @@ def kafka_3_9() -> Iterator[str]:
         yield running.bootstrap_servers
 
 
+@pytest.fixture(scope="session")
+def kafka_4_1() -> Iterator[str]:
+    """The same of Apache Kafka 4.1."""
+    with RealKafka(version="4.1.0") as running:
+        yield running.bootstrap_servers
+
+
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
 def bootstrap(request: pytest.FixtureRequest) -> str:
     """Bootstrap servers of an embedded broker, then of a real one."""

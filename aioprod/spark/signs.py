@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 
 class QuerySigns:
@@ -19,14 +18,11 @@ class QuerySigns:
 
     Args:
         limit_s: a query that is silent for more seconds counts as stalled; None: none does.
-        clock: returns seconds.
     """
 
-    def __init__(
-        self, limit_s: float | None = None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, limit_s: float | None = None) -> None:
         self.limit_s = limit_s
-        self._clock = clock
+        self._clock = time.monotonic
         self._lock = threading.Lock()
         self._names: dict[str, str] = {}
         self._heard_at: dict[str, float] = {}

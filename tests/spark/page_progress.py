@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from aioprod.spark import QueryProgress
+from aioprod.spark import QueryProgress, QuerySigns
 
 BEGAN_AT = 1_800_000_000.0
 FIGURES, REJECTED = "flights: figures", "flights: dead letters"
@@ -36,3 +37,10 @@ def rejected(number: int = 0, count: int = 3, **changes: Any) -> QueryProgress:
     """A micro-batch of the query that counts dead letters."""
     observed = {"dead letters": {"rows": count}}
     return batch(number, REJECTED, observed=observed, state_rows=0, state_bytes=0, **changes)
+
+
+def signs_of(clock: Callable[[], float], limit_s: float | None = 30) -> QuerySigns:
+    """Signs of life with a clock of the test."""
+    signs = QuerySigns(limit_s)
+    signs._clock = clock
+    return signs

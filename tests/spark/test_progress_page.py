@@ -20,14 +20,13 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aioprod.spark import QuerySigns
 from aioprod.spark.page import PageError, ProgressPage
 from aioprod.spark.page import server as page_server
 from aioprod.spark.page.history import MAX_BATCHES, MAX_PARTITIONS, MAX_QUERIES, ProgressHistory
 from aioprod.spark.page.metrics import scrape
 from aioprod.spark.page.server import PageServer, Reply, parse_address
 
-from .page_progress import BEGAN_AT, FIGURES, REJECTED, batch, rejected
+from .page_progress import BEGAN_AT, FIGURES, REJECTED, batch, rejected, signs_of
 
 HTML = (files("aioprod.spark.page") / "page.html").read_text(encoding="utf-8")
 
@@ -248,7 +247,7 @@ def test_a_probe_is_told_of_a_failure(page: ProgressPage) -> None:
 
 def test_a_probe_is_told_of_a_stalled_query() -> None:
     now = [0.0]
-    signs = QuerySigns(30, clock=lambda: now[0])
+    signs = signs_of(lambda: now[0])
     with ProgressPage("flights", signs=signs) as page:
         page.add(batch())
         signs.heard("1", FIGURES)

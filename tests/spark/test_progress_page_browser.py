@@ -17,11 +17,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from aioprod.spark import QuerySigns
 from aioprod.spark.page import ProgressPage
 
 from .browser import BrowserPage, browser_page, find_browser
-from .page_progress import FIGURES, REJECTED, batch, rejected
+from .page_progress import FIGURES, REJECTED, batch, rejected, signs_of
 
 BROWSER = find_browser()
 HOSTILE = "<img src=x onerror=alert(1)>&amp;\"'</script>"
@@ -239,7 +238,7 @@ async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
 
 async def test_a_stalled_query_is_shown_until_it_is_heard_of(tmp_path: Path) -> None:
     now = [0.0]
-    signs = QuerySigns(30, clock=lambda: now[0])
+    signs = signs_of(lambda: now[0])
     with ProgressPage("pipeline of flights", signs=signs) as page:
         async with opened(page, tmp_path) as browser:
             feed(page, 3)

@@ -23,7 +23,7 @@ from aioprod.spark.alerts import Alert, AlertRules
 from aioprod.spark.page.history import ProgressHistory
 from aioprod.spark.pipeline import watching
 
-from .page_progress import FIGURES, REJECTED, batch
+from .page_progress import FIGURES, REJECTED, batch, signs_of
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 TIMESTAMP = "2026-01-01T00:00:00.000Z"
@@ -43,7 +43,7 @@ def clock() -> Clock:
 
 
 def test_each_event_of_a_query_is_a_sign(clock: Clock) -> None:
-    signs = QuerySigns(30, clock=clock)
+    signs = signs_of(clock)
     listener = ProgressListener(signs=signs)
     listener.onQueryStarted(QueryStartedEvent(UUID(int=3), FIRST, FIGURES, TIMESTAMP, set()))
     listener.onQueryStarted(QueryStartedEvent(UUID(int=4), SECOND, None, TIMESTAMP, set()))
@@ -60,7 +60,7 @@ def test_each_event_of_a_query_is_a_sign(clock: Clock) -> None:
 def test_a_query_that_started_before_its_listener_is_known_by_its_first_batch(
     clock: Clock,
 ) -> None:
-    signs = QuerySigns(clock=clock)
+    signs = signs_of(clock, None)
     signs.heard(str(FIRST))
     assert signs.silences() == {str(FIRST): 0}
     signs.heard(str(FIRST), FIGURES)
@@ -71,14 +71,14 @@ def test_a_query_that_started_before_its_listener_is_known_by_its_first_batch(
 
 
 def test_the_limit_itself_is_not_exceeded(clock: Clock) -> None:
-    signs = QuerySigns(30, clock=clock)
+    signs = signs_of(clock)
     signs.heard(str(FIRST), FIGURES)
     clock.now += 30
     assert signs.stalled() == {}
 
 
 def test_the_history_tells_of_stalled_queries_while_the_run_lasts(clock: Clock) -> None:
-    signs = QuerySigns(30, clock=clock)
+    signs = signs_of(clock)
     history = ProgressHistory("flights", signs=signs)
     signs.heard(str(FIRST), FIGURES)
     clock.now += 31
@@ -91,7 +91,7 @@ def test_the_history_tells_of_stalled_queries_while_the_run_lasts(clock: Clock) 
 
 def test_a_stall_is_told_once_and_its_end_too(clock: Clock) -> None:
     told: list[Alert] = []
-    signs, rules = QuerySigns(30, clock=clock), AlertRules("flights", told.append)
+    signs, rules = signs_of(clock), AlertRules("flights", told.append)
     signs.heard(str(FIRST), FIGURES)
     signs.heard(str(SECOND), REJECTED)
     rules.look_at_silences(signs)

@@ -22,7 +22,7 @@ async def progress(run: Run) -> None:
     listener = ProgressListener(on_progress)
     with patch.object(QueryProgress, "of", lambda report: report):
         for number in range(2):
-            report = SimpleNamespace(query="q", number=number)
+            report = SimpleNamespace(query="q", number=number, run_id="1")
             await asyncio.to_thread(listener.onQueryProgress, SimpleNamespace(progress=report))  # type: ignore[arg-type]
     assert [report.number for report in heard] == [0, 1]
     assert listener.newest["q"] is heard[1]

@@ -33,6 +33,7 @@ SEAMS = [*PRODUCER_SEAMS, *PLUGIN_SEAMS, *CONSUMER_SEAMS, *OBSERVER_SEAMS, *SPAR
 # Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver, and so on.
 OURS = frozenset(
     {
+        "QuerySigns",
         *("Delivery", "ProducerBatch"),
         *("OpenTelemetryObserver", "OpenTelemetryConsumerObserver"),
     }

@@ -49,7 +49,6 @@ class Cluster:
         size: the number of nodes; their ids are 1, 2, ...
         replication_factor: the default for new topics; None for 3, or for all nodes if there are
             fewer.
-        cluster_id: the cluster's id in responses; None for a fixed one.
 
     Attributes:
         paused: the nodes whose replication is paused.
@@ -59,9 +58,8 @@ class Cluster:
         self,
         size: int = 1,
         replication_factor: int | None = None,
-        cluster_id: str | None = None,
     ) -> None:
-        self.cluster_id = cluster_id or "aioprod-embedded-broker"
+        self.cluster_id = "aioprod-embedded-broker"
         self.node_ids = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + size))
         self.replication_factor = (
             min(size, _DEFAULT_REPLICAS) if replication_factor is None else replication_factor

@@ -6,10 +6,10 @@ Both only forward their calls to ``controls/``, which has a class for each theme
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import random
+import socket
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,8 +42,6 @@ from aioprod.testing.broker.transactions.transaction import Transaction
 T = TypeVar("T")
 _MAX_NODES = 100
 # Cluster ids are made without random numbers, of which tests in virtual time draw a fixed sequence.
-_PROCESS = uuid.uuid4().hex[:16]
-_numbers = itertools.count()
 
 
 class ClusterSettings(TypedDict, total=False):
@@ -139,8 +137,8 @@ class EmbeddedCluster:
             raise ConfigError(f"nodes={nodes}: must be 1 to {_MAX_NODES}")
         if not 0 <= transaction_version <= 2:
             raise ConfigError(f"transaction_version={transaction_version}: must be 0 to 2")
-        cluster_id = None if random_source else f"{_PROCESS}{next(_numbers):06}"
-        self._cluster = Cluster(nodes, replication_factor, cluster_id=cluster_id)
+        self._cluster = Cluster(nodes, replication_factor)
+        self._needs_id = random_source is None
         self._store = Store(
             num_partitions=num_partitions,
             auto_create_topics=auto_create_topics,
@@ -180,6 +178,11 @@ class EmbeddedCluster:
             OSError: if a port is not available.
         """
         await self._nodes.start()
+        if self._needs_id:
+            # Clusters that run at the same time differ, and runs in virtual time repeat exactly.
+            place = f"{socket.gethostname()} {self.bootstrap_servers}"
+            self._cluster.cluster_id = hashlib.sha256(place.encode()).hexdigest()[:22]
+            self._needs_id = False
         return self
 
     async def __aenter__(self) -> Self:

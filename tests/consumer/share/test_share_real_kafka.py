@@ -353,9 +353,9 @@ async def test_several_topics_and_partitions(kafka_4_4: str) -> None:
     assert set(results.values()) <= {None}
 
 
-@pytest.mark.parametrize("version", ["4.1", "3.9"])
+@pytest.mark.parametrize("version", ["4_1", "3_9"])
 async def test_a_cluster_without_share_groups(version: str, request: pytest.FixtureRequest) -> None:
-    old = request.getfixturevalue("kafka" if version == "4.1" else "kafka_3_9")
+    old = request.getfixturevalue(f"kafka_{version}")
     async with ShareTopic(old).consumer() as consumer:
         with pytest.raises(UnsupportedVersionError, match=r"Kafka 4\.2, .*share\.version=1"):
             await consumer.getmany(timeout_ms=20_000)
