@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ProtocolError
 from aioprod.net.brokers import BrokerAddress
 from aioprod.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.types import TopicPartition
 
-_NO_ID = uuid.UUID(int=0)
 # Brokers may omit partitions for a moment. The producer has a queue for each number up to the
 # highest, so that must not be 2^31.
 _MAX_OMITTED = 10_000
@@ -47,7 +47,7 @@ class TopicInfo:
     """
 
     name: str
-    topic_id: uuid.UUID = _NO_ID
+    topic_id: uuid.UUID = ZERO_UUID
     partitions: tuple[PartitionInfo, ...] = ()
     error: ErrorCode = ErrorCode.NONE
 
@@ -79,7 +79,7 @@ class ClusterSnapshot:
     controller_id: int = -1
     cluster_id: str | None = None
 
-    def topic_ids(self, names: Iterable[str]) -> dict[str, uuid.UUID]:
+    def topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
         """Return the topics' ids; none of them if one is unknown, since a request has either the
         ids or the names of all its topics.
         """

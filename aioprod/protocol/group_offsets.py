@@ -5,9 +5,9 @@ driver.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.consumer_protocol import group_by_topic
@@ -21,6 +21,7 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
 #: The first version of OffsetFetch that can wait until transactions are complete (KIP-447).
@@ -30,7 +31,6 @@ LAST_COMMIT_BY_NAME = 9
 LAST_FETCH_BY_NAME = 9
 LAST_TRANSACTIONAL_COMMIT_BY_NAME = 5
 _SEVERAL_GROUPS_FROM = 8
-_NO_ID = uuid.UUID(int=0)
 #: Error codes for offsets that are not committed by a member, while the group has members.
 HAS_MEMBERS = (
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -52,7 +52,7 @@ def topics_to_commit(
     return [
         OffsetCommitRequestTopic(
             topic,
-            ids.get(topic, _NO_ID),
+            ids.get(topic, ZERO_UUID),
             [_to_commit(number, offsets[TopicPartition(topic, number)]) for number in numbers],
         )
         for topic, numbers in group_by_topic(offsets).items()
@@ -83,7 +83,7 @@ def fetch_offsets(
         topics=None
         if wanted is None
         else [
-            OffsetFetchRequestTopics(topic, ids.get(topic, _NO_ID), numbers)
+            OffsetFetchRequestTopics(topic, ids.get(topic, ZERO_UUID), numbers)
             for topic, numbers in wanted
         ],
     )
@@ -97,10 +97,13 @@ class TopicOfReply(Protocol):
     topic_id: uuid.UUID
 
 
-def name_of(topic: TopicOfReply, ids: TopicIds) -> str:
-    """Return the name of a topic in the reply to a request with these ids; empty if it has
-    another id.
+TopicT = TypeVar("TopicT", bound=TopicOfReply)
+
+
+def named(topics: Iterable[TopicT], ids: TopicIds) -> Iterator[tuple[str, TopicT]]:
+    """Return the topics in the reply to a request with these ids, each with its name; empty if it
+    has another id.
     """
-    if topic.name:
-        return topic.name
-    return next((name for name, topic_id in ids.items() if topic_id == topic.topic_id), "")
+    names = {topic_id: name for name, topic_id in ids.items()}
+    for topic in topics:
+        yield topic.name or names.get(topic.topic_id, ""), topic

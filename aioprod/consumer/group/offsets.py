@@ -31,7 +31,7 @@ from aioprod.protocol.group_offsets import (
     STABLE_FROM,
     TopicIds,
     fetch_offsets,
-    name_of,
+    named,
     topics_to_commit,
 )
 from aioprod.protocol.messages.offset_commit import OffsetCommitRequest
@@ -258,8 +258,8 @@ class GroupOffsets:
             lambda connection: (request, connection.pick_version(OffsetCommitRequest, newest))
         )
         return {
-            TopicPartition(name_of(topic, ids), told.partition_index): ErrorCode.of(told.error_code)
-            for topic in reply.topics
+            TopicPartition(name, told.partition_index): ErrorCode.of(told.error_code)
+            for name, topic in named(reply.topics, ids)
             for told in topic.partitions
         }
 
@@ -395,9 +395,9 @@ def _places(
         for told in topic.partitions
     ]
     new = [
-        (TopicPartition(name_of(topic, ids), told.partition_index), told)
+        (TopicPartition(name, told.partition_index), told)
         for group in reply.groups
-        for topic in group.topics
+        for name, topic in named(group.topics, ids)
         for told in topic.partitions
     ]
     return [*old, *new]

@@ -8,7 +8,6 @@ each request tells the broker which one is meant.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -18,7 +17,7 @@ from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.protocol.group_offsets import (
     LAST_TRANSACTIONAL_COMMIT_BY_NAME,
     TopicIds,
-    name_of,
+    named,
 )
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -36,6 +35,7 @@ from aioprod.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 # From these versions on a request belongs to the second protocol.
@@ -48,7 +48,6 @@ NEWEST_PRODUCE_OF_V1 = _FIRST_OF_V2[ProduceRequest] - 1
 # Later versions are only for requests between brokers.
 _NEWEST_ADD_PARTITIONS = 3
 _FEATURE = "transaction.version"
-_NO_ID = uuid.UUID(int=0)
 _MAX_OFFSET = 2**63 - 1
 _MAX_STRING = 2**15 - 1
 
@@ -193,7 +192,7 @@ def commit_offsets(
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         topics=[
-            TxnOffsetCommitRequestTopic(name, ids.get(name, _NO_ID), partitions)
+            TxnOffsetCommitRequestTopic(name, ids.get(name, ZERO_UUID), partitions)
             for name, partitions in topics.items()
         ],
     )
@@ -217,8 +216,8 @@ def codes_of_offsets(
         ProtocolError: if the reply lacks one.
     """
     told = {
-        TopicPartition(name_of(topic, ids), p.partition_index): ErrorCode.of(p.error_code)
-        for topic in reply.topics
+        TopicPartition(name, p.partition_index): ErrorCode.of(p.error_code)
+        for name, topic in named(reply.topics, ids)
         for p in topic.partitions
     }
     return _codes(told, asked, "TxnOffsetCommit")

@@ -18,6 +18,7 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator, topic_name
 from aioprod.testing.broker.handlers.registry import handles
@@ -28,7 +29,6 @@ from aioprod.types import TopicPartition
 _GROUP_CODE_FROM = 2
 _SEVERAL_FROM = 8
 _BY_ID_FROM = 10
-_NO_ID = uuid.UUID(int=0)
 
 
 @handles(OffsetFetchRequest)
@@ -101,7 +101,7 @@ def _answer_group(
 
 def _id_of(name: str, context: RequestContext) -> uuid.UUID:
     topic = context.store.find_topic(name)
-    return _NO_ID if topic is None else topic.topic_id
+    return ZERO_UUID if topic is None else topic.topic_id
 
 
 def _unknown_topic(asked: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
