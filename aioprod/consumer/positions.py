@@ -78,6 +78,8 @@ class PositionFinder:
 
     def step(self, now: float) -> float:
         """Send the requests that are due; return the loop time of the next call, at the latest."""
+        if all(s.phase is Phase.FETCHING for s in self._subscription.partitions.values()):
+            return _NEVER  # as after nearly every response
         # Partitions without a position come first: some can be reset at once.
         initial = [
             state

@@ -148,8 +148,7 @@ def check_crc(data: bytes | bytearray | memoryview, offset: int, header: BatchHe
             f"record batch at byte {offset} has {len(data) - offset} of "
             f"{header.size_in_bytes} bytes"
         )
-    with memoryview(data) as view, view[offset + _CRC_START : end] as checked:
-        computed = crc32c(checked)
+    computed = crc32c(memoryview(data)[offset + _CRC_START : end])
     if computed != header.crc:
         raise CorruptRecordError(
             f"record batch with base offset {header.base_offset}: checksum is "

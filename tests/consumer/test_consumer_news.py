@@ -10,7 +10,7 @@ import pytest
 from aioprod import BrokerError, Consumer, ConsumerStatus, ErrorCode, KafkaError
 from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import LATEST, list_offsets
-from aioprod.consumer.subscription import PartitionState, Phase, SubscriptionState
+from aioprod.consumer.subscription import PartitionState
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, change_answer, hold
 from tests.consumer.number_topics import TOPIC, TP, fill, numbers, reading, take
@@ -61,10 +61,10 @@ async def test_a_waiting_call_raises_the_failure_of_a_background_task(
             waiting = asyncio.create_task(getattr(consumer, call)())
             await broker.wait_for_request(ApiKey.FETCH)
 
-        def fail(subscription: SubscriptionState, phase: Phase) -> list[PartitionState]:
+        def fail(state: PartitionState) -> bool:
             raise ArithmeticError("a bug")
 
-        monkeypatch.setattr(SubscriptionState, "in_phase", fail)
+        monkeypatch.setattr(PartitionState, "may_be_fetched", property(fail))
         consumer._records._scheduler.wake()
         with pytest.raises(KafkaError, match="a bug"):
             async with asyncio.timeout(4):
