@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "public": {"base", "producer", "consumer", "admin"},
     "processing": {"base", "public"},
     "schema_registry": {"base", "net", "cluster"},
+    "oauth": {"base", "net", "cluster"},
     "compat": {"base", "public", "admin"},  # admin's arguments are in its package only
     "testing": {"base", "protocol"},
     "simulation": {"cluster"},

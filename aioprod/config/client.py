@@ -45,11 +45,30 @@ class ClientConfig(SecurityConfig):
             Not in Kafka. Default: ``None``.
         sasl_jaas_config: User name and password for PLAIN and SCRAM as Java configures them:
             ``...PlainLoginModule required username="..." password="...";``. Sets ``sasl_username``
-            and ``sasl_password``.
+            and ``sasl_password``. For OAUTHBEARER ``...OAuthBearerLoginModule`` with ``clientId``,
+            ``clientSecret``, ``scope`` and ``extension_NAME``.
             Kafka: ``sasl.jaas.config`` (since 0.10.2, KIP-85). Default: ``None``.
         sasl_oauth_token_provider: Async function that returns an ``OAuthToken``, for OAUTHBEARER;
             ``from_config`` also takes its import path.
             Not in Kafka. Default: ``None``.
+        sasl_oauthbearer_token_endpoint_url: Address at which the client requests tokens for
+            OAUTHBEARER, instead of ``sasl_oauth_token_provider``.
+            Kafka: ``sasl.oauthbearer.token.endpoint.url`` (since 3.1, KIP-768). Default: ``None``.
+        sasl_oauthbearer_client_credentials_client_id: Id of the client at the identity provider.
+            Kafka: ``sasl.oauthbearer.client.credentials.client.id`` (since 4.1, KIP-1139). Default:
+            ``None``.
+        sasl_oauthbearer_client_credentials_client_secret: Secret of the client at the identity
+            provider.
+            Kafka: ``sasl.oauthbearer.client.credentials.client.secret`` (since 4.1, KIP-1139).
+            Default: ``None``.
+        sasl_oauthbearer_scope: The access that is requested with a token, as names with spaces
+            between.
+            Kafka: ``sasl.oauthbearer.scope`` (since 4.1, KIP-1139). Default: ``None``.
+        sasl_oauthbearer_header_urlencode: Whether id and secret are encoded as RFC 6749 demands.
+            Kafka: ``sasl.oauthbearer.header.urlencode`` (since 3.9, KIP-1025). Default: ``False``.
+        sasl_oauthbearer_assertion_file: File with a signed assertion (JSON Web Token) to exchange
+            for a token, instead of id and secret. It is read for each request.
+            Kafka: ``sasl.oauthbearer.assertion.file`` (since 4.1, KIP-1139). Default: ``None``.
         bootstrap_servers: Addresses of the brokers to connect to first, ``host:port``: a list, or
             text separated by commas. Java has no default.
             Kafka: ``bootstrap.servers``. Default: ``("localhost:9092",)``.

@@ -12,6 +12,12 @@ _EXAMPLE = (
     'password="...";'
 )
 _MODULES = ("PlainLoginModule", "ScramLoginModule")
+_OAUTH_EXAMPLE = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    'clientId="..." clientSecret="...";'
+)
+_OAUTH_MODULE = "OAuthBearerLoginModule"
+_EXTENSION = "extension_"
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(
     r"""\s*(?://[^\n]*\n?|/\*.*?\*/|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w.$-]+|[=;]))""",
@@ -28,12 +34,21 @@ class Login(NamedTuple):
     password: str
 
 
-def parse_jaas(text: str) -> Login:
-    """Parse a login module for PLAIN or SCRAM. The class may be that of a repackaged Kafka client
-    (``kafkashaded.org.apache...``).
+class OAuthLogin(NamedTuple):
+    """The options of a login with client credentials; see KIP-768."""
+
+    client_id: str
+    client_secret: str
+    scope: str | None
+    extensions: dict[str, str]
+
+
+def parse_jaas(text: str) -> Login | OAuthLogin:
+    """Parse a login module for PLAIN, SCRAM or OAUTHBEARER. The class may be that of a repackaged
+    Kafka client (``kafkashaded.org.apache...``).
 
     Raises:
-        ConfigError: if the text is not such a module, or has no user name or password. The error
+        ConfigError: if the text is not such a module, or an option is missing. The error
             does not contain the text, as it may have a password.
     """
     tokens = _tokens(text)
@@ -42,18 +57,38 @@ def parse_jaas(text: str) -> Login:
     module = tokens[0].rpartition(".")[2]
     if not module.endswith("LoginModule"):  # not shown: it may be a password
         raise _error(f"must be like {_EXAMPLE}")
-    if module not in _MODULES:
-        reason = f"the login module {module} is not supported, only {' and '.join(_MODULES)}"
-        if module == "OAuthBearerLoginModule":
-            reason += "; for OAUTHBEARER set sasl_oauth_token_provider"
-        raise _error(reason)
+    if module not in (*_MODULES, _OAUTH_MODULE):
+        raise _error(
+            f"the login module {module} is not supported, only {', '.join(_MODULES)} and "
+            f"{_OAUTH_MODULE}"
+        )
     options = _options(tokens[2:-1])
+    if module == _OAUTH_MODULE:
+        return _oauth_login(options)
     if _value(options.get("tokenauth", "")).lower() == "true":
         raise _error("delegation tokens (tokenauth) are not supported")
     for name in Login._fields:
         if name not in options:
             raise _error(f"{name} is missing; it must be like {_EXAMPLE}")
     return Login(_value(options["username"]), _value(options["password"]))
+
+
+def _oauth_login(options: dict[str, str]) -> OAuthLogin:
+    given = {name: _value(value) for name, value in options.items()}
+    for name in ("clientId", "clientSecret"):
+        if not given.get(name):
+            raise _error(f"{name} is missing; it must be like {_OAUTH_EXAMPLE}")
+    extensions = {
+        name.removeprefix(_EXTENSION): given.pop(name)
+        for name in list(given)
+        if name.startswith(_EXTENSION)
+    }
+    login = OAuthLogin(
+        given.pop("clientId"), given.pop("clientSecret"), given.pop("scope", None), extensions
+    )
+    if given:
+        raise _error(f"the option {min(given)} of {_OAUTH_MODULE} is not supported")
+    return login
 
 
 def _error(reason: str) -> ConfigError:

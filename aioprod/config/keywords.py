@@ -32,6 +32,12 @@ class SecuritySettings(TypedDict, total=False):
     sasl_password: str | None
     sasl_jaas_config: str | None
     sasl_oauth_token_provider: TokenProvider | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_assertion_file: str | None
 
 
 class ClientSettings(SecuritySettings, total=False):

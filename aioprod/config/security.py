@@ -6,7 +6,8 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aioprod.config.jaas import parse_jaas
+from aioprod.config.jaas import Login, OAuthLogin, parse_jaas
+from aioprod.config.oauthbearer import OAUTHBEARER, URL, given_settings, token_provider
 from aioprod.config.redaction import HidesArguments, hide_arguments
 from aioprod.config.setting import apply_checks
 from aioprod.config.settings.security import PASSWORD_MECHANISMS, SASL_MECHANISMS, SECURITY
@@ -55,11 +56,30 @@ class SecurityConfig(metaclass=HidesArguments):
             Not in Kafka. Default: ``None``.
         sasl_jaas_config: User name and password for PLAIN and SCRAM as Java configures them:
             ``...PlainLoginModule required username="..." password="...";``. Sets ``sasl_username``
-            and ``sasl_password``.
+            and ``sasl_password``. For OAUTHBEARER ``...OAuthBearerLoginModule`` with ``clientId``,
+            ``clientSecret``, ``scope`` and ``extension_NAME``.
             Kafka: ``sasl.jaas.config`` (since 0.10.2, KIP-85). Default: ``None``.
         sasl_oauth_token_provider: Async function that returns an ``OAuthToken``, for OAUTHBEARER;
             ``from_config`` also takes its import path.
             Not in Kafka. Default: ``None``.
+        sasl_oauthbearer_token_endpoint_url: Address at which the client requests tokens for
+            OAUTHBEARER, instead of ``sasl_oauth_token_provider``.
+            Kafka: ``sasl.oauthbearer.token.endpoint.url`` (since 3.1, KIP-768). Default: ``None``.
+        sasl_oauthbearer_client_credentials_client_id: Id of the client at the identity provider.
+            Kafka: ``sasl.oauthbearer.client.credentials.client.id`` (since 4.1, KIP-1139). Default:
+            ``None``.
+        sasl_oauthbearer_client_credentials_client_secret: Secret of the client at the identity
+            provider.
+            Kafka: ``sasl.oauthbearer.client.credentials.client.secret`` (since 4.1, KIP-1139).
+            Default: ``None``.
+        sasl_oauthbearer_scope: The access that is requested with a token, as names with spaces
+            between.
+            Kafka: ``sasl.oauthbearer.scope`` (since 4.1, KIP-1139). Default: ``None``.
+        sasl_oauthbearer_header_urlencode: Whether id and secret are encoded as RFC 6749 demands.
+            Kafka: ``sasl.oauthbearer.header.urlencode`` (since 3.9, KIP-1025). Default: ``False``.
+        sasl_oauthbearer_assertion_file: File with a signed assertion (JSON Web Token) to exchange
+            for a token, instead of id and secret. It is read for each request.
+            Kafka: ``sasl.oauthbearer.assertion.file`` (since 4.1, KIP-1139). Default: ``None``.
 
     Raises:
         ConfigError: if a setting is invalid.
@@ -76,13 +96,19 @@ class SecurityConfig(metaclass=HidesArguments):
     sasl_password: str | None = field(default=None, repr=False)
     sasl_jaas_config: str | None = field(default=None, repr=False)
     sasl_oauth_token_provider: TokenProvider | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_client_credentials_client_id: str | None = None
+    sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_scope: str | None = None
+    sasl_oauthbearer_header_urlencode: bool = False
+    sasl_oauthbearer_assertion_file: str | None = None
 
     # End of the generated part.
 
     def __post_init__(self) -> None:
         apply_checks(self, SECURITY.values())
         _check_tls(self)
-        _read_jaas_config(self)
+        _set_token_provider(self, _read_jaas_config(self))
         _check_sasl(self)
 
     @property
@@ -218,21 +244,40 @@ def _check_tls(config: SecurityConfig) -> None:
         raise ConfigError("ssl_context is for servers: create it with ssl.create_default_context()")
 
 
-def _read_jaas_config(config: SecurityConfig) -> None:
+def _read_jaas_config(config: SecurityConfig) -> OAuthLogin | None:
     """Set ``sasl_username`` and ``sasl_password`` from ``sasl_jaas_config``, which is then unset:
-    so a copy of the configuration does not set them twice.
+    so a copy of the configuration does not set them twice. Return a login for OAUTHBEARER.
     """
     text = config.sasl_jaas_config
     if text is None:
-        return
+        return None
     login = parse_jaas(text)
-    for name, value in (("sasl_username", login.username), ("sasl_password", login.password)):
-        if getattr(config, name) is not None:
-            raise ConfigError(f"{name} and sasl_jaas_config are both set: set one of them")
-        object.__setattr__(config, name, value)
+    if isinstance(login, Login):
+        for name, value in (("sasl_username", login.username), ("sasl_password", login.password)):
+            if getattr(config, name) is not None:
+                raise ConfigError(f"{name} and sasl_jaas_config are both set: set one of them")
+            object.__setattr__(config, name, value)
     if not config.uses_sasl:
         raise _without_sasl("sasl_jaas_config", config)
+    if not isinstance(login, Login) and config.sasl_mechanism != "OAUTHBEARER":
+        raise ConfigError(
+            f"sasl_jaas_config is for OAUTHBEARER, but sasl_mechanism={config.sasl_mechanism!r}"
+        )
     object.__setattr__(config, "sasl_jaas_config", None)
+    return login if isinstance(login, OAuthLogin) else None
+
+
+def _set_token_provider(config: SecurityConfig, login: OAuthLogin | None) -> None:
+    """Set ``sasl_oauth_token_provider`` from the settings ``sasl_oauthbearer_...``, which are then
+    unset, as above.
+    """
+    if not config.uses_sasl or config.sasl_mechanism != "OAUTHBEARER":
+        return
+    provider = token_provider(config, login)
+    if provider is not None:
+        object.__setattr__(config, "sasl_oauth_token_provider", provider)
+        for name, default in OAUTHBEARER.items():
+            object.__setattr__(config, name, default)
 
 
 def _without_sasl(name: str, config: SecurityConfig) -> ConfigError:
@@ -244,6 +289,7 @@ def _without_sasl(name: str, config: SecurityConfig) -> ConfigError:
 
 def _check_sasl(config: SecurityConfig) -> None:
     given = [name for name in _SASL_NAMES if getattr(config, name) is not None]
+    given += given_settings(config)
     if not config.uses_sasl:
         if given:
             raise _without_sasl(given[0], config)
@@ -261,7 +307,8 @@ def _check_sasl(config: SecurityConfig) -> None:
     )
     for name in wanted:
         if not getattr(config, name):
-            raise ConfigError(f"sasl_mechanism={mechanism!r} needs {name}")
+            other = f", or {URL}" if mechanism == "OAUTHBEARER" else ""
+            raise ConfigError(f"sasl_mechanism={mechanism!r} needs {name}{other}")
     for name in given:
         if name not in wanted and name != "sasl_mechanism":
             raise ConfigError(f"{name} is set, but sasl_mechanism={mechanism!r} does not use it")

@@ -190,6 +190,11 @@ def secret(name: str, meaning: str, *, kafka_name: str | None = "", since: str =
     )
 
 
+def text(name: str, meaning: str, *, since: str = "") -> Setting:
+    """Declare text that may be shown, or is not set."""
+    return Setting(name, "str | None", None, meaning, check_secret_text, since=since)
+
+
 def _or_none(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 

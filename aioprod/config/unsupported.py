@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_JAVA_CLASS = "it names a Java class; set sasl_oauth_token_provider"
+_JAVA_CLASS = (
+    "it names a Java class; leave it out: sasl.oauthbearer.token.endpoint.url is enough, and "
+    "sasl_oauth_token_provider replaces other classes"
+)
 _TLS_CONTEXT = "configure an ssl.SSLContext, and set ssl_context"
 _PEM_ONLY = "files must be PEM; the password of a private key is ssl.key.password"
 _PEM_TEXT = (
     "write it to a file, and set ssl.keystore.location or ssl.truststore.location; or set "
     "ssl_context"
 )
-_TOKEN_PROVIDER = "set sasl_oauth_token_provider to an async function that gets and caches tokens"
+_TOKENS = (
+    "tokens are renewed after 80 to 85 % of their lifetime; set sasl_oauth_token_provider for "
+    "another way"
+)
+_ASSERTION = "set sasl_oauth_token_provider to an aioprod.oauth.JwtBearer"
+_OF_BROKERS = "brokers use it to check tokens"
 _KERBEROS = "SASL/GSSAPI (Kerberos) is not supported; use PLAIN, SCRAM or OAUTHBEARER"
 _ALWAYS_RECORDED = "all metrics are always recorded"
 _NO_METRICS = "an admin client has no metrics over windows of time"
@@ -72,8 +80,12 @@ SHARED_UNSUPPORTED: Mapping[str, str] = {
             "sasl.login.refresh.window.jitter",
             "sasl.login.retry.backoff.max.ms",
             "sasl.login.retry.backoff.ms",
-            "sasl.oauthbearer.allow.unverified.audience",
-            "sasl.oauthbearer.allow.unverified.issuer",
+            "sasl.oauthbearer.jwt.retriever.class",
+        ),
+        _TOKENS,
+    ),
+    **dict.fromkeys(
+        (
             "sasl.oauthbearer.assertion.algorithm",
             "sasl.oauthbearer.assertion.claim.aud",
             "sasl.oauthbearer.assertion.claim.exp.seconds",
@@ -81,28 +93,28 @@ SHARED_UNSUPPORTED: Mapping[str, str] = {
             "sasl.oauthbearer.assertion.claim.jti.include",
             "sasl.oauthbearer.assertion.claim.nbf.seconds",
             "sasl.oauthbearer.assertion.claim.sub",
-            "sasl.oauthbearer.assertion.file",
             "sasl.oauthbearer.assertion.private.key.file",
             "sasl.oauthbearer.assertion.private.key.passphrase",
             "sasl.oauthbearer.assertion.template.file",
-            "sasl.oauthbearer.client.credentials.client.id",
-            "sasl.oauthbearer.client.credentials.client.secret",
+        ),
+        _ASSERTION,
+    ),
+    **dict.fromkeys(
+        (
+            "sasl.oauthbearer.allow.unverified.audience",
+            "sasl.oauthbearer.allow.unverified.issuer",
             "sasl.oauthbearer.clock.skew.seconds",
             "sasl.oauthbearer.expected.audience",
             "sasl.oauthbearer.expected.issuer",
-            "sasl.oauthbearer.header.urlencode",
             "sasl.oauthbearer.jwks.endpoint.refresh.ms",
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
             "sasl.oauthbearer.jwks.endpoint.url",
-            "sasl.oauthbearer.jwt.retriever.class",
             "sasl.oauthbearer.jwt.validator.class",
-            "sasl.oauthbearer.scope",
             "sasl.oauthbearer.scope.claim.name",
             "sasl.oauthbearer.sub.claim.name",
-            "sasl.oauthbearer.token.endpoint.url",
         ),
-        _TOKEN_PROVIDER,
+        _OF_BROKERS,
     ),
 }
 

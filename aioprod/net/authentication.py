@@ -104,9 +104,10 @@ async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
         if _is_end_of_caller(error):
             raise
         surface(error)
-        # The error's text may contain secrets of the identity provider: it is only in the cause.
+        # Other errors' text may contain secrets of the identity provider: it is only in the cause.
+        told = f": {error}" if isinstance(error, KafkaError) else ""
         raise AuthenticationError(
-            f"sasl_oauth_token_provider failed with {type(error).__name__}"
+            f"sasl_oauth_token_provider failed with {type(error).__name__}{told}"
         ) from error
     if isinstance(answer, OAuthToken):
         return answer

@@ -12,6 +12,7 @@ import pytest
 import aioprod
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.net.certificates import Certificates
+from tests.oauth.identity_provider import IdentityProvider
 
 TEXT = (Path(aioprod.__file__).parents[1] / "docs" / "security.md").read_text()
 
@@ -24,11 +25,12 @@ async def ask_identity_provider() -> str:
     return "good"
 
 
-def example(function: str, broker: str, truststore: str) -> Any:
-    """Return a function of the page, with another address and file."""
+def example(function: str, broker: str, truststore: str, endpoint: str = "") -> Any:
+    """Return a function of the page, with other addresses and another file."""
     blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     (source,) = [block for block in blocks if f"async def {function}(" in block]
     source = source.replace("kafka.example.org:9093", broker).replace("authority.pem", truststore)
+    source = source.replace("https://login.example.com/oauth2/token", endpoint)
     namespace: dict[str, Any] = {"ask_identity_provider": ask_identity_provider}
     exec(compile(source, f"security.md ({function})", "exec"), namespace)
     return namespace[function]
@@ -53,6 +55,22 @@ async def test_the_examples_send(
     async with EmbeddedCluster(security=security) as broker:
         await example(function, broker.bootstrap_servers, certificates.truststore)()
         assert [record.value for record in broker.records("orders")] == [b"42"]
+
+
+async def test_the_example_with_an_identity_provider_sends(certificates: Certificates) -> None:
+    async with IdentityProvider(client_secret="secret of the service").running() as provider:
+        security = BrokerSecurity(
+            ssl_context=certificates.server_context(), token_validator=provider.user_of
+        )
+        async with EmbeddedCluster(security=security) as broker:
+            await example(
+                "with_client_credentials",
+                broker.bootstrap_servers,
+                certificates.truststore,
+                provider.url,
+            )()
+            assert [record.value for record in broker.records("orders")] == [b"42"]
+    assert provider.requests[0]["audience"] == "kafka"
 
 
 async def test_the_example_of_a_test_passes() -> None:

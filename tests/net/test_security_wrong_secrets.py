@@ -81,6 +81,15 @@ USED_WITH: dict[str, list[dict[str, Any]]] = {
         {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"},
         {},
     ],
+    "sasl_oauthbearer_client_credentials_client_secret": [
+        {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": "https://login.example.com/token",
+            "sasl_oauthbearer_client_credentials_client_id": "me",
+        },
+        {},
+    ],
 }
 PATHS = ("ssl_keystore_location", "ssl_truststore_location")
 CONFIGS = (ClientConfig, ProducerConfig, ConsumerConfig, ShareConsumerConfig, AdminConfig)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aioprod.config.checks import check_secret_text
-from aioprod.config.setting import Setting, Source, choice, secret, section
+from aioprod.config.setting import Setting, Source, choice, secret, section, switch, text
 from aioprod.errors import ConfigError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -101,7 +101,8 @@ SECURITY = section(
         "sasl_jaas_config",
         "User name and password for PLAIN and SCRAM as Java configures them: "
         '`...PlainLoginModule required username="..." password="...";`. Sets `sasl_username` and '
-        "`sasl_password`.",
+        "`sasl_password`. For OAUTHBEARER `...OAuthBearerLoginModule` with `clientId`, "
+        "`clientSecret`, `scope` and `extension_NAME`.",
         since="0.10.2, KIP-85",
     ),
     Setting(
@@ -113,5 +114,38 @@ SECURITY = section(
         kafka_name=None,
         hidden=True,
         source=Source.FUNCTION,
+    ),
+    text(
+        "sasl_oauthbearer_token_endpoint_url",
+        "Address at which the client requests tokens for OAUTHBEARER, instead of "
+        "`sasl_oauth_token_provider`.",
+        since="3.1, KIP-768",
+    ),
+    text(
+        "sasl_oauthbearer_client_credentials_client_id",
+        "Id of the client at the identity provider.",
+        since="4.1, KIP-1139",
+    ),
+    secret(
+        "sasl_oauthbearer_client_credentials_client_secret",
+        "Secret of the client at the identity provider.",
+        since="4.1, KIP-1139",
+    ),
+    text(
+        "sasl_oauthbearer_scope",
+        "The access that is requested with a token, as names with spaces between.",
+        since="4.1, KIP-1139",
+    ),
+    switch(
+        "sasl_oauthbearer_header_urlencode",
+        False,
+        "Whether id and secret are encoded as RFC 6749 demands.",
+        since="3.9, KIP-1025",
+    ),
+    text(
+        "sasl_oauthbearer_assertion_file",
+        "File with a signed assertion (JSON Web Token) to exchange for a token, instead of id and "
+        "secret. It is read for each request.",
+        since="4.1, KIP-1139",
     ),
 )

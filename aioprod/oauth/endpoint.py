@@ -1,0 +1,205 @@
+"""Requests to the token endpoint of an identity provider (RFC 6749)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from aioprod.cluster.retry import RetryLimit, retry
+from aioprod.config.redaction import HidesArguments
+from aioprod.errors import AuthenticationError, ConfigError, KafkaError
+from aioprod.net.backoff import Backoff
+from aioprod.oauth.cache import Token
+
+_MAX_RESPONSE_BYTES = 1024 * 1024
+_MAX_TEXT = 200
+_PASSING = frozenset((408, 425, 429))
+
+
+class TokenRequestError(AuthenticationError):
+    """The identity provider gave no token. The text has no secrets.
+
+    Attributes:
+        status: of the HTTP response; None if there was none.
+        error: the error code of RFC 6749, such as ``invalid_client``; None if there was none.
+    """
+
+    def __init__(self, text: str, status: int | None = None, error: str | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.error = error
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status is None or self.status >= 500 or self.status in _PASSING
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a request has: the parameters, and the header ``Authorization``. The repr has none."""
+
+    form: Mapping[str, str] = field(repr=False)
+    authorization: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenEndpoint(metaclass=HidesArguments):
+    """How an identity provider is reached.
+
+    Attributes:
+        url: of the token endpoint: ``https``, or ``http`` for tests on the same machine.
+        ssl_context: TLS context; None trusts what the system trusts.
+        proxy: URL of an HTTP proxy; None takes ``HTTPS_PROXY`` and ``NO_PROXY`` from the
+            environment.
+        request_timeout_ms: limit of one request.
+        timeout_ms: limit of all attempts. Should be below ``request_timeout_ms`` of the Kafka
+            client, which gives up otherwise.
+        retry_backoff_ms: the first pause between attempts.
+        retry_backoff_max_ms: the longest pause.
+
+    Raises:
+        ConfigError: if a value is invalid.
+    """
+
+    url: str
+    ssl_context: ssl.SSLContext | None = None
+    proxy: str | None = field(default=None, repr=False)
+    request_timeout_ms: float = 10_000
+    timeout_ms: float = 20_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 10_000
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url) if isinstance(self.url, str) else None
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                f"token_endpoint_url={self.url!r}: must begin with https:// and name a host"
+            )
+        if parts.username is not None:
+            raise ConfigError("token_endpoint_url: must not contain a user name or password")
+        for name in ("request_timeout_ms", "timeout_ms", "retry_backoff_ms"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ConfigError(f"{name}={value!r}: must be a number above 0")
+
+    async def request(self, grant: Grant) -> Token:
+        """Request a token, and repeat that after failures that may pass.
+
+        Raises:
+            TokenRequestError: if the identity provider refuses, or is not reached.
+            KafkaTimeoutError: if it does not answer within ``timeout_ms``.
+        """
+        backoff = Backoff(self.retry_backoff_ms, self.retry_backoff_max_ms, random.Random())
+
+        async def attempt() -> Token:
+            return await self._attempt(grant)
+
+        return await retry(
+            attempt,
+            backoff.seconds,
+            is_retriable=_may_pass,
+            limit=RetryLimit(self.timeout_ms, f"a token of {self.url}", "timeout_ms"),
+        )
+
+    async def _attempt(self, grant: Grant) -> Token:
+        headers = {"Accept": "application/json"}
+        if grant.authorization is not None:
+            headers["Authorization"] = grant.authorization
+        # Raised below, without the frames of the HTTP library: they have the credentials.
+        failure: str | None = None
+        status, content = 0, b""
+        # A session for each request: a token lasts for minutes, and the connection need not.
+        timeout = aiohttp.ClientTimeout(total=self.request_timeout_ms / 1000)
+        try:
+            async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
+                async with session.post(
+                    self.url,
+                    data=dict(grant.form),
+                    headers=headers,
+                    ssl=self.ssl_context if self.ssl_context is not None else True,
+                    proxy=self.proxy,
+                    allow_redirects=False,
+                ) as response:
+                    status = response.status
+                    content = await response.content.read(_MAX_RESPONSE_BYTES)
+                    while not response.content.at_eof() and len(content) < _MAX_RESPONSE_BYTES:
+                        content += await response.content.read(_MAX_RESPONSE_BYTES - len(content))
+        except TimeoutError:
+            failure = f"no response within request_timeout_ms={self.request_timeout_ms:g}"
+        except (aiohttp.ClientError, OSError) as error:
+            failure = f"{type(error).__name__}: {error}"
+        finally:
+            del headers
+        if failure is not None:
+            raise TokenRequestError(f"token endpoint {self.url}: {failure}")
+        return _token(self.url, status, content)
+
+
+def basic_authorization(client_id: str, client_secret: str) -> str:
+    """Return the header of HTTP's basic authentication."""
+    return f"Basic {base64.b64encode(f'{client_id}:{client_secret}'.encode()).decode()}"
+
+
+def lifetime_of(value: str) -> float | None:
+    """Return for how many seconds a JSON Web Token is valid; None if it does not tell."""
+    claims = _claims(value)
+    expires, issued = claims.get("exp"), claims.get("iat")
+    if not _is_number(expires):
+        return None
+    # By the provider's clock if possible: that of this machine may differ.
+    return float(expires - (issued if _is_number(issued) else time.time()))
+
+
+def _claims(value: str) -> Mapping[str, Any]:
+    parts = value.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        found = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _token(url: str, status: int, content: bytes) -> Token:
+    what = f"token endpoint {url}: {status}"
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
+    given = answer if isinstance(answer, dict) else {}
+    if status != 200:
+        code, reason = given.get("error"), given.get("error_description")
+        said = " ".join(part for part in (code, reason) if isinstance(part, str) and part)
+        raise TokenRequestError(
+            f"{what} {said[:_MAX_TEXT] or 'no reason given'}",
+            status,
+            code if isinstance(code, str) else None,
+        )
+    value = given.get("access_token")
+    if not isinstance(value, str) or not value.strip():
+        raise TokenRequestError(f"{what}, but the response has no access_token", status)
+    lifetime = given.get("expires_in")
+    if isinstance(lifetime, str) and lifetime.isdecimal():
+        lifetime = int(lifetime)  # as Azure's first version has it
+    return Token(
+        value.strip(), float(lifetime) if _is_number(lifetime) else lifetime_of(value.strip())
+    )
+
+
+def _may_pass(error: KafkaError) -> bool:
+    return isinstance(error, TokenRequestError) and error.retriable
