@@ -259,7 +259,9 @@ async def test_brokers_are_told_the_version_of_the_package(
         ApiKey.API_VERSIONS,
         delay(0),
         where=lambda request: (
-            (request.client_software_name, request.client_software_version) == ("aioprod", told)
+            isinstance(request, ApiVersionsRequest)
+            and request.client_software_name == "aioprod"
+            and request.client_software_version == told
         ),
     )
     connection = await connect(*address(broker), config())
