@@ -35,14 +35,22 @@ if TYPE_CHECKING:
 settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-speed")
 
-_MARKERS_OF_FIXTURES = {"kafka": "kafka", "kafka_3_9": "kafka", "spark": "spark"}
+_MARKERS_OF_FIXTURES = {
+    "kafka": "kafka",
+    "kafka_3_9": "kafka",
+    "kafka_4_1": "kafka",
+    "spark": "spark",
+}
 _ON_DEMAND = ("benchmarks", "faults", "interop", "wheels")
 _TASK_END_TIMEOUT_S = 1.0
-# Members of a KIP-848 group learn of a change with their next heartbeat; a test would wait for most
-# of Kafka's default interval of five seconds.
+# Members of a KIP-848 group, and of a share group (KIP-932), learn of a change with their next
+# heartbeat; a test would wait for most of Kafka's default interval of five seconds.
 _QUICK_GROUPS = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.share.heartbeat.interval.ms": "200",
+    "group.share.min.heartbeat.interval.ms": "200",
+    "group.share.min.record.lock.duration.ms": "1000",
 }
 
 
@@ -156,20 +164,6 @@ def kafka() -> Iterator[str]:
     names.
     """
     with RealKafka(settings=_QUICK_GROUPS) as running:
-        yield running.bootstrap_servers
-
-
-@pytest.fixture(scope="session")
-def kafka_4_4() -> Iterator[str]:
-    """Bootstrap servers of a real Apache Kafka 4.4 broker, which has share groups (KIP-932), shared
-    by the whole run: use unique topic names.
-    """
-    settings = {
-        "group.share.heartbeat.interval.ms": "200",
-        "group.share.min.heartbeat.interval.ms": "200",
-        "group.share.min.record.lock.duration.ms": "1000",
-    }
-    with RealKafka(version="4.4.0", settings=_QUICK_GROUPS | settings) as running:
         yield running.bootstrap_servers
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
+from aioprod._version import __version__
 from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
@@ -111,7 +113,11 @@ async def _connect(
 async def _ask_versions(
     connection: Connection, expected: tuple[str, int] | None, timeout_ms: float
 ) -> None:
-    request = ApiVersionsRequest(client_software_name="aioprod", client_software_version="0.1.0")
+    # Brokers refuse other characters (KIP-511), such as the plus sign of a local version.
+    software_version = re.sub(r"[^a-zA-Z0-9.-]", "-", __version__)
+    request = ApiVersionsRequest(
+        client_software_name="aioprod", client_software_version=software_version
+    )
     if expected is not None:
         request.cluster_id, request.node_id = expected
     version = ApiVersionsRequest.MAX_VERSION

@@ -21,6 +21,7 @@ from aioprod.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
+from aioprod.net import handshake
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
@@ -243,6 +244,28 @@ async def test_a_broker_that_does_not_know_the_newest_apiversions(
     ]
     assert (await connection.request(MetadataRequest(topics=[]))).brokers
     assert bool(connection.finalized_features) == (newest == 3)
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [("9.8.7", "9.8.7"), ("9.8.dev1+g1a2b.local", "9.8.dev1-g1a2b.local")]
+)
+async def test_brokers_are_told_the_version_of_the_package(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, version: str, told: str
+) -> None:
+    monkeypatch.setattr(handshake, "__version__", version)
+    # The broker refuses a text that Kafka refuses.
+    rule = broker.on(
+        ApiKey.API_VERSIONS,
+        delay(0),
+        where=lambda request: (
+            isinstance(request, ApiVersionsRequest)
+            and request.client_software_name == "aioprod"
+            and request.client_software_version == told
+        ),
+    )
+    connection = await connect(*address(broker), config())
+    assert rule.used == 1
     await connection.close()
 
 

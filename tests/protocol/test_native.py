@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,10 +66,14 @@ def test_it_is_used_unless_it_is_turned_off() -> None:
         assert native.in_use or os.environ.get("AIOPROD_NATIVE") != "required"
 
 
+_IMPORTED_FROM = str(Path(native.__file__).parents[1])
+
+
 def printed_by(program: str, pure: str) -> str:
     ran = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "AIOPROD_PURE": pure},
+        # A new interpreter imports from PYTHONPATH what the first one finds in this directory.
+        env={**os.environ, "AIOPROD_PURE": pure, "PYTHONPATH": _IMPORTED_FROM},
         capture_output=True,
         text=True,
         timeout=60,

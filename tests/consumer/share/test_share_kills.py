@@ -64,12 +64,12 @@ class Members:
 
 
 async def test_killed_members_lose_nothing_that_is_not_confirmed(
-    kafka_4_4: str, tmp_path: Path
+    kafka: str, tmp_path: Path
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    topic = ShareTopic(kafka_4_4)
+    topic = ShareTopic(kafka)
     # Kills count as deliveries, so few of them could use up a small limit.
     await topic.create(share_record_lock_duration_ms="5000", share_delivery_count_limit="10")
     members = Members(topic, tmp_path)

@@ -34,8 +34,8 @@ REJECT, RENEW = AcknowledgeType.REJECT, AcknowledgeType.RENEW
 
 
 @pytest.fixture
-def topic(kafka_4_4: str) -> ShareTopic:
-    return ShareTopic(kafka_4_4)
+def topic(kafka: str) -> ShareTopic:
+    return ShareTopic(kafka)
 
 
 async def nothing_left(topic: ShareTopic) -> bool:
@@ -338,8 +338,8 @@ async def test_unsubscribe_releases_and_leaves(topic: ShareTopic) -> None:
         assert numbers(await take(consumer, 3)) == [2, 3, 4]
 
 
-async def test_several_topics_and_partitions(kafka_4_4: str) -> None:
-    topic, further = ShareTopic(kafka_4_4), ShareTopic(kafka_4_4)
+async def test_several_topics_and_partitions(kafka: str) -> None:
+    topic, further = ShareTopic(kafka), ShareTopic(kafka)
     await topic.create(partitions=3)
     await further.create(partitions=2)
     for partition in range(3):
