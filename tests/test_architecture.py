@@ -25,6 +25,7 @@ BASE_MODULES = {
     "errors",
     "error_codes",
     "serialization",
+    "column_serialization",
     "interceptors",
     "metrics",
     "headers",
