@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from aioprod.errors import SerializationError
+from aioprod.preparation import NotPrepared
 from aioprod.types import Header
+from aioprod.user_code import ENDS_PROGRAM
 
 
 class EncodedColumn(NamedTuple):
@@ -64,3 +68,37 @@ class ColumnDeserializer(Protocol):
             NotPrepared: if it has to wait.
         """
         ...
+
+
+def column_encoder(
+    name: str, serializer: ColumnSerializer, topic: str
+) -> Callable[[Any], EncodedColumn]:
+    """Return what serializes a column.
+
+    Args:
+        name: ``"key"`` or ``"value"``, for the error.
+        serializer, topic: as the serializer takes it.
+
+    Raises:
+        SerializationError: if it fails.
+        NotPrepared: if the serializer raised it; ``prepare`` it, and try again.
+    """
+    try:
+        return serializer.column_encoder(topic)
+    except ENDS_PROGRAM:
+        raise
+    except NotPrepared as needed:
+        needed.describe = partial(column_failure, name, topic)
+        raise
+    except BaseException as error:
+        raise column_failure(name, topic, error) from error
+
+
+def column_failure(name: str, topic: str, error: BaseException) -> SerializationError:
+    """Return the error of a column that can't be serialized."""
+    failure = SerializationError(
+        f"{name}_serializer can't serialize the column {name!r} for topic {topic!r}: "
+        f"{type(error).__name__}: {error}"
+    )
+    failure.__cause__ = error
+    return failure

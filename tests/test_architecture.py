@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulation": {"cluster"},
     "pytest_plugin": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
     "integrations": {"base", "public", "processing"},
-    "spark": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},
+    "spark": {*CLIENT, "producer", "consumer", "admin", "public", "testing", "schema_registry"},
     "template": {"base", "testing", "pytest_plugin", "spark"},
     "demo": {*CLIENT, "producer", "consumer", "admin", "public", "testing", "spark"},
     "cli": {"base", "public", "admin", "schema_registry", "testing", "spark", "demo"},

@@ -11,7 +11,12 @@ from typing import Any, Final, Self
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from aioprod.column_serialization import ColumnSerializer, EncodedColumn
+from aioprod.column_serialization import (
+    ColumnSerializer,
+    EncodedColumn,
+    column_encoder,
+    column_failure,
+)
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import ConfigError, SerializationError
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
@@ -91,16 +96,11 @@ class ColumnsSerializer:
 async def _encoder(name: str, serializer: ColumnSerializer, topic: str, prepare: Prepare) -> Encode:
     for _ in range(MOST_ATTEMPTS):
         try:
-            return serializer.column_encoder(topic)
-        except ENDS_PROGRAM:
-            raise
+            return column_encoder(name, serializer, topic)
         except NotPrepared as needed:
-            needed.describe = partial(_failure, name, topic)
             await prepare(needed)
             if needed.error is not None:
                 raise needed.error from needed.error.__cause__
-        except BaseException as error:
-            raise _failure(name, topic, error) from error
     raise SerializationError(
         f"{name}_serializer asked to be prepared {MOST_ATTEMPTS} times for topic {topic!r}"
     )
@@ -114,20 +114,11 @@ def _serialized(topic: str, table: pa.Table, encoders: Mapping[str, Encode]) -> 
         except ENDS_PROGRAM:
             raise
         except BaseException as error:
-            raise _failure(name, topic, error) from error
+            raise column_failure(name, topic, error) from error
         table = table.set_column(table.schema.get_field_index(name), name, data)
         for header in headers:
             table = _with_header(table, header, column)
     return table
-
-
-def _failure(name: str, topic: str, error: BaseException) -> SerializationError:
-    failure = SerializationError(
-        f"{name}_serializer can't serialize the column {name!r} for topic {topic!r}: "
-        f"{type(error).__name__}: {error}"
-    )
-    failure.__cause__ = error
-    return failure
 
 
 def _with_header(table: pa.Table, header: Header, column: pa.ChunkedArray) -> pa.Table:

@@ -153,9 +153,13 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
 
     async def parse(self, schema: Schema) -> Parsing:
         """Parse the schema of a record, and the reader's when it is first needed."""
+        await self.parse_reader()
+        return await parsed_with_references(self.registry, schema)
+
+    async def parse_reader(self) -> None:
+        """Parse the reader's schema, once."""
         if self._reader_schema is not None and self._reader is None:
             self._reader = (await parsed_with_references(self.registry, self._reader_schema)).schema
-        return await parsed_with_references(self.registry, schema)
 
     def decode(self, parsed: Parsing, data: bytes) -> Any:
         """Deserialize data by the schema of the record and the reader's.

@@ -4,6 +4,7 @@ Arrow joins them by row. Imports pyarrow, which is optional: import this module 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -112,7 +113,8 @@ class _Encoder:
         fits = (
             (types.is_integer(given) and types.is_integer(wanted))
             or (types.is_date(given) and types.is_date(wanted))
-            or (types.is_time(given) and types.is_time(wanted))
+            # Numbers, too: Spark has no type for times.
+            or ((types.is_time(given) or types.is_integer(given)) and types.is_time(wanted))
             or (
                 types.is_timestamp(given)
                 and types.is_timestamp(wanted)
@@ -121,8 +123,10 @@ class _Encoder:
         )
         if not fits:
             raise _refused(kind, column, path)
+        if types.is_time(wanted) and types.is_integer(given):
+            kind = replace(kind, arrow=kind.physical)
         found = _cast(kind, column, path)
-        if not types.is_integer(wanted):
+        if not types.is_integer(found.type):
             found = found.view(kind.physical)
         return [zigzag_varints(integers(found))]
 

@@ -13,7 +13,7 @@ from aioprod.schema_registry.wire_format import Place, SchemaId, find_id
 from aioprod.types import Headers
 
 if TYPE_CHECKING:
-    from aioprod.schema_registry.columns import ColumnTypes, Decode
+    from aioprod.schema_registry.columns import ColumnTypes, Decode, Shape
 
 P = TypeVar("P")
 
@@ -36,6 +36,7 @@ class ColumnReading(Generic[P]):
         self._met: BoundedCache[tuple[str, Place], bool] = BoundedCache(MOST_KEPT)
         self._newest: BoundedCache[str, Place] = BoundedCache(MOST_KEPT)
         self._types: BoundedCache[Place | None, ColumnTypes] = BoundedCache(MOST_KEPT)
+        self._failed: BoundedCache[SchemaId, Exception] = BoundedCache(MOST_KEPT)
         self._decoders: BoundedCache[tuple[Place, Place | None], Decode] = BoundedCache(MOST_KEPT)
 
     # -- what formats implement --------------------------------------------------------------------
@@ -43,6 +44,10 @@ class ColumnReading(Generic[P]):
     @property
     def has_reader(self) -> bool:
         """Whether the application has given a schema or class to read with."""
+        raise NotImplementedError
+
+    async def parse_reader(self) -> None:
+        """Parse the schema that the application has given."""
         raise NotImplementedError
 
     def column_types(self, place: Place | None, newest: P | None) -> ColumnTypes:
@@ -85,35 +90,62 @@ class ColumnReading(Generic[P]):
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def deserialize_column(self, topic: str, headers: Any, column: Any) -> DecodedColumn:
+    async def own_types(self) -> ColumnTypes:
+        """Return the types of columns that are read by the schema that the application has given.
+
+        Raises:
+            ValueError: if Arrow has no type for it.
+        """
+        await self.parse_reader()
+        return self.column_types(None, None)
+
+    def deserialize_column(
+        self, topic: str, headers: Any, column: Any, *, shape: Shape | None = None
+    ) -> DecodedColumn:
         """Deserialize a column of Arrow, as ``ColumnDeserializer`` says.
+
+        Args:
+            topic, headers, column: as there.
+            shape: returns the type that the result is to have for the one of the schema.
 
         Raises:
             NotPrepared: if a schema has to be asked for.
             ValueError: if Arrow has no type for the schema.
         """
-        from aioprod.schema_registry.columns import column_of, nulls, rows_of
+        from aioprod.schema_registry.columns import UNKNOWN, column_of, rows_of
 
         rows, errors = rows_of(column, headers, self.locate)
         places = dict.fromkeys(row.place for row in rows if row is not None)
         reader = None if self.has_reader else self._newest.get(topic)
         needed = [*places, reader] if reader is not None else list(places)
         parsed = {place: self.known(place) for place in needed}
+        failed = {place: self._failed.get(place.schema_id) for place in needed}
+        # The next call asks for them again.
+        self._failed.drop(lambda schema_id: any(each.schema_id == schema_id for each in failed))
         new = [
             place
             for place, found in parsed.items()
-            if found is None or not (self.has_reader or self._met.get((topic, place)))
+            if failed[place] is None
+            and (found is None or not (self.has_reader or self._met.get((topic, place))))
         ]
         if new:
             raise NotPrepared(partial(self._meet, topic, new))
         types = self._types.get(reader)
         if types is None:
-            if not places:
-                return DecodedColumn(nulls(len(column)), errors)
-            types = self.column_types(reader, parsed.get(reader) if reader else None)
-            self._types.put(reader, types)
-        decoders = {place: self._decoder(place, parsed, reader) for place in places}
-        return DecodedColumn(column_of(rows, errors, decoders, types), errors)
+            if not any(found is not None for found in parsed.values()):
+                types = UNKNOWN
+            else:
+                types = self.column_types(reader, parsed.get(reader) if reader else None)
+                self._types.put(reader, types)
+        decoders = {}
+        for place in places:
+            try:
+                if (error := failed[place]) is not None:
+                    raise error
+                decoders[place] = self._decoder(place, parsed, reader)
+            except Exception as error:
+                decoders[place] = partial(_raise, error)
+        return DecodedColumn(column_of(rows, errors, decoders, types, shape), errors)
 
     def _decoder(
         self, place: Place, parsed: Mapping[Place, P | None], reader: Place | None
@@ -129,11 +161,23 @@ class ColumnReading(Generic[P]):
         return decode
 
     async def _meet(self, topic: str, places: Iterable[Place]) -> None:
+        """Ask for schemas. One that can't be had is an error of the records that have it."""
         from aioprod.schema_registry.columns import newest_of
 
+        newest = self._newest.get(topic)
+        known = [] if newest is None else [newest]
         for place in places:
             if self.known(place) is None:
-                await self._prepare(place.schema_id)
+                try:
+                    await self._prepare(place.schema_id)
+                except Exception as error:
+                    self._failed.put(place.schema_id, error)
+                    continue
             self._met.put((topic, place), True)
-        newest = self._newest.get(topic)
-        self._newest.put(topic, newest_of([*([newest] if newest else []), *places]))
+            known.append(place)
+        if known:
+            self._newest.put(topic, newest_of(known))
+
+
+def _raise(error: Exception, data: bytes, start: int) -> Any:
+    raise error.with_traceback(None)

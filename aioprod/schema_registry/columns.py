@@ -33,6 +33,12 @@ class ColumnTypes(NamedTuple):
     arrow: pa.DataType
 
 
+UNKNOWN: Final = ColumnTypes(pa.null(), pa.null())
+"""Of a column of nulls whose schema is not known yet."""
+
+Shape = Callable[[pa.DataType], pa.DataType]
+
+
 def encode_in_portions(
     column: pa.Array | pa.ChunkedArray, encode: Callable[[pa.Array, int], pa.Array]
 ) -> pa.ChunkedArray:
@@ -91,8 +97,13 @@ def column_of(
     errors: dict[int, Exception],
     decoders: Mapping[Place, Decode],
     types: ColumnTypes,
+    shape: Shape | None = None,
 ) -> pa.Array:
-    """Decode rows; add what can't be decoded to ``errors``: it is null in the column."""
+    """Decode rows; add what can't be decoded to ``errors``: it is null in the column.
+
+    Args:
+        shape: returns the type that the column is to have for ``types.arrow``.
+    """
     values: list[Any] = []
     for number, row in enumerate(rows):
         value = None
@@ -103,21 +114,16 @@ def column_of(
                 errors[number] = error
         values.append(value)
     try:
-        return _array(values, types)
+        return _array(values, types, shape)
     except _MISFITS:
         pieces = []
     for number, value in enumerate(values):
         try:
-            pieces.append(_array([value], types))
+            pieces.append(_array([value], types, shape))
         except _MISFITS as error:
             errors[number] = ValueError(f"it does not fit {types.arrow}: {error}")
-            pieces.append(pa.nulls(1, types.arrow))
+            pieces.append(pa.nulls(1, types.arrow if shape is None else shape(types.arrow)))
     return pa.concat_arrays(pieces)
-
-
-def nulls(count: int) -> pa.Array:
-    """Return a column whose type is not known yet."""
-    return pa.nulls(count)
 
 
 def encode_one_by_one(
@@ -201,8 +207,9 @@ def _located(
     return place, data, start
 
 
-def _array(values: list[Any], types: ColumnTypes) -> pa.Array:
-    return _relabeled(pa.array(values, types.physical), types.arrow)
+def _array(values: list[Any], types: ColumnTypes, shape: Shape | None) -> pa.Array:
+    found = _relabeled(pa.array(values, types.physical), types.arrow)
+    return found if shape is None else _relabeled(found, shape(types.arrow))
 
 
 def _relabeled(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -149,9 +149,14 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
         """Make the check of the reader's schema, or of the record's."""
         if self._reader_schema is None:
             return await _validation(self.registry, schema)
-        if self._reader is None:
-            self._reader = await _validation(self.registry, self._reader_schema)
+        await self.parse_reader()
+        assert self._reader is not None
         return self._reader
+
+    async def parse_reader(self) -> None:
+        """Make the check of the reader's schema, once."""
+        if self._reader_schema is not None and self._reader is None:
+            self._reader = await _validation(self.registry, self._reader_schema)
 
     def decode(self, parsed: Validation, data: bytes) -> Any:
         """Deserialize and check data."""

@@ -192,6 +192,9 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
         indexes, end = read_indexes(held, end)
         return Place(schema_id, indexes), end if held is data else 0
 
+    async def parse_reader(self) -> None:
+        """Do nothing: a class is ready."""
+
     def column_types(self, place: Place | None, newest: Messages | None) -> ColumnTypes:
         """Return the types of the class, or of the newest schema."""
         from aioprod.schema_registry.columns import ColumnTypes
@@ -297,6 +300,18 @@ class Messages:
             assert descriptor is not None
             found = self._classes[indexes] = GetMessageClass(descriptor)
         return found
+
+    def named(self, name: str) -> type[Message]:
+        """Return the class of a message by its full name.
+
+        Raises:
+            ValueError: if the file has no such message.
+        """
+        try:
+            return GetMessageClass(self._file.pool.FindMessageTypeByName(name))
+        except KeyError:
+            known = ", ".join(each.full_name for each in self._file.message_types_by_name.values())
+            raise ValueError(f"the schema has no message {name}; it has {known}") from None
 
 
 def indexes_of(descriptor: Any) -> list[int]:

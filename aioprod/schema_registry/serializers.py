@@ -36,6 +36,8 @@ from aioprod.types import Header, Headers
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
+    from aioprod.schema_registry.columns import Shape
+
 P = TypeVar("P")
 """What a format makes of a schema, ready for use."""
 
@@ -372,11 +374,13 @@ class JsonSchemaTextDeserializer(SchemaDeserializer[P]):
         """Whether there is a schema of the reader."""
         return self._reader_schema is not None
 
-    def deserialize_column(self, topic: str, headers: Any, column: Any) -> DecodedColumn:
+    def deserialize_column(
+        self, topic: str, headers: Any, column: Any, *, shape: Shape | None = None
+    ) -> DecodedColumn:
         """Deserialize a column of Arrow to columns of the schema, also if there is a model."""
         if self._from_dict is not None:
             raise ConfigError("from_dict is for records: columns are returned as they are")
-        return super().deserialize_column(topic, headers, column)
+        return super().deserialize_column(topic, headers, column, shape=shape)
 
     def _result(self, content: Any, from_content: Callable[[Any, Any], Any]) -> Any:
         if self._from_dict is not None:

@@ -368,3 +368,14 @@ async def encoder(serializer: Any) -> Any:
         serializer.column_encoder(topic)
     await needed.value.prepare()
     return serializer.column_encoder(topic)
+
+
+async def test_an_unknown_id_is_an_error_of_its_record(
+    broker: EmbeddedCluster, registry: SchemaRegistry
+) -> None:
+    good, _ = await AvroSerializer(registry, ORDER).serialize("orders", ORDERS[0])
+    await send(broker, None, table([good, b"\0\0\0\0\x63ab", good], pa.binary()))
+    async with reader(broker, AvroDeserializer(registry)) as consumer:
+        assert (await read(consumer, 1))["value"].to_pylist() == ORDERS[:1]
+        with pytest.raises(DeserializationError, match=r"offset 1 of orders-0: .*99"):
+            await consumer.getarrow(timeout_ms=10_000)
