@@ -4,10 +4,10 @@ pip install "aioprod[arrow,schema-registry]"
 python arrow_orders.py http://localhost:8081 localhost:9092
 python arrow_orders.py  # with an embedded registry and broker
 
-The tables are pyarrow's. polars and DuckDB read and make them without copies:
+The tables are pyarrow's. polars and DuckDB read and make them:
 
-    polars.from_arrow(table), frame.to_arrow()
-    duckdb.sql("SELECT value.item, sum(value.count) FROM table GROUP BY ALL").to_arrow_table()
+    polars.from_arrow(orders), frame.to_arrow()
+    duckdb.sql("SELECT value.item, sum(value.count) FROM orders GROUP BY ALL").to_arrow_table()
 """
 
 from __future__ import annotations

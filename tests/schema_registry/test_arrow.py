@@ -55,6 +55,7 @@ ORDER_TYPE = pa.struct(
         ("tags", pa.list_(pa.string())),
     ]
 )
+NOTE_TYPE = pa.struct([("text", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 MESSAGES: list[Any] = [{"name": "Ann", "home": {"street": "Main"}, "at": NOW}, None]
 OBJECT = {
     "title": "Note",
@@ -111,7 +112,7 @@ FORMATS: dict[str, Any] = {
     "json": lambda registry: (
         lambda **options: JsonSchemaSerializer(registry, OBJECT, **options),
         JsonSchemaDeserializer(registry),
-        table([{"text": "a", "at": NOW}, None, {"text": "b", "at": None}], None),
+        table([{"text": "a", "at": NOW}, None, {"text": "b", "at": None}], NOTE_TYPE),
         [{"text": "a", "at": NOW}, None, {"text": "b"}],
     ),
     "protobuf": lambda registry: (
@@ -277,6 +278,15 @@ async def test_a_call_has_the_rows_of_one_topic(
         value_deserializer=AvroDeserializer(registry),
     ) as consumer:
         tables = [await consumer.getarrow(timeout_ms=10_000) for _ in range(2)]
+        # Now all schemas are known; both topics wait to be read.
+        for tp in consumer.assignment():
+            consumer.seek(tp, 0)
+        buffered = consumer._records._ready._buffer._queue
+        async with asyncio.timeout(10):
+            while len(buffered) < 2:
+                await asyncio.sleep(0.01)
+        tables += [await consumer.getarrow(timeout_ms=10_000) for _ in range(2)]
+    assert [each.num_rows for each in tables] == [1] * 4
     found = {each["topic"][0].as_py(): each["value"].type for each in tables}
     assert found == {"orders": pa.int64(), "names": pa.string()}
 

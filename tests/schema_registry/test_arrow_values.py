@@ -171,7 +171,24 @@ async def both_ways(
     return stored
 
 
-@pytest.mark.parametrize("case", [*SIMPLE, *named(0)], ids=lambda case: str(case.schema))
+# Arrow's own cast of such a column loses the list.
+DATES_AND_NULLS = Case(
+    {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "day", "type": logical("int", "date")},
+            {"name": "nulls", "type": {"type": "array", "items": "null"}},
+        ],
+    },
+    pa.struct([("day", pa.date32()), ("nulls", pa.list_(pa.null()))]),
+    st.fixed_dictionaries({"day": st.dates(), "nulls": st.lists(st.none(), min_size=1)}),
+)
+
+
+@pytest.mark.parametrize(
+    "case", [*SIMPLE, *named(0), DATES_AND_NULLS], ids=lambda case: str(case.schema)
+)
 def test_each_type_of_avro(case: Case) -> None:
     check(case, 8)
 
