@@ -283,7 +283,7 @@ async def test_a_call_has_the_rows_of_one_topic(
             consumer.seek(tp, 0)
         buffered = consumer._records._ready._buffer._queue
         async with asyncio.timeout(10):
-            while len(buffered) < 2:
+            while len(buffered) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         tables += [await consumer.getarrow(timeout_ms=10_000) for _ in range(2)]
     assert [each.num_rows for each in tables] == [1] * 4

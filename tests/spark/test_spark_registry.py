@@ -7,6 +7,7 @@ import datetime
 import decimal
 import json
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from aioprod import ConfigError, Consumer
+from aioprod.spark.errors import SinkError
 from aioprod.spark.registered.columns import spark_shape
+from aioprod.spark.registered.encoding import encoded
 from aioprod.spark.sink_options import parse_sink_options, with_schema
 from aioprod.spark.source import KafkaDataSource
 from aioprod.spark.source_options import parse_source_options
@@ -228,20 +231,22 @@ def test_a_subject_that_does_not_exist_or_has_another_format(schema_registry: An
         KafkaDataSource({**given, "value.format": "protobuf"}).schema()
 
 
-def test_a_value_that_does_not_fit_fails_the_write(
-    session: SparkSession, threaded_broker: ThreadedCluster, schema_registry: Any
-) -> None:
+def test_a_value_that_does_not_fit_fails_the_task(schema_registry: Any) -> None:
     by_confluent(schema_registry.url, "fit", SMALL, [{"n": 1, "t": ""}])
-    sink = options(threaded_broker, schema_registry, topic="fit")
+    parsed = parse_sink_options({**GIVEN, URL: schema_registry.url, "topic": "fit"})
+    columns = struct(value=struct(t=StringType(), n=LongType()))
+    value = with_schema(parsed, columns).registered
+    assert value is not None
+    kind = pa.struct([("t", pa.string()), ("n", pa.int64())])
 
-    def write(row: str) -> None:
-        frame = session.sql(f"SELECT named_struct({row}) AS value")
-        frame.write.format("aioprod").options(**sink).mode("append").save()
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in (1, 1 << 40):
+            yield pa.record_batch({"value": pa.array([{"t": "x", "n": number}, None], kind)})
 
-    with pytest.raises(Exception, match=r"rows 0 to 0 of this task: .* n: .* does not fit int"):
-        write("'n', 1L << 40, 't', ''")
-    write("'t', 'x', 'n', 1L")
-    assert [each and each[5:] for each in stored(threaded_broker, "fit")] == [b"\2\2x"]
+    rows = encoded(value, batches())
+    assert [each and each[5:] for each in next(rows)["value"].to_pylist()] == [b"\2\2x", None]
+    with pytest.raises(SinkError, match=r"rows 2 to 3 of this task: .* n: .* does not fit int"):
+        next(rows)
 
 
 def test_json_schema_and_protobuf(
