@@ -35,8 +35,27 @@ SCHEMA: Final = pa.schema(
 
 
 def table_of(parts: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Return record batches as a table."""
-    return pa.Table.from_batches(parts, schema=SCHEMA)
+    """Return record batches as a table; deserializers may have changed the types of keys and
+    values.
+    """
+    return pa.Table.from_batches(parts, schema=parts[0].schema if parts else SCHEMA)
+
+
+def records_of_rows(rows: pa.RecordBatch, epoch: int) -> list[ConsumerRecord]:
+    """Return rows as records, the opposite of :func:`rows_of_records`.
+
+    Args:
+        epoch: their leader epoch, which rows do not have.
+    """
+    columns = {name: rows.column(name) for name in SCHEMA.names}
+    columns["timestamp"] = columns["timestamp"].cast(pa.int64())
+    lists = {name: column.to_pylist() for name, column in columns.items()}
+    lists["headers"] = [
+        tuple((each["key"], each["value"]) for each in entries or ())
+        for entries in lists["headers"]
+    ]
+    rows_of_lists = zip(*lists.values(), strict=True)
+    return [ConsumerRecord._make((*each, epoch)) for each in rows_of_lists]
 
 
 def rows_of_batches(

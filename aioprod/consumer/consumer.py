@@ -199,15 +199,15 @@ class Consumer:
     async def getarrow(
         self, max_records: int | None = None, timeout_ms: float | None = None
     ) -> pa.Table:
-        """Return fetched records as an Arrow table, as soon as any are available. Its columns are
-        the fields of :class:`aioprod.ConsumerRecord`, without ``leader_epoch``.
+        """Return fetched records as an Arrow table, as soon as any are available. Deserializers of
+        ``aioprod.schema_registry`` make typed columns, of one topic per call.
 
         Args:
             max_records: take no further batch with so many, nor with about 16 MiB.
             timeout_ms: as of :meth:`getmany`; None waits forever.
 
         Raises:
-            ConfigError: as :meth:`getmany`; without pyarrow; with deserializers or interceptors.
+            ConfigError: without pyarrow; with interceptors or other deserializers.
             KafkaError: as :meth:`getmany`.
         """
         return await self._records.get_arrow(max_records, timeout_ms)

@@ -89,14 +89,22 @@ class FetchBuffer:
         """
         return self._take(FetchedData.take, limit)
 
-    def take_arrow(self, limit: int) -> tuple[FetchedData, Sequence[Any]] | None:
-        """Return the same as Arrow's columns: see :meth:`FetchedData.take_arrow`."""
-        return self._take(FetchedData.take_arrow, limit)
+    def take_arrow(
+        self, limit: int, topic: str | None = None
+    ) -> tuple[FetchedData, Sequence[Any]] | None:
+        """Return the same as Arrow's columns, of one topic if it is given: see
+        :meth:`FetchedData.take_arrow`.
+        """
+        return self._take(FetchedData.take_arrow, limit, topic)
 
     def _take(
-        self, take: Callable[[FetchedData, int], Sequence[T]], limit: int
+        self,
+        take: Callable[[FetchedData, int], Sequence[T]],
+        limit: int,
+        topic: str | None = None,
     ) -> tuple[FetchedData, Sequence[T]] | None:
-        """Return what ``take`` returns of the first data that have records.
+        """Return what ``take`` returns of the first data that have records, of ``topic`` if it is
+        not None.
 
         Data without further records are removed, and the position moves past them.
 
@@ -106,12 +114,12 @@ class FetchBuffer:
             NotPrepared: if a deserializer has to wait before it can read the next record.
         """
         queue = self._queue
-        if queue and queue[0].state.may_be_handed_out:
+        if queue and topic is None and queue[0].state.may_be_handed_out:
             found = self._take_from(queue[0], take, limit)
             if found is not None:
                 return found
         for data in list(queue):
-            if not data.state.may_be_handed_out:
+            if not data.state.may_be_handed_out or topic not in (None, data.state.tp.topic):
                 continue
             if (found := self._take_from(data, take, limit)) is not None:
                 return found

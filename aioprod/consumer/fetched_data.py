@@ -101,7 +101,10 @@ class FetchedData:
         while raw := self._take_raw(limit):
             if self._converter is None:
                 return raw
-            converted, unread = self._converter.convert(list(raw))
+            raw = list(raw)
+            converted, unread = self._converter.convert(raw)
+            if self._converter.reads_columns:
+                self._held.remember(raw)
             if unread is not None:
                 self._leave(unread)
             if converted:
@@ -118,13 +121,41 @@ class FetchedData:
         ``pyarrow.RecordBatch``; none at the end of the data. :attr:`position` moves past them.
 
         Raises:
-            CorruptRecordError: as :meth:`take`.
+            CorruptRecordError, DeserializationError, NotPrepared: as :meth:`take`.
+        """
+        if self._converter is None:
+            return self._take_raw_arrow(limit)
+        if (failure := self._held.failure()) is not None:
+            self._stop(failure)
+        if self._given_back:  # converted one by one
+            self._held.hold_again(self._given_back[0].offset)
+            self._given_back = []
+        while raw := self._take_raw_arrow(limit):
+            converted, unread = self._converter.convert_arrow(raw, self.position.leader_epoch)
+            if unread is not None:
+                self._leave(unread)
+            if converted:
+                self._held.converted()
+                return converted
+            if self._held.needed is not None:
+                raise self._held.needed
+        return []
+
+    def _take_raw_arrow(self, limit: int) -> list[Any]:
+        """Return rows that are not converted.
+
+        Raises:
+            CorruptRecordError: as :meth:`take`; and the error of a record that was converted.
         """
         from aioprod.consumer.arrow_tables import rows_of_batches, rows_of_records
 
-        if self._given_back or self._open is not None or self._failure is not None:
-            records = self.take(limit)  # of a batch that was begun
-            return [rows_of_records(records)] if records else []
+        if self._given_back or self._held.records or self._open is not None:
+            # Of a batch that was begun.
+            records = self.take(limit) if self._given_back else self._take_raw(limit)
+            if records:
+                return [rows_of_records(records)]
+        if self._failure is not None:
+            raise self._failure
         if not isinstance(self._data, bytes):
             self._data = bytes(self._data)
         begin, chosen, count = self.position, [], 0

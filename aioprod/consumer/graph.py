@@ -72,7 +72,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     reporter = ConsumerReporter(config, metrics, interceptors, now=lambda: runtime.now())
     notifier, buffer = Notifier(), FetchBuffer(on_end=lambda: scheduler.wake())
     problems = Problems(notifier.notify)
-    ready = ReadyRecords(buffer, reporter, notifier, problems, in_group=config.group_id is not None)
+    ready = ReadyRecords(config, buffer, reporter, notifier, problems, converter)
     telemetry = telemetry_source(config, lambda: membership, lambda: figures.observed())
     runtime = _runtime(
         config, rng, reporter, ready, lambda: connections.requests.brokers_changed(), telemetry

@@ -15,17 +15,26 @@ class HeldBack:
         needed: what the deserializer of the first one waits for, until the next look at it.
     """
 
-    __slots__ = ("_attempts", "needed", "records")
+    __slots__ = ("_attempts", "_latest", "needed", "records")
 
     def __init__(self) -> None:
         self.records: list[ConsumerRecord] = []
         self.needed: NotPrepared | None = None
+        self._latest: list[ConsumerRecord] = []
         self._attempts = 0  # that were completed, and the first record needed another one
 
     def hold(self, rest: list[ConsumerRecord], needed: NotPrepared) -> None:
         """Hold records back: they come before those that are held already."""
         self.records = rest + self.records
         self.needed = needed
+
+    def remember(self, latest: list[ConsumerRecord]) -> None:
+        """Remember records that were converted last, as they were fetched."""
+        self._latest = latest
+
+    def hold_again(self, offset: int) -> None:
+        """Hold those back that were converted last, from an offset on."""
+        self.records[:0] = [record for record in self._latest if record.offset >= offset]
 
     def take(self, limit: int) -> list[ConsumerRecord]:
         """Return the first records, to be converted again."""

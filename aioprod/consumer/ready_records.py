@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
+from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.records import Records
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.subscription import PartitionState
@@ -23,6 +25,8 @@ from aioprod.user_code import surface
 _SLOW_PATH_INTERVAL_S = 1.0
 # Columns of so many bytes are enough for one call: other tasks wait meanwhile.
 _ARROW_BYTES = 16 << 20
+# So many records are enough if deserializers read them, at 1 to 5 us each.
+_MOST_CONVERTED = 10_000
 
 
 class ReadyRecords:
@@ -35,7 +39,7 @@ class ReadyRecords:
     Args:
         buffer: the data that are not decoded yet.
         reporter: hears of the records that the application got.
-        in_group: whether the slow path is needed at intervals.
+        converter: converts the records of the data.
 
     Attributes:
         records: the deque from which the consumer takes records; always the same object.
@@ -43,19 +47,20 @@ class ReadyRecords:
 
     def __init__(
         self,
+        config: ConsumerConfig,
         buffer: FetchBuffer,
         reporter: ConsumerReporter,
         notifier: Notifier,
         problems: Problems,
-        *,
-        in_group: bool,
+        converter: RecordConverter,
     ) -> None:
         self.records: deque[ConsumerRecord] = deque()
         self._buffer = buffer
         self._reporter = reporter
         self._notifier = notifier
         self._problems = problems
-        self._in_group = in_group
+        self.converter = converter
+        self._in_group = config.group_id is not None  # the slow path is needed at intervals
         self._source: FetchedData | None = None
         self._count = 0  # records from the source, including those taken by the application
         self._timer: asyncio.TimerHandle | None = None
@@ -108,16 +113,25 @@ class ReadyRecords:
     def take_arrow(self, most: int | None) -> list[Any]:
         """Return the same as columns: ``pyarrow.RecordBatch`` objects of whole batches, up to the
         one with which there are ``most`` records, or about 16 MiB. Errors as of :meth:`take`.
+
+        If deserializers read the columns, the records are of one topic, since the types of others
+        may differ, and fewer.
         """
         taken: list[Any] = []
         count = size = 0
+        topic: str | None = None
+        converts = self.converter.reads_columns
+        if converts:
+            most = min(most or _MOST_CONVERTED, _MOST_CONVERTED)
         now = asyncio.get_running_loop().time()
         try:
             while size < _ARROW_BYTES and (most is None or count < most):
-                found = self._buffer.take_arrow(sys.maxsize if most is None else most - count)
+                limit = sys.maxsize if most is None else most - count
+                found = self._buffer.take_arrow(limit, topic)
                 if found is None:
                     break
                 source, parts = found
+                topic = source.state.tp.topic if converts else None
                 source.state.position = source.position
                 rows = sum(part.num_rows for part in parts)
                 self._reporter.handed_out(source.state.tp, rows, now)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from aioprod.column_serialization import ColumnDeserializer
 from aioprod.config.plugins import close_plugins
 from aioprod.errors import DeserializationError
 from aioprod.interceptors import ConsumerInterceptorChain
@@ -51,6 +53,29 @@ class RecordConverter:
         self._interceptors = interceptors
         self._remedy = remedy
         self._closed = False
+        given: dict[str, object] = {"key_deserializer": key, "value_deserializer": value}
+        self._columns = {
+            setting: each for setting, each in given.items() if isinstance(each, ColumnDeserializer)
+        }
+
+    @property
+    def reads_columns(self) -> bool:
+        """Whether :meth:`convert_arrow` can be used."""
+        return bool(self._columns) and self.refusal is None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why columns can't be converted; None if they can."""
+        for setting, given in (
+            ("key_deserializer", self._key),
+            ("value_deserializer", self._value),
+        ):
+            if given is not None and setting not in self._columns:
+                return (
+                    f"{setting}={given!r}: getarrow needs one that reads columns, such as those of "
+                    "aioprod.schema_registry; without one, keys and values are bytes"
+                )
+        return "interceptors need single records: leave them away" if self._interceptors else None
 
     def __bool__(self) -> bool:
         return self._key is not None or self._value is not None or bool(self._interceptors)
@@ -63,6 +88,58 @@ class RecordConverter:
         if self._interceptors and records:
             records = self._interceptors.on_consume(records)
         return records, unread
+
+    def convert_arrow(self, parts: list[Any], epoch: int) -> tuple[list[Any], Unread | None]:
+        """Return converted rows up to the first that can't be deserialized, and the records from
+        there on.
+
+        Args:
+            parts: record batches with the columns of ``getarrow``.
+            epoch: the leader epoch of the last record.
+        """
+        from aioprod.consumer.arrow_tables import records_of_rows
+
+        done: list[Any] = []
+        for number, rows in enumerate(parts):
+            converted, error = self._convert_rows(rows)
+            if converted.num_rows:
+                done.append(converted)
+            if error is not None:
+                rest = [rows.slice(converted.num_rows), *parts[number + 1 :]]
+                records = [record for each in rest for record in records_of_rows(each, epoch)]
+                return done, Unread(records, error)
+        return done, None
+
+    def _convert_rows(self, rows: Any) -> tuple[Any, BaseException | None]:
+        """Return converted rows, and why the row behind them can't be converted."""
+        found = rows
+        for setting, deserializer in self._columns.items():
+            name = setting.removesuffix("_deserializer")
+            topic, headers = rows.column("topic")[0].as_py(), rows.column("headers")
+            errors: Mapping[int, BaseException]
+            try:
+                column, errors = deserializer.deserialize_column(topic, headers, rows.column(name))
+            except BaseException as error:
+                column, errors = rows.column(name), {0: error}
+            found = found.set_column(found.schema.get_field_index(name), name, column)
+            if errors:
+                first = min(errors)
+                return found.slice(0, first), self._explained(setting, rows, first, errors[first])
+        return found, None
+
+    def _explained(
+        self, setting: str, rows: Any, place: int, error: BaseException
+    ) -> BaseException:
+        from aioprod.consumer.arrow_tables import records_of_rows
+
+        if isinstance(error, ENDS_PROGRAM):
+            return error
+        (record,) = records_of_rows(rows.slice(place, 1), -1)
+        describe = partial(_unreadable, setting, self._columns[setting], self._remedy, record)
+        if isinstance(error, NotPrepared):
+            error.describe = describe
+            return error
+        return describe(error)
 
     def close(self) -> None:
         """Close the interceptors and deserializers, once."""

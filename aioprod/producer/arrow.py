@@ -15,7 +15,7 @@ from typing import Final
 
 from aioprod import native
 from aioprod.config.producer import ProducerConfig
-from aioprod.errors import BufferExhaustedError, ConfigError, KafkaError, RecordTooLargeError
+from aioprod.errors import BufferExhaustedError, KafkaError, RecordTooLargeError
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
 from aioprod.producer.batch import ProducerBatch
@@ -27,13 +27,13 @@ from aioprod.producer.topic_gate import TopicGate, TopicHold
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.serialization import BytesSerializer
 from aioprod.types import ProducerRecord, TopicPartition
 
 try:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     from aioprod.producer.arrow_partitions import PartitionRecords, partition_records
+    from aioprod.producer.arrow_serializers import ColumnsSerializer
     from aioprod.protocol.arrow_columns import (
         is_checked_quickly,
         largest_partition,
@@ -77,7 +77,7 @@ class ArrowIntake:
         clock: seconds since 1970.
 
     Raises:
-        ConfigError: if the producer has serializers.
+        ConfigError: if the producer has serializers that can't serialize columns.
     """
 
     def __init__(
@@ -92,15 +92,7 @@ class ArrowIntake:
         *,
         clock: Callable[[], float],
     ) -> None:
-        for name, serializer in (
-            ("key_serializer", config.key_serializer),
-            ("value_serializer", config.value_serializer),
-        ):
-            if serializer is not None and type(serializer) is not BytesSerializer:
-                raise ConfigError(
-                    f"{name}={serializer!r}: send_arrow does not use serializers; create a "
-                    "producer without them"
-                )
+        self._serializer = ColumnsSerializer.of(config)
         self._config = config
         self._accumulator = accumulator
         self._intake = intake
@@ -125,18 +117,24 @@ class ArrowIntake:
         self._admission.check_may_send(transaction)
         count = getattr(data, "num_rows", 0)
         few = count <= _FEW_ROWS or (count <= _FEW_TO_CHECK and is_checked_quickly(data))
-        checked = _checked(data) if few else None
+        serializer = self._serializer
+        checked = _checked(data) if few and (serializer is None or not count) else None
         deliveries = Deliveries()
         if not count:
             return deliveries
+        gate, deadline = self._gate, self._intake.deadline
 
         async def check() -> tuple[pa.Table, int]:
             nonlocal checked
             if checked is None:
-                checked = await asyncio.to_thread(_checked, data)
+                rows = partial(_checked, data)
+                if serializer is not None:
+                    prepare = partial(self._intake.prepare, deadline=deadline())
+                    encode = await serializer.prepared(str(topic), data, prepare)
+                    rows = partial(_encoded_and_checked, encode)
+                checked = rows() if few else await asyncio.to_thread(rows)
             return checked
 
-        gate, deadline = self._gate, self._intake.deadline
         try:
             # No later call overtakes this one while a thread checks the table.
             async with gate.hold(topic, deadline(), transaction, before=check) as hold:
@@ -267,6 +265,10 @@ def _in_turns(parts: list[PartitionRecords]) -> list[PartitionRecords]:
 def _checked(data: object) -> tuple[pa.Table, int]:
     table = record_table(data)
     return table, largest_partition(table)
+
+
+def _encoded_and_checked(encode: Callable[[], pa.Table]) -> tuple[pa.Table, int]:
+    return _checked(encode())
 
 
 def _records(topic: str, rows: pa.RecordBatch) -> Iterator[ProducerRecord]:

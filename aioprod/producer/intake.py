@@ -213,7 +213,7 @@ class RecordIntake:
         deadline: float,
     ) -> PendingRecord:
         for _ in range(MOST_ATTEMPTS):
-            await self._await(needed, deadline)
+            await self.prepare(needed, deadline)
             if needed.error is not None:
                 raise needed.error
             self._admission.check_may_send(transaction)
@@ -229,7 +229,8 @@ class RecordIntake:
             f"{record.topic!r}"
         )
 
-    async def _await(self, needed: NotPrepared, deadline: float) -> None:
+    async def prepare(self, needed: NotPrepared, deadline: float) -> None:
+        """Await what a serializer needs; its error is in ``needed``."""
         try:
             async with asyncio.timeout_at(deadline) as limit:
                 await needed.prepare()

@@ -243,9 +243,11 @@ class Producer(TransactionInterface):
 
         Args:
             topic: the topic.
-            data: the column ``value`` and optionally ``key`` (bytes or text), ``headers`` (a list
-                of structs of ``key`` and ``value``, or a map), ``timestamp`` and ``partition``;
-                nulls mean what None means for :meth:`send`.
+            data: the column ``value`` and optionally ``key``, ``headers`` (a list of structs of
+                ``key`` and ``value``, or a map), ``timestamp`` and ``partition``; nulls mean what
+                None means for :meth:`send`. Keys and values are bytes or text, or what the
+                producer's serializers take: those of ``aioprod.schema_registry`` serialize columns
+                of structs and other types.
 
         Returns:
             A sequence with one :class:`Delivery` per row, in order. ``wait()`` waits for all
@@ -254,9 +256,10 @@ class Producer(TransactionInterface):
             within ``max_block_ms``, all remaining rows fail.
 
         Raises:
-            SerializationError, InvalidPartitionError: if the table is invalid; the message names
-                column and row. No row is sent.
-            ConfigError: if the producer has serializers.
+            SerializationError, InvalidPartitionError: if the table is invalid, or does not fit the
+                schema; the message names column and row. No row is sent.
+            ConfigError: if the producer has other serializers, or interceptors or a partitioner
+                beside serializers.
             ImportError: if pyarrow is missing.
             ProducerClosedError, TransactionStateError: as :meth:`send`; earlier rows are sent.
             AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier rows are sent.

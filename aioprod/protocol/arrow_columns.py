@@ -205,6 +205,26 @@ def _headers(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
+def headers_as_lists(column: pa.ChunkedArray) -> pa.ListArray:
+    """Return checked headers as one array of lists of ``key`` and ``value``.
+
+    Raises:
+        SerializationError: as :func:`record_table`.
+    """
+    entries = pa.concat_arrays(
+        [_plain_headers(each) for each in _headers("headers", column).chunks]
+    )
+    name, value = name_and_value(entries.type.value_type)
+    flat = entries.flatten()
+    items = pa.StructArray.from_arrays(
+        [flat.field(name).cast(pa.string()), flat.field(value).cast(pa.binary())],
+        names=["key", "value"],
+    )
+    lengths = pc.fill_null(pc.list_value_length(entries), 0).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    return pa.ListArray.from_arrays(offsets, items)
+
+
 def name_and_value(entry: pa.StructType) -> tuple[int, int]:
     """Return the indexes of the fields for a header's name and value."""
     value = entry.get_field_index("value")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import fastavro
 from fastavro.schema import SchemaParseException
@@ -21,6 +21,12 @@ from aioprod.schema_registry.serializers import (
     JsonSchemaTextDeserializer,
     JsonSchemaTextSerializer,
 )
+from aioprod.schema_registry.wire_format import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from aioprod.schema_registry.columns import ColumnTypes, Decode
 
 Parsed = Any
 """A schema as fastavro has it: it describes schemas by plain dictionaries, lists and texts."""
@@ -89,6 +95,29 @@ class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
         fastavro.schemaless_writer(out, parsed.schema, data, strict=self._strict)
         return out.getvalue()
 
+    def encode_column(
+        self, parsed: Parsing, prefix: bytes, column: pa.Array, first_row: int
+    ) -> pa.Array:
+        """Serialize the values of a column, all at once.
+
+        Raises:
+            TypeError, ValueError: if the column does not fit the schema; the text names it.
+        """
+        from aioprod.schema_registry.avro_columns import encode_column
+        from aioprod.schema_registry.avro_types import avro_type
+
+        if self._to_dict is not None:
+            raise TypeError("to_dict is for records: columns are written as they are")
+        kind = avro_type(parsed.schema)
+        return encode_column(
+            kind,
+            column,
+            prefix=prefix,
+            first_row=first_row,
+            strict=self._strict,
+            is_bytes=parsed.is_bytes,
+        )
+
 
 @set_module("aioprod.schema_registry")
 class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
@@ -124,9 +153,13 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
 
     async def parse(self, schema: Schema) -> Parsing:
         """Parse the schema of a record, and the reader's when it is first needed."""
+        await self.parse_reader()
+        return await parsed_with_references(self.registry, schema)
+
+    async def parse_reader(self) -> None:
+        """Parse the reader's schema, once."""
         if self._reader_schema is not None and self._reader is None:
             self._reader = (await parsed_with_references(self.registry, self._reader_schema)).schema
-        return await parsed_with_references(self.registry, schema)
 
     def decode(self, parsed: Parsing, data: bytes) -> Any:
         """Deserialize data by the schema of the record and the reader's.
@@ -142,6 +175,39 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
             if left := len(data) - source.tell():
                 raise ValueError(f"{left} bytes follow the Avro data")
         return self._result(found, from_avro)
+
+    def column_types(self, place: Place | None, newest: Parsing | None) -> ColumnTypes:
+        """Return the types of the reader's schema, or of the newest."""
+        from aioprod.schema_registry.avro_types import avro_type
+        from aioprod.schema_registry.columns import ColumnTypes
+
+        kind = avro_type(self._reader if newest is None else newest.schema)
+        return ColumnTypes(kind.physical, kind.arrow)
+
+    def column_decoder(
+        self, parsed: Parsing, place: Place, reader: Place | None, newest: Parsing | None
+    ) -> Decode:
+        """Return what decodes records for the reader's schema, or the newest."""
+        from aioprod.schema_registry.avro_types import without_logical_types
+
+        if parsed.is_bytes:
+            return lambda data, start: data[start:]
+        known = self._reader if newest is None else newest.schema
+        written, wanted = (
+            fastavro.parse_schema(without_logical_types(each)) for each in (parsed.schema, known)
+        )
+        as_written = None if written == wanted else wanted
+        read = fastavro.schemaless_reader
+
+        def decode(data: bytes, start: int) -> Any:
+            source = io.BytesIO(data)
+            source.seek(start)
+            found = read(source, written, as_written)
+            if left := len(data) - source.tell():
+                raise ValueError(f"{left} bytes follow the Avro data")
+            return found
+
+        return decode
 
 
 def schema_from(given: GivenSchema) -> Schema | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, Unpack
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import validator_for
@@ -22,6 +23,13 @@ from aioprod.schema_registry.serializers import (
     JsonSchemaTextDeserializer,
     JsonSchemaTextSerializer,
 )
+from aioprod.schema_registry.wire_format import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from aioprod.schema_registry.columns import ColumnTypes, Decode
+    from aioprod.schema_registry.json_columns import JsonType
 
 Check = Callable[[Any], None]
 
@@ -31,9 +39,13 @@ class Validation(NamedTuple):
 
     Attributes:
         check: raises ValueError for what does not fit the schema.
+        content: what JSON makes of the schema.
+        used: the same for those that it refers to, by the names of the references.
     """
 
     check: Check
+    content: Any
+    used: Mapping[str, Any]
 
 
 @set_module("aioprod.schema_registry")
@@ -83,6 +95,21 @@ class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
             content, ensure_ascii=False, allow_nan=False, separators=(",", ":")
         ).encode()
 
+    def encode_column(
+        self, parsed: Validation, prefix: bytes, column: pa.Array, first_row: int
+    ) -> pa.Array:
+        """Serialize each value of a column. What is null is left out if the schema allows it to be
+        missing.
+        """
+        from aioprod.schema_registry.columns import encode_one_by_one, python_values
+        from aioprod.schema_registry.json_columns import json_type
+
+        write = json_type(parsed.content, parsed.used).write
+        values = python_values(column)
+        if write is not None:
+            values = [None if each is None else write(each) for each in values]
+        return encode_one_by_one(values, prefix, partial(self.encode, parsed), first_row)
+
 
 @set_module("aioprod.schema_registry")
 class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
@@ -122,9 +149,14 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
         """Make the check of the reader's schema, or of the record's."""
         if self._reader_schema is None:
             return await _validation(self.registry, schema)
-        if self._reader is None:
-            self._reader = await _validation(self.registry, self._reader_schema)
+        await self.parse_reader()
+        assert self._reader is not None
         return self._reader
+
+    async def parse_reader(self) -> None:
+        """Make the check of the reader's schema, once."""
+        if self._reader_schema is not None and self._reader is None:
+            self._reader = await _validation(self.registry, self._reader_schema)
 
     def decode(self, parsed: Validation, data: bytes) -> Any:
         """Deserialize and check data."""
@@ -132,6 +164,34 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
         if self._validate:
             parsed.check(content)
         return self._result(content, from_json)
+
+    def column_types(self, place: Place | None, newest: Validation | None) -> ColumnTypes:
+        """Return the types of the reader's schema, or of the newest."""
+        from aioprod.schema_registry.columns import ColumnTypes
+
+        found = self._json_type(newest).arrow
+        return ColumnTypes(found, found)
+
+    def column_decoder(
+        self, parsed: Validation, place: Place, reader: Place | None, newest: Validation | None
+    ) -> Decode:
+        """Return what decodes records for the reader's schema, or the newest."""
+        read, check, validates = self._json_type(newest).read, parsed.check, self._validate
+
+        def decode(data: bytes, start: int) -> Any:
+            content = json.loads(data[start:])
+            if validates:
+                check(content)
+            return content if read is None or content is None else read(content)
+
+        return decode
+
+    def _json_type(self, newest: Validation | None) -> JsonType:
+        from aioprod.schema_registry.json_columns import json_type
+
+        known = self._reader if newest is None else newest
+        assert known is not None
+        return json_type(known.content, known.used)
 
 
 def schema_from(given: GivenSchema) -> Schema | None:
@@ -160,8 +220,9 @@ def schema_from(given: GivenSchema) -> Schema | None:
 async def _validation(registry: SchemaRegistry, schema: Schema) -> Validation:
     # Without a function that retrieves, so that nothing but the schema registry is asked.
     known: Registry[Any] = Registry()
-    for name, used in (await registry.resolve(schema)).items():
-        content = json.loads(used.text)
+    used = {}
+    for name, each in (await registry.resolve(schema)).items():
+        used[name] = content = json.loads(each.text)
         resource = Resource.from_contents(content, default_specification=DRAFT7)
         known = known.with_resource(name, resource)
     content = json.loads(schema.text)
@@ -177,4 +238,4 @@ async def _validation(registry: SchemaRegistry, schema: Schema) -> Validation:
                 f"the data at {where} break {error.validator!r} of the schema"
             ) from None
 
-    return Validation(check)
+    return Validation(check, content, used)

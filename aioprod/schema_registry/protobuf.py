@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from google.protobuf import (
     any_pb2,
@@ -33,8 +33,13 @@ from aioprod.schema_registry.client import SchemaRegistry
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.schemas import Schema, SchemaReference
 from aioprod.schema_registry.serializers import SchemaDeserializer, SchemaSerializer
-from aioprod.schema_registry.wire_format import find_id, read_indexes, write_indexes
+from aioprod.schema_registry.wire_format import Place, find_id, read_indexes, write_indexes
 from aioprod.types import Headers
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from aioprod.schema_registry.columns import ColumnTypes, Decode
 
 _BUILT_IN = "google/protobuf/"
 _WELL_KNOWN = (
@@ -123,6 +128,21 @@ class ProtobufSerializer(SchemaSerializer[bool]):
             raise TypeError(f"must be {self._type.__name__}, not {type(data).__name__}")
         return data.SerializeToString()
 
+    def encode_column(
+        self, parsed: bool, prefix: bytes, column: pa.Array, first_row: int
+    ) -> pa.Array:
+        """Serialize each struct of a column as a message; what is null is not set."""
+        from aioprod.schema_registry.columns import encode_one_by_one, python_values
+        from aioprod.schema_registry.protobuf_columns import message_type
+
+        write = message_type(self._type.DESCRIPTOR).write
+        assert write is not None
+
+        def encode(value: Any) -> bytes:
+            return self._type(**write(value)).SerializeToString()
+
+        return encode_one_by_one(python_values(column), prefix, encode, first_row)
+
     def id_suffix(self, kind: Hashable) -> bytes:
         """Return the place of the type in its file."""
         return self._indexes
@@ -154,6 +174,67 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
     ) -> None:
         super().__init__(registry, is_key=is_key)
         self._type = None if message_type is None else _checked(message_type)
+        file: Any = None if self._type is None else self._type.DESCRIPTOR.file
+        self._own = None if file is None else Messages(file)
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether there is a class."""
+        return self._type is not None
+
+    def known(self, place: Place) -> Messages | None:
+        """Return the schema of a record, or that of the class."""
+        return super().known(place) if self._own is None else self._own
+
+    def locate(self, headers: Headers, data: bytes) -> tuple[Place, int]:
+        """Return the schema and the place of the message in it, and where the data begin."""
+        schema_id, held, end = find_id(headers, self._is_key, data)
+        indexes, end = read_indexes(held, end)
+        return Place(schema_id, indexes), end if held is data else 0
+
+    async def parse_reader(self) -> None:
+        """Do nothing: a class is ready."""
+
+    def column_types(self, place: Place | None, newest: Messages | None) -> ColumnTypes:
+        """Return the types of the class, or of the newest schema."""
+        from aioprod.schema_registry.columns import ColumnTypes
+        from aioprod.schema_registry.protobuf_columns import message_type
+
+        found = message_type(self._class(place, newest).DESCRIPTOR).arrow
+        return ColumnTypes(found, found)
+
+    def column_decoder(
+        self, parsed: Messages, place: Place, reader: Place | None, newest: Messages | None
+    ) -> Decode:
+        """Return what decodes messages by the class, or by the newest schema: Protobuf's rules for
+        unknown and missing fields apply.
+        """
+        from aioprod.schema_registry.protobuf_columns import message_type
+
+        kind = self._class(reader, newest)
+        read = message_type(kind.DESCRIPTOR).read
+        assert read is not None
+        if self._type is None:
+            written = parsed.at(place.indexes).DESCRIPTOR.full_name
+            if written != kind.DESCRIPTOR.full_name:
+                raise ValueError(
+                    f"messages of {written} and {kind.DESCRIPTOR.full_name} are in one topic: "
+                    "a column has one type"
+                )
+
+        def decode(data: bytes, start: int) -> Any:
+            try:
+                return read(kind.FromString(data[start:]))
+            except DecodeError as error:
+                raise ValueError(f"the data are not a {kind.__name__}: {error}") from error
+
+        return decode
+
+    def _class(self, place: Place | None, newest: Messages | None) -> type[Message]:
+        if self._type is not None:
+            return self._type
+        assert place is not None and newest is not None
+        return newest.at(place.indexes)
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
         """Deserialize ``data``; a null is None.
@@ -219,6 +300,18 @@ class Messages:
             assert descriptor is not None
             found = self._classes[indexes] = GetMessageClass(descriptor)
         return found
+
+    def named(self, name: str) -> type[Message]:
+        """Return the class of a message by its full name.
+
+        Raises:
+            ValueError: if the file has no such message.
+        """
+        try:
+            return GetMessageClass(self._file.pool.FindMessageTypeByName(name))
+        except KeyError:
+            known = ", ".join(each.full_name for each in self._file.message_types_by_name.values())
+            raise ValueError(f"the schema has no message {name}; it has {known}") from None
 
 
 def indexes_of(descriptor: Any) -> list[int]:

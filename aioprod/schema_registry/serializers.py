@@ -11,11 +11,13 @@ import json
 import uuid
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack
 
+from aioprod.column_serialization import DecodedColumn, EncodedColumn
 from aioprod.errors import ConfigError, SerializationError
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.schema_registry.client import SchemaRegistry
+from aioprod.schema_registry.column_reading import MOST_KEPT, ColumnReading
 from aioprod.schema_registry.model_fields import is_model
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.schemas import RegisteredSchema, Schema, SchemaRegistryError
@@ -31,13 +33,16 @@ from aioprod.schema_registry.wire_format import (
 from aioprod.serialization import WithHeaders
 from aioprod.types import Header, Headers
 
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from aioprod.schema_registry.columns import Shape
+
 P = TypeVar("P")
 """What a format makes of a schema, ready for use."""
 
 GivenSchema = str | Schema | Mapping[str, Any] | type | None
 """The forms in which an application gives a schema that is JSON."""
-
-_MOST_KEPT = 1_000
 
 
 class _Ready(NamedTuple, Generic[P]):
@@ -98,7 +103,7 @@ class SchemaSerializer(Generic[P]):
         self.normalize = normalize
         self._subject = subject
         self._header = (KEY_HEADER if is_key else VALUE_HEADER) if id_in_header else None
-        self._ready: BoundedCache[tuple[str, Hashable], _Ready[P]] = BoundedCache(_MOST_KEPT)
+        self._ready: BoundedCache[tuple[str, Hashable], _Ready[P]] = BoundedCache(MOST_KEPT)
 
     # -- what formats implement --------------------------------------------------------------------
 
@@ -124,6 +129,17 @@ class SchemaSerializer(Generic[P]):
         """Serialize data."""
         raise NotImplementedError
 
+    def encode_column(self, parsed: P, prefix: bytes, column: pa.Array, first_row: int) -> pa.Array:
+        """Serialize each value of a column behind ``prefix``; nulls stay nulls.
+
+        Args:
+            first_row: the number of the first value, for errors.
+
+        Raises:
+            TypeError, ValueError: if the column does not fit the schema; the text names it.
+        """
+        raise NotImplementedError
+
     def id_suffix(self, kind: Hashable) -> bytes:
         """Return what follows the schema's id."""
         return b""
@@ -139,14 +155,27 @@ class SchemaSerializer(Generic[P]):
         """
         if data is None:
             return None
-        kind = self.kind_of(data)
-        ready = self._ready.get((topic, kind))
-        if ready is None or _is_over(ready):
-            raise NotPrepared(partial(self._prepare, topic, kind))
+        ready = self._ready_for(topic, self.kind_of(data))
         encoded = self.encode(ready.parsed, data)
         if self._header is None:
             return ready.schema_id + encoded
         return WithHeaders(encoded, ((self._header, ready.schema_id),))
+
+    def column_encoder(self, topic: str) -> Callable[[Any], EncodedColumn]:
+        """Return what serializes a column of Arrow for a topic; any thread may call it.
+
+        Raises:
+            NotPrepared: if the schema has to be asked for.
+        """
+        return partial(self._encoded_column, self._ready_for(topic, None))
+
+    def _encoded_column(self, ready: _Ready[P], column: Any) -> EncodedColumn:
+        from aioprod.schema_registry.columns import encode_in_portions
+
+        prefix = ready.schema_id if self._header is None else b""
+        data = encode_in_portions(column, partial(self.encode_column, ready.parsed, prefix))
+        headers = () if self._header is None else ((self._header, ready.schema_id),)
+        return EncodedColumn(data, headers)
 
     async def serialize(self, topic: str, data: Any) -> tuple[bytes | None, tuple[Header, ...]]:
         """Serialize data outside of a producer; return the bytes, and the headers of the record.
@@ -163,6 +192,12 @@ class SchemaSerializer(Generic[P]):
             else:
                 return found if isinstance(found, WithHeaders) else (found, ())
         raise SerializationError(f"the schema for topic {topic!r} was dropped again and again")
+
+    def _ready_for(self, topic: str, kind: Hashable) -> _Ready[P]:
+        ready = self._ready.get((topic, kind))
+        if ready is None or _is_over(ready):
+            raise NotPrepared(partial(self._prepare, topic, kind))
+        return ready
 
     async def _prepare(self, topic: str, kind: Hashable) -> None:
         subject, found = await self._find(topic, kind)
@@ -240,8 +275,9 @@ class JsonSchemaTextSerializer(SchemaSerializer[P]):
         return self._schema, self.record_name(json.loads(self._schema.text))
 
 
-class SchemaDeserializer(Generic[P]):
-    """Base class of the deserializers. Format classes implement :meth:`parse` and :meth:`decode`.
+class SchemaDeserializer(ColumnReading[P]):
+    """Base class of the deserializers. Format classes implement :meth:`parse` and :meth:`decode`,
+    and for columns what :class:`ColumnReading` names.
 
     The id of the schema is taken from the record's header if it has one, else from the first bytes
     of the data.
@@ -252,9 +288,8 @@ class SchemaDeserializer(Generic[P]):
     """
 
     def __init__(self, registry: SchemaRegistry, *, is_key: bool = False) -> None:
+        super().__init__(is_key=is_key)
         self.registry = registry
-        self._is_key = is_key
-        self._ready: BoundedCache[SchemaId, P] = BoundedCache(_MOST_KEPT)
 
     form: str | None = None
     """How the registry is to write schemas of this format."""
@@ -333,6 +368,19 @@ class JsonSchemaTextDeserializer(SchemaDeserializer[P]):
         self._reader_schema = schema_from(model if reader_schema is None else reader_schema)
         self._model = model
         self._from_dict = from_dict
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether there is a schema of the reader."""
+        return self._reader_schema is not None
+
+    def deserialize_column(
+        self, topic: str, headers: Any, column: Any, *, shape: Shape | None = None
+    ) -> DecodedColumn:
+        """Deserialize a column of Arrow to columns of the schema, also if there is a model."""
+        if self._from_dict is not None:
+            raise ConfigError("from_dict is for records: columns are returned as they are")
+        return super().deserialize_column(topic, headers, column, shape=shape)
 
     def _result(self, content: Any, from_content: Callable[[Any, Any], Any]) -> Any:
         if self._from_dict is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from aioprod.types import Headers
 
@@ -22,6 +22,18 @@ _MOST_INDEXES = 1_000
 
 SchemaId: TypeAlias = int | uuid.UUID
 """The number of a schema, or its GUID."""
+
+
+class Place(NamedTuple):
+    """Where the type of a record is.
+
+    Attributes:
+        schema_id: of its schema.
+        indexes: the place in its file, for Protobuf.
+    """
+
+    schema_id: Any  # a SchemaId: places are compared only if all have numbers
+    indexes: tuple[int, ...] = ()
 
 
 def write_id(schema_id: SchemaId) -> bytes:

@@ -134,5 +134,11 @@ def batches_of_rows(rows: Iterator[Row], schema: StructType) -> Iterator[pa.Reco
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell as Arrow takes it; headers are lists of rows."""
-    return [header.asDict() for header in value] if isinstance(value, list) else value
+    """Return a cell as Arrow takes it: rows, also in lists and maps, as dictionaries."""
+    if isinstance(value, Row):
+        return {name: _plain(each) for name, each in value.asDict().items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return [(name, _plain(each)) for name, each in value.items()]
+    return value

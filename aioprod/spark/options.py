@@ -18,6 +18,22 @@ from aioprod.spark.token_provider import ImportedTokenProvider
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 CLIENT_PREFIX = "kafka."
 
+REGISTRY_PREFIX = "schema.registry."
+#: The options of values with a schema of a registry.
+REGISTRY_NAMES = (
+    "schema.registry.url",
+    "schema.registry.username",
+    "schema.registry.password",
+    "schema.registry.token",
+    "schema.registry.context",
+    "schema.registry.ssl.ca",
+    "schema.registry.ssl.certificate",
+    "schema.registry.ssl.key",
+    "schema.registry.ssl.key.password",
+    "value.subject",
+    "value.schema.version",
+    "value.message",
+)
 #: The options of typed values.
 TYPED_NAMES = (
     "value.format",
@@ -50,8 +66,11 @@ SOURCE_NAMES = (
     "failOnDataLoss",
     "includeHeaders",
     *TYPED_NAMES,
+    *REGISTRY_NAMES,
 )
 SINK_NAMES = (
+    "value.format",
+    *REGISTRY_NAMES,
     "topic",
     "includeHeaders",
     "delivery",

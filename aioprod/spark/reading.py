@@ -31,12 +31,34 @@ from aioprod.spark.waiting import named_wait
 from aioprod.types import TopicPartition
 
 if TYPE_CHECKING:
+    from aioprod.spark.registered.rows import RegisteredRows
     from aioprod.spark.typed.rows import TypedRows
 
 log = logging.getLogger(__name__)
 
 
-_clients: KeptClient[ClusterClient] = KeptClient()
+class ReadClients:
+    """What a task reads with.
+
+    Args:
+        cluster: the client of the brokers.
+        registered: decodes values with schemas, if they have them.
+    """
+
+    def __init__(self, cluster: ClusterClient, registered: RegisteredRows | None) -> None:
+        self.cluster = cluster
+        self.registered = registered
+
+    async def close(self) -> None:
+        """Close the clients."""
+        try:
+            if self.registered is not None:
+                await self.registered.close()
+        finally:
+            await self.cluster.close()
+
+
+_clients: KeptClient[ReadClients] = KeptClient()
 
 
 def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -45,9 +67,9 @@ def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordB
     The event loop runs only while the next batch is requested, so nothing is fetched faster than
     Spark consumes it.
     """
-    key = options.bootstrap_servers, SecretSettings(options.client)
-    with _clients.use(key, lambda: _connect(options)) as (runner, client):
-        batches = _batches(client, options, item)
+    key = options.bootstrap_servers, SecretSettings(options.client), options.registered
+    with _clients.use(key, lambda: _connect(options)) as (runner, clients):
+        batches = _batches(clients, options, item)
         try:
             while (batch := runner.run(_next(batches, item))) is not None:
                 yield batch
@@ -55,16 +77,21 @@ def read_range(options: SourceOptions, item: OffsetRange) -> Iterator[pa.RecordB
             runner.run(batches.aclose())
 
 
-async def _connect(options: SourceOptions) -> ClusterClient:
+async def _connect(options: SourceOptions) -> ReadClients:
     client = open_client(options)
     # The driver has just reached the brokers, so the address is right.
     limit_s = fetch_settings(options).retry_limit_ms / 1000
+    registered = None
     try:
         await start_patiently(client.start, client.config, limit_s, "kafka.default.api.timeout.ms")
+        if options.registered is not None:
+            from aioprod.spark.registered.rows import RegisteredRows
+
+            registered = await RegisteredRows.open(options.registered)
     except BaseException:
         await client.close()
         raise
-    return client
+    return ReadClients(client, registered)
 
 
 async def _next(
@@ -76,8 +103,10 @@ async def _next(
 
 
 async def _batches(
-    client: ClusterClient, options: SourceOptions, item: OffsetRange
+    clients: ReadClients, options: SourceOptions, item: OffsetRange
 ) -> AsyncGenerator[pa.RecordBatch, None]:
+    client, registered = clients.cluster, clients.registered
+    headers = options.include_headers
     settings = fetch_settings(options)
     decoder = None
     if options.typed is not None:
@@ -91,10 +120,13 @@ async def _batches(
         )
         try:
             async for fetched in reader:
-                for rows in _to_arrow(
-                    fetched, item, decoder, include_headers=options.include_headers
-                ):
-                    yield rows
+                # The id of a schema may be in a header.
+                with_headers = headers or registered is not None
+                for rows in _to_arrow(fetched, item, decoder, include_headers=with_headers):
+                    if registered is None:
+                        yield rows
+                    else:
+                        yield await registered.decode(rows, keep_headers=headers)
             return
         except BrokerError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:

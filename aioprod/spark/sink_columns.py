@@ -24,8 +24,11 @@ _COLUMN_TYPES: dict[str, tuple[type[DataType], ...]] = {
 }
 
 
-def check_columns(schema: StructType, topic: str | None) -> None:
+def check_columns(schema: StructType, topic: str | None, *, registered: bool = False) -> None:
     """Check the columns of a write, on the driver before anything is sent.
+
+    Args:
+        registered: whether ``value`` is encoded by a schema, with which it was compared.
 
     Raises:
         ConfigError: if ``value`` is missing, there is neither a column nor an option ``topic``, or
@@ -40,6 +43,8 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     if topic is None and "topic" not in types:
         raise ConfigError("no topic: set the option topic, or add a string column topic")
     for name, allowed in _COLUMN_TYPES.items():
+        if name == "value" and registered:
+            continue
         if name in types and not isinstance(types[name], allowed):
             wanted = " or ".join(kind().simpleString() for kind in allowed[:2])
             raise ConfigError(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from aioprod.config.producer import ProducerConfig
 from aioprod.config.redaction import SecretSettings, hide_arguments
@@ -21,6 +21,12 @@ from aioprod.spark.options import (
     typed_settings,
     whole,
 )
+from aioprod.spark.registered.options import RegistryOptions, parse_registry_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from aioprod.spark.registered.schemas import RegisteredValue
 
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
@@ -53,6 +59,8 @@ class SinkOptions:
         on_replay_mismatch: ``fail`` or ``warn``, if a batch that was written before has other rows
             now.
         skip_lost_batch: the number of a batch to continue after although rows of it are lost.
+        registry: where the schema of values is, if they have one.
+        registered: that schema, when it has been asked for.
     """
 
     topic: str | None
@@ -64,6 +72,8 @@ class SinkOptions:
     decision_topic: str = DEFAULT_DECISION_TOPIC
     on_replay_mismatch: str = "fail"
     skip_lost_batch: int | None = None
+    registry: RegistryOptions | None = None
+    registered: RegisteredValue | None = None
 
 
 @hide_arguments
@@ -115,7 +125,25 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
         decision_topic=_text(given, "decisionTopic") or DEFAULT_DECISION_TOPIC,
         on_replay_mismatch=_choice(given, "onReplayMismatch", "fail", "warn"),
         skip_lost_batch=whole(given, "skipLostBatch"),
+        registry=parse_registry_options(given, _text(given, "topic"), writes=True),
     )
+
+
+def with_schema(options: SinkOptions, columns: StructType) -> SinkOptions:
+    """Return the options with the schema of values, if they have one, which the driver asks for
+    here.
+
+    Raises:
+        ConfigError: if there is no such schema, or the columns do not fit it.
+    """
+    if options.registry is None or "value" not in columns.names:
+        return options
+    from aioprod.spark.registered.encoding import check_value
+    from aioprod.spark.registered.schemas import fetch_schema
+
+    value = fetch_schema(options.registry)
+    check_value(value, columns["value"].dataType)
+    return replace(options, registered=value)
 
 
 def _check_needed(settings: Mapping[str, Any]) -> None:

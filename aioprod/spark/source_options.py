@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aioprod.config.client import ClientConfig
 from aioprod.config.redaction import hide_arguments
@@ -38,8 +38,12 @@ from aioprod.spark.options import (
     typed_settings,
     whole,
 )
+from aioprod.spark.registered.options import RegistryOptions, parse_registry_options
 from aioprod.spark.typed.options import TypedOptions, parse_typed_options
 from aioprod.types import TopicPartition
+
+if TYPE_CHECKING:
+    from aioprod.spark.registered.schemas import RegisteredValue
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +106,9 @@ class SourceOptions:
             request ends again that went backwards.
         poll_timeout_ms: maximum time without progress in a task (``kafkaConsumer.pollTimeoutMs``);
             None: ``kafka.default.api.timeout.ms``.
-        typed: how values are decoded (``value.format``); None: they stay binary.
+        typed: how JSON values are decoded (``value.format``), if they are.
+        registry: where the schema of values is, if they have one.
+        registered: that schema, when it has been asked for.
         group: the consumer group to commit positions to (``kafka.group.id``), to monitor its lag;
             None: positions are not committed.
         client: the other ``kafka.*`` settings without the prefix.
@@ -121,6 +127,8 @@ class SourceOptions:
     fetch_offset_retry_interval_ms: int = 1000
     poll_timeout_ms: int | None = None
     typed: TypedOptions | None = None
+    registry: RegistryOptions | None = None
+    registered: RegisteredValue | None = None
     group: str | None = None
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
 
@@ -156,6 +164,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         else interval,
         poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs"),
         typed=parse_typed_options(given),
+        registry=registry_values(given),
         group=client.pop("group.id", "").strip() or None,
         client=client,
     )
@@ -269,6 +278,15 @@ def wants_headers(options: Mapping[str, str]) -> bool:
 def typed_values(options: Mapping[str, str]) -> TypedOptions | None:
     """Return how a read decodes values; None if they stay binary."""
     return parse_typed_options(lower_keys(options))
+
+
+@hide_arguments
+def registry_values(options: Mapping[str, str]) -> RegistryOptions | None:
+    """Return where the schema of values is; None if they have none."""
+    given = lower_keys(options)
+    selection = _selection(given)
+    topics = {*selection.topics, *(each.topic for each in selection.partitions)}
+    return parse_registry_options(given, topics.pop() if len(topics) == 1 else None)
 
 
 def _selection(given: Mapping[str, str]) -> TopicSelection:

@@ -72,11 +72,20 @@ def write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Wr
     Raises:
         SinkError: a row could not be sent; the text says which one and why.
     """
+    batches = _encoded(options, batches)
     with _producers.use(SecretSettings(options.producer), lambda: _started(options)) as (
         runner,
         producer,
     ):
         return runner.run(_write_batches(producer, options.topic, batches))
+
+
+def _encoded(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if options.registered is None:
+        return batches
+    from aioprod.spark.registered.encoding import encoded  # most writes do not need it
+
+    return encoded(options.registered, batches)
 
 
 async def _started(options: SinkOptions) -> Producer:
@@ -102,6 +111,7 @@ async def _write_batches(
 def write_attempt(
     options: SinkOptions, attempt: TaskAttempt, batches: Iterator[pa.RecordBatch]
 ) -> Written:
+    batches = _encoded(options, batches)
     with _lookups.use(
         (SecretSettings(options.producer), attempt.sink), lambda: _lookup(options, attempt.sink)
     ) as (

@@ -261,7 +261,7 @@ assert "pandas" not in sys.modules
 async def test_what_it_needs(broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("orders", 1)
     async with reader(broker, value_deserializer=lambda topic, headers, data: data) as consumer:
-        with pytest.raises(ConfigError, match="without deserializers"):
+        with pytest.raises(ConfigError, match="getarrow needs one that reads columns"):
             await consumer.getarrow()
     monkeypatch.setitem(sys.modules, "aioprod.consumer.arrow_tables", None)
     async with reader(broker) as consumer:

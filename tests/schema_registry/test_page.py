@@ -6,9 +6,11 @@ import asyncio
 import inspect
 import re
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioprod.schema_registry import Schema, SchemaRegistry
@@ -18,7 +20,7 @@ from aioprod.testing.registry import EmbeddedSchemaRegistry
 from tests.testing.doc_blocks import python_blocks
 
 PAGE = (Path(__file__).parents[2] / "docs" / "schema-registry.md").read_text(encoding="utf-8")
-FIRST, REFERENCES, CALLS, FIXTURE = python_blocks(PAGE)
+FIRST, REFERENCES, ARROW, CALLS, FIXTURE = python_blocks(PAGE)
 
 
 def test_the_first_program(
@@ -39,6 +41,19 @@ async def test_references(registry: SchemaRegistry) -> None:
     exec(REFERENCES, names)
     data, _ = await names["serializer"].serialize("users", [{}, {}])
     assert data is not None and data[5:] == b"\4\0"
+
+
+@dataclass
+class Order:
+    item: str
+    count: int = 1
+
+
+async def test_tables(registry: SchemaRegistry, kafka_broker: EmbeddedCluster) -> None:
+    names: dict[str, Any] = {"Order": Order}
+    exec(ARROW, names)
+    table = pa.table({"item": ["tea", "milk"], "count": [2, 1]})
+    assert await names["copy"](registry, kafka_broker.bootstrap_servers, table) == table
 
 
 async def test_calls(capsys: Any) -> None:

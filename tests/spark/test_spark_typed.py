@@ -69,7 +69,10 @@ def test_a_schema_is_ddl(schema: str, expected: str) -> None:
         ({"value.schema": "_corrupt_record STRING"}, "no field besides the corrupt-record column"),
         ({"value.schema": "id INT", "mode": "drop"}, "option mode must be permissive or .*'drop'"),
         ({"value.schema": "id INT", "timeZone": "Mars/X"}, "option timeZone must be .*'Mars/X'"),
-        ({"value.schema": "id INT", "value.format": "avro"}, "option value.format must be json"),
+        (
+            {"value.schema": "id INT", "value.format": "xml"},
+            "option value.format must be json or avro",
+        ),
         ({"value.schema": "id INT", "columnNameOfCorruptRecord": " "}, "must be a column's name"),
     ],
 )

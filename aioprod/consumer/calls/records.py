@@ -49,9 +49,6 @@ class RecordCalls:
     ) -> None:
         self._max_poll_records = config.max_poll_records
         self._turn_s = _turn_s(config)
-        self._converts = bool(
-            config.key_deserializer or config.value_deserializer or config.interceptors
-        )
         self._guard = guard
         self._ready = ready
         self._notifier = notifier
@@ -99,18 +96,21 @@ class RecordCalls:
         """Return fetched records as a table; wait only if there are none."""
         if max_records is not None:
             check_max_records(max_records)
-        if self._converts:
-            raise ConfigError(
-                "getarrow returns keys and values as bytes: make a consumer without deserializers "
-                "and interceptors"
-            )
+        if (refusal := self._ready.converter.refusal) is not None:
+            raise ConfigError(refusal)
         table_of = _table_of_arrow()
         async with self._guard.waiting_call():
             deadline = _deadline(timeout_ms)
             while True:
                 may_read = await self._prepare(deadline)
-                parts = self._ready.take_arrow(max_records) if may_read else []
-                if parts or not await self._wait(deadline):
+                parts: list[Any] = []
+                try:
+                    if may_read:
+                        parts = self._ready.take_arrow(max_records)
+                    waited = bool(parts) or await self._wait(deadline)
+                except NotPrepared as needed:
+                    waited = await needed.prepare_by(deadline)
+                if parts or not waited:
                     return table_of(parts)
 
     async def _prepare(self, deadline: float | None) -> bool:

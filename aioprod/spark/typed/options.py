@@ -11,6 +11,7 @@ from pyspark.sql.types import StringType, StructType
 from aioprod.errors import ConfigError
 from aioprod.spark.json_options import shown
 from aioprod.spark.options import TYPED_NAMES, boolean, choice
+from aioprod.spark.registered.options import FORMATS
 from aioprod.spark.typed.ddl import SchemaError, parse_schema
 from aioprod.spark.typed.times import TimeError, time_zone
 
@@ -55,7 +56,7 @@ class TypedOptions:
 
 
 def parse_typed_options(given: Mapping[str, str]) -> TypedOptions | None:
-    """Check the options of typed values; None without ``value.format``.
+    """Check the options of typed JSON values; None if ``value.format`` is another.
 
     Args:
         given: a read's options, their names in lower case.
@@ -68,7 +69,8 @@ def parse_typed_options(given: Mapping[str, str]) -> TypedOptions | None:
             if name.lower() in given:
                 raise ConfigError(f"option {name} requires {VALUE_FORMAT}=json")
         return None
-    choice(given, VALUE_FORMAT, ("json",))
+    if choice(given, VALUE_FORMAT, ("json", *FORMATS)) != "json":
+        return None
     corrupt = given.get(CORRUPT_COLUMN.lower(), DEFAULT_CORRUPT_COLUMN)
     if not corrupt.strip():
         raise ConfigError(f"option {CORRUPT_COLUMN} must be a column's name, got {corrupt!r}")

@@ -1,0 +1,139 @@
+"""The options of values with schemas of a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Final
+
+from aioprod.config.redaction import SecretSettings
+from aioprod.errors import ConfigError
+from aioprod.spark.options import (
+    REGISTRY_NAMES,
+    REGISTRY_PREFIX,
+    boolean,
+    choice,
+)
+
+FORMATS: Final = ("avro", "json-schema", "protobuf")
+"""The values of ``value.format`` that need a registry."""
+
+_PACKAGES: Final = ("aiohttp", "fastavro", "jsonschema")
+_MODES: Final = ("permissive", "dropmalformed", "failfast")
+_FOR_JSON: Final = (
+    "value.schema",
+    "columnNameOfCorruptRecord",
+    "timeZone",
+    "allowNonNumericNumbers",
+)
+_SETTINGS: Final = tuple(
+    name.removeprefix(REGISTRY_PREFIX)
+    for name in REGISTRY_NAMES
+    if name.startswith(REGISTRY_PREFIX)
+)
+_TOGETHER: Final = (("username", "password"), ("ssl.certificate", "ssl.key"))
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryOptions:
+    """Where the schema of values is.
+
+    Attributes:
+        format: ``avro``, ``json-schema`` or ``protobuf``.
+        settings: the options ``schema.registry.*`` without this prefix.
+        subject: of the schema.
+        version: its number; None: the latest.
+        message: the full name of a Protobuf message; None: the first of the file.
+        mode: what becomes of malformed values of a read.
+        include_raw: whether a read has the column ``rawValue``.
+    """
+
+    format: str
+    settings: Mapping[str, str] = field(repr=False)  # it may hold a password
+    subject: str
+    version: int | None = None
+    message: str | None = None
+    mode: str = "permissive"
+    include_raw: bool = False
+
+
+def parse_registry_options(
+    given: Mapping[str, str], topic: str | None, *, writes: bool = False
+) -> RegistryOptions | None:
+    """Check the options of a registry; None if ``value.format`` needs none.
+
+    Args:
+        given: the options of a read or write, their names in lower case.
+        topic: the one topic, None if there may be several.
+        writes: whether it is a write.
+
+    Raises:
+        ConfigError: if an option is missing, malformed or without effect; the text names it.
+    """
+    needed = " or ".join(FORMATS)
+    if given.get("value.format", "").strip().lower() not in FORMATS:
+        if writes and "value.format" in given:
+            choice(given, "value.format", FORMATS)
+        for name in REGISTRY_NAMES:
+            if name.lower() in given:
+                raise ConfigError(f"option {name} requires value.format={needed}")
+        return None
+    form = choice(given, "value.format", FORMATS)
+    for name in _FOR_JSON:
+        if name.lower() in given:
+            raise ConfigError(f"option {name} is for value.format=json, not for {form}")
+    subject = given.get("value.subject", "").strip() or (topic and f"{topic}-value")
+    if not subject:
+        raise ConfigError(
+            "option value.subject is required unless there is exactly one topic, whose subject is "
+            "its name and -value"
+        )
+    message = given.get("value.message", "").strip() or None
+    if message is not None and form != "protobuf":
+        raise ConfigError(f"option value.message is for value.format=protobuf, not for {form}")
+    return RegistryOptions(
+        form,
+        _registry_settings(given, form),
+        subject,
+        _version(given),
+        message,
+        choice(given, "mode", _MODES),
+        boolean(given, "includeRawValue", default=False),
+    )
+
+
+def _registry_settings(given: Mapping[str, str], form: str) -> SecretSettings:
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"option value.format={form} needs the packages {', '.join(missing)}: python -m pip "
+            "install 'aioprod[spark,schema-registry]'"
+        )
+    settings = SecretSettings(
+        (name, given[REGISTRY_PREFIX + name].strip())
+        for name in _SETTINGS
+        if REGISTRY_PREFIX + name in given
+    )
+    if not settings.get("url"):
+        raise ConfigError(
+            f"option schema.registry.url is required with value.format={form}, for example "
+            '"http://localhost:8081"'
+        )
+    for one, other in _TOGETHER:
+        if (one in settings) != (other in settings):
+            raise ConfigError(
+                f"options {REGISTRY_PREFIX}{one} and {REGISTRY_PREFIX}{other} belong together"
+            )
+    return settings
+
+
+def _version(given: Mapping[str, str]) -> int | None:
+    text = given.get("value.schema.version", "latest").strip().lower()
+    if text == "latest":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigError(
+            f"option value.schema.version must be latest or a number of at least 1, got {text!r}"
+        )
+    return int(text)
