@@ -94,7 +94,7 @@ async def _write(it: limits.Driver) -> None:
 
 async def _read(it: limits.Driver) -> None:
     item = OffsetRange(ORDERS, 0, 0, 5)
-    batches = reading._batches(it.client, it.source, item)
+    batches = reading._batches(reading.ReadClients(it.client, None), it.source, item)
     while await reading._next(batches, item) is not None:
         pass
 
