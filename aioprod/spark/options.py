@@ -113,9 +113,11 @@ SET_BY_SPARK = {
 }
 
 
-# Java's clients make tokens by classes, which these settings name and configure.
+# Java's clients make tokens by classes, which these settings name and configure; some of them
+# configure aioprod.oauth.
 _JAVA_TOKENS = ("sasl.oauthbearer.", "sasl.login.", "sasl.client.callback.")
 _TOKEN_PROVIDER = "sasl.oauth.token.provider"
+_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
 
 
 def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
@@ -141,9 +143,10 @@ def client_settings(
             raise ConfigError(
                 f"option {CLIENT_PREFIX}{name} is not supported: {SET_BY_SPARK[name]}"
             )
-        if name.startswith(_JAVA_TOKENS):
+        if name.startswith(_JAVA_TOKENS) and name not in allowed:
             raise ConfigError(
                 f"option {CLIENT_PREFIX}{name} is not supported: it is for Java's classes; "
+                f"{CLIENT_PREFIX}{_TOKEN_URL} makes the client request tokens, and "
                 f"{CLIENT_PREFIX}{_TOKEN_PROVIDER} takes the import path of an async function "
                 "that returns an aioprod.OAuthToken"
             )

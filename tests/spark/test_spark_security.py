@@ -19,7 +19,9 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from aioprod import AuthenticationError, ConfigError
+from aioprod.config.client import ClientConfig
 from aioprod.errors import KafkaError
+from aioprod.oauth import ClientCredentials
 from aioprod.spark.exactly_once.driver import commit_batch
 from aioprod.spark.exactly_once.ids import Sink, short_run
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
@@ -28,7 +30,7 @@ from aioprod.spark.readers import KafkaReader, KafkaStreamReader, RangePartition
 from aioprod.spark.reading import read_range
 from aioprod.spark.sink_options import SinkOptions, parse_sink_options
 from aioprod.spark.source import KafkaDataSource
-from aioprod.spark.source_options import parse_source_options
+from aioprod.spark.source_options import client_config, parse_source_options
 from aioprod.spark.writing import write_batches
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster
 from tests.spark.exactly_once.job import write_alone
@@ -257,7 +259,7 @@ def test_a_malformed_login_module_shows_nothing(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     "option",
-    ["kafka.sasl.login.callback.handler.class", "kafka.sasl.oauthbearer.token.endpoint.url"],
+    ["kafka.sasl.login.callback.handler.class", "kafka.sasl.oauthbearer.jwks.endpoint.url"],
 )
 def test_what_is_for_javas_tokens_says_what_to_use(option: str) -> None:
     instead = r"kafka\.sasl\.oauth\.token\.provider takes the import path"
@@ -265,20 +267,25 @@ def test_what_is_for_javas_tokens_says_what_to_use(option: str) -> None:
     for parse in parsers().values():
         with pytest.raises(ConfigError, match=expected):
             parse({"kafka.bootstrap.servers": "h:1", **OAUTH, option: "x"})
-    with pytest.raises(
-        ConfigError,
-        match=(
-            r"OAuthBearerLoginModule is not supported, .*; for OAUTHBEARER set "
-            r"kafka\.sasl\.oauth\.token\.provider"
-        ),
+
+
+def test_the_driver_and_tasks_request_tokens_with_client_credentials() -> None:
+    given = {
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://login.example.com/token",
+    }
+    jaas = f'{MODULES}.oauthbearer.OAuthBearerLoginModule required clientId="a" clientSecret="b";'
+    credentials = "kafka.sasl.oauthbearer.client.credentials.client"
+    for login in (
+        {"kafka.sasl.jaas.config": jaas},
+        {f"{credentials}.id": "a", f"{credentials}.secret": "b"},
     ):
-        module = f"{MODULES}.oauthbearer.OAuthBearerLoginModule"
-        parse_sink_options(
-            {
-                "kafka.bootstrap.servers": "h:1",
-                "kafka.sasl.jaas.config": f'{module} required clientId="a";',
-            }
-        )
+        source = parse_source_options({**given, **login, "subscribe": "t"}, streaming=False)
+        for options in (source, as_in_a_task(source)):
+            provider = ClientConfig(**client_config(options.client)).sasl_oauth_token_provider
+            assert isinstance(provider, ClientCredentials)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType
 
-from aioprod.errors import ConfigError
-from aioprod.preparation import NotPrepared
+from aioprod.errors import ConfigError, SerializationError
+from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.schema_registry.avro import AvroDeserializer
 from aioprod.schema_registry.client import SchemaRegistry
 from aioprod.schema_registry.json_format import JsonSchemaDeserializer
@@ -19,6 +20,8 @@ from aioprod.schema_registry.serializers import SchemaDeserializer
 from aioprod.spark.registered.schemas import RegisteredValue, open_registry
 
 _MOST_DIGITS = 38
+
+T = TypeVar("T")
 
 
 def spark_shape(kind: pa.DataType) -> pa.DataType:
@@ -99,12 +102,19 @@ async def _arrow_type(value: RegisteredValue) -> pa.DataType:
             ) from None
 
 
-async def prepared(call: Any) -> Any:
-    """Call what may have to be prepared, again until it is."""
-    while True:
+async def prepared(call: Callable[[], T]) -> T:
+    """Call what may have to be prepared, until it is.
+
+    Raises:
+        SerializationError: if it asks again and again, as for more schemas than are kept.
+    """
+    for _ in range(MOST_ATTEMPTS):
         try:
             return call()
         except NotPrepared as needed:
             await needed.prepare()
             if needed.error is not None:
                 raise needed.error from None
+    raise SerializationError(
+        f"the values have too many schemas: they were asked for {MOST_ATTEMPTS} times"
+    )
