@@ -1,5 +1,6 @@
 """The admin client, with the types of its arguments and results."""
 
+from aioprod.admin.acls import AclBinding, AclFilter, AclPermission, PatternType, ResourceType
 from aioprod.admin.admin import Admin
 from aioprod.admin.cluster import ClusterDescription, LogDirDescription, Node, ReplicaLog
 from aioprod.admin.configs import (
@@ -28,12 +29,21 @@ from aioprod.admin.topics import (
     TopicListing,
 )
 from aioprod.admin.transactions import FencedProducer, TransactionDescription, TransactionListing
+from aioprod.admin.users import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    ScramPassword,
+    ScramRemoval,
+)
 from aioprod.config.admin import AdminConfig
 from aioprod.public_module import set_module as _set_module
 
 __all__ = [
     "TO_THE_END",
+    "AclBinding",
+    "AclFilter",
     "AclOperation",
+    "AclPermission",
     "Admin",
     "AdminConfig",
     "Append",
@@ -59,10 +69,16 @@ __all__ = [
     "OffsetSpec",
     "PartitionDescription",
     "PartitionReassignment",
+    "PatternType",
     "ProducerState",
     "QuotaMatch",
     "ReplicaLog",
+    "ResourceType",
     "Results",
+    "ScramCredentialInfo",
+    "ScramMechanism",
+    "ScramPassword",
+    "ScramRemoval",
     "Subtract",
     "TopicDescription",
     "TopicListing",

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack, cast
 
+from aioprod.admin.acls import AclCalls
 from aioprod.admin.cluster import ClusterCalls
 from aioprod.admin.configs import ConfigCalls
 from aioprod.admin.driver import AdminDriver
@@ -17,6 +18,7 @@ from aioprod.admin.records import RecordCalls
 from aioprod.admin.replicas import ReplicaCalls
 from aioprod.admin.topics import TopicCalls
 from aioprod.admin.transactions import TransactionCalls
+from aioprod.admin.users import UserCalls
 from aioprod.arguments import check_sources
 from aioprod.cluster.client_ids import next_client_number
 from aioprod.cluster.telemetry import LAST_PUSH_MS
@@ -37,9 +39,11 @@ class Admin(
     TransactionCalls,
     ReplicaCalls,
     QuotaCalls,
+    AclCalls,
+    UserCalls,
 ):
     """Describes and changes a cluster: topics, settings, groups and their offsets, records,
-    transactions, replicas, quotas.
+    transactions, replicas, quotas, access rights, users.
 
     The constructor needs no event loop. Use the client in one event loop, from any number of tasks.
 

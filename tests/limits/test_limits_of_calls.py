@@ -16,11 +16,16 @@ import pytest
 
 from aioprod import Admin, Consumer, Producer, ShareConsumer, TopicPartition, native
 from aioprod.admin import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
     ClientQuotaEntity,
     ConfigResource,
     ElectionType,
     NewTopic,
     OffsetSpec,
+    ResourceType,
+    ScramRemoval,
 )
 from aioprod.errors import UnsupportedVersionError
 from aioprod.producer.deliveries import Deliveries
@@ -250,11 +255,17 @@ SHARE_CONSUMER: dict[str, Row | str] = {
 # -- admin client ----------------------------------------------------------------------------------
 
 _RESOURCE = ConfigResource.topic(ORDERS)
+_ACL = AclBinding(ResourceType.TOPIC, ORDERS, "User:u", AclOperation.READ)
 _CALLS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
     "alter_client_quotas": lambda it: it.alter_client_quotas(
         {ClientQuotaEntity(user="u"): {"producer_byte_rate": 1.0}}
     ),
     "alter_consumer_group_offsets": lambda it: it.alter_consumer_group_offsets("g", {TP: 1}),
+    "alter_user_scram_credentials": lambda it: it.alter_user_scram_credentials([ScramRemoval("u")]),
+    "create_acls": lambda it: it.create_acls([_ACL]),
+    "delete_acls": lambda it: it.delete_acls([AclFilter()]),
+    "describe_acls": lambda it: it.describe_acls(),
+    "describe_user_scram_credentials": lambda it: it.describe_user_scram_credentials(["u"]),
     "alter_partition_reassignments": lambda it: it.alter_partition_reassignments({TP: [1]}),
     "create_partitions": lambda it: it.create_partitions({ORDERS: 3}),
     "create_topics": lambda it: it.create_topics([NewTopic("new", 1)]),

@@ -13,15 +13,19 @@ from aioprod.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
 from aioprod.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from aioprod.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from aioprod.protocol.messages.create_acls import CreateAclsRequest
 from aioprod.protocol.messages.create_partitions import CreatePartitionsRequest
 from aioprod.protocol.messages.create_topics import CreateTopicsRequest
+from aioprod.protocol.messages.delete_acls import DeleteAclsRequest
 from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest
 from aioprod.protocol.messages.delete_records import DeleteRecordsRequest
 from aioprod.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from aioprod.protocol.messages.delete_topics import DeleteTopicsRequest
+from aioprod.protocol.messages.describe_acls import DescribeAclsRequest
 from aioprod.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from aioprod.protocol.messages.describe_cluster import DescribeClusterRequest
 from aioprod.protocol.messages.describe_configs import DescribeConfigsRequest
@@ -31,6 +35,9 @@ from aioprod.protocol.messages.describe_producers import DescribeProducersReques
 from aioprod.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from aioprod.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from aioprod.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+)
 from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest
 from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.fetch import FetchRequest
@@ -87,6 +94,9 @@ REQUESTS: dict[int, type[Request[Any]]] = {
     25: AddOffsetsToTxnRequest,
     26: EndTxnRequest,
     28: TxnOffsetCommitRequest,
+    29: DescribeAclsRequest,
+    30: CreateAclsRequest,
+    31: DeleteAclsRequest,
     32: DescribeConfigsRequest,
     33: AlterConfigsRequest,
     35: DescribeLogDirsRequest,
@@ -100,6 +110,8 @@ REQUESTS: dict[int, type[Request[Any]]] = {
     47: OffsetDeleteRequest,
     48: DescribeClientQuotasRequest,
     49: AlterClientQuotasRequest,
+    50: DescribeUserScramCredentialsRequest,
+    51: AlterUserScramCredentialsRequest,
     60: DescribeClusterRequest,
     61: DescribeProducersRequest,
     65: DescribeTransactionsRequest,

@@ -1,0 +1,274 @@
+"""Access control lists (KIP-11, KIP-140, KIP-290): who may do what with which resource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sized
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+
+from aioprod.admin.answers import broker_error, check, outcome
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver
+from aioprod.admin.operations import AclOperation
+from aioprod.admin.results import Results
+from aioprod.errors import ConfigError, KafkaError, ProtocolError
+from aioprod.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from aioprod.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+)
+from aioprod.protocol.messages.describe_acls import DescribeAclsRequest
+
+E = TypeVar("E", bound=IntEnum)
+
+
+class ResourceType(IntEnum):
+    """What an ACL is about, with Kafka's numbers."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4  #: its name is ``kafka-cluster``
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How the name of a resource is meant, with Kafka's numbers (KIP-290)."""
+
+    UNKNOWN = 0
+    ANY = 1  #: only in filters: any kind of pattern
+    MATCH = 2  #: only in filters: all patterns that match the name
+    LITERAL = 3  #: the name itself; ``*`` is all names
+    PREFIXED = 4  #: all names that begin with it
+
+
+class AclPermission(IntEnum):
+    """Whether an ACL allows or denies, with Kafka's numbers."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class AclBinding(NamedTuple):
+    """One ACL.
+
+    Attributes:
+        resource_type: what it is about.
+        resource_name: the name of the resource, or its beginning.
+        principal: who: ``User:alice``, or ``User:*`` for all.
+        operation: what they do.
+        permission: whether they may.
+        pattern_type: LITERAL or PREFIXED.
+        host: from which address; ``*`` for any.
+    """
+
+    resource_type: ResourceType
+    resource_name: str
+    principal: str
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+    pattern_type: PatternType = PatternType.LITERAL
+    host: str = "*"
+
+    def __str__(self) -> str:
+        star = "*" if self.pattern_type is PatternType.PREFIXED else ""
+        return (
+            f"{self.permission.name} {self.principal} {self.operation.name} "
+            f"{self.resource_type.name} {self.resource_name}{star} from {self.host}"
+        )
+
+
+class AclFilter(NamedTuple):
+    """Selects ACLs; the default of each attribute selects all.
+
+    Attributes:
+        resource_type, operation, permission, pattern_type: ANY selects all.
+        resource_name, principal, host: None selects all.
+    """
+
+    resource_type: ResourceType = ResourceType.ANY
+    resource_name: str | None = None
+    principal: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+    pattern_type: PatternType = PatternType.ANY
+    host: str | None = None
+
+
+class AclCalls:
+    """Calls of :class:`aioprod.Admin`."""
+
+    _driver: AdminDriver
+
+    async def create_acls(
+        self, acls: Iterable[AclBinding], *, timeout_ms: float | None = None
+    ) -> Results[AclBinding, None]:
+        """Create ACLs; those that exist stay as they are.
+
+        Args:
+            acls: the ACLs.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            ConfigError: if an ACL has a value that is only for filters.
+            BrokerError: SECURITY_DISABLED if the cluster has no authorizer,
+                CLUSTER_AUTHORIZATION_FAILED, or INVALID_REQUEST; from ``results[acl]`` or
+                ``results.check()``.
+        """
+        wanted = list(acls)
+        for acl in wanted:
+            _check(acl)
+
+        async def ask(attempt: Attempt[AclBinding]) -> Mapping[AclBinding, KafkaError | None]:
+            connection = await self._driver.controller()
+            reply = await connection.request(
+                CreateAclsRequest([_creation(acl) for acl in attempt.items])
+            )
+            _same_number(reply.results, attempt.items, "create_acls")
+            return {
+                acl: outcome(told.error_code, f"create ACL {acl}", told.error_message, None)
+                for acl, told in zip(attempt.items, reply.results, strict=True)
+            }
+
+        return await self._driver.each("create_acls", wanted, ask, timeout_ms)
+
+    async def describe_acls(
+        self, selected: AclFilter | None = None, *, timeout_ms: float | None = None
+    ) -> list[AclBinding]:
+        """Return the ACLs that a filter selects; all by default.
+
+        Args:
+            selected: the filter.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: SECURITY_DISABLED if the cluster has no authorizer, or
+                CLUSTER_AUTHORIZATION_FAILED.
+        """
+        chosen = selected or AclFilter()
+        request = DescribeAclsRequest(
+            resource_type_filter=chosen.resource_type,
+            resource_name_filter=chosen.resource_name,
+            pattern_type_filter=chosen.pattern_type,
+            principal_filter=chosen.principal,
+            host_filter=chosen.host,
+            operation=chosen.operation,
+            permission_type=chosen.permission,
+        )
+
+        async def ask(attempt: Attempt[str]) -> list[AclBinding]:
+            reply = await self._driver.from_any(request)
+            check(reply.error_code, "describe_acls", reply.error_message)
+            return [
+                AclBinding(
+                    _known(ResourceType, found.resource_type),
+                    found.resource_name,
+                    acl.principal,
+                    _known(AclOperation, acl.operation),
+                    _known(AclPermission, acl.permission_type),
+                    _known(PatternType, found.pattern_type),
+                    acl.host,
+                )
+                for found in reply.resources
+                for acl in found.acls
+            ]
+
+        return await self._driver.once("describe_acls", ask, timeout_ms)
+
+    async def delete_acls(
+        self, selected: Iterable[AclFilter], *, timeout_ms: float | None = None
+    ) -> Results[AclFilter, list[AclBinding]]:
+        """Delete the ACLs that filters select; return the deleted ones of each filter.
+
+        Args:
+            selected: the filters.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: as of :meth:`create_acls`; from ``results[filter]`` or
+                ``results.check()``.
+        """
+
+        async def ask(
+            attempt: Attempt[AclFilter],
+        ) -> Mapping[AclFilter, list[AclBinding] | KafkaError]:
+            connection = await self._driver.controller()
+            reply = await connection.request(
+                DeleteAclsRequest([_deletion(chosen) for chosen in attempt.items])
+            )
+            _same_number(reply.filter_results, attempt.items, "delete_acls")
+            return {
+                chosen: _deleted(told)
+                for chosen, told in zip(attempt.items, reply.filter_results, strict=True)
+            }
+
+        return await self._driver.each("delete_acls", selected, ask, timeout_ms)
+
+
+def _check(acl: AclBinding) -> None:
+    for name, value in acl._asdict().items():
+        if isinstance(value, IntEnum) and value.name in ("UNKNOWN", "ANY", "MATCH"):
+            raise ConfigError(f"create_acls: {name}={value.name} is only for filters: {acl}")
+
+
+def _creation(acl: AclBinding) -> AclCreation:
+    return AclCreation(
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        resource_pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+
+
+def _deletion(chosen: AclFilter) -> DeleteAclsFilter:
+    return DeleteAclsFilter(
+        resource_type_filter=chosen.resource_type,
+        resource_name_filter=chosen.resource_name,
+        pattern_type_filter=chosen.pattern_type,
+        principal_filter=chosen.principal,
+        host_filter=chosen.host,
+        operation=chosen.operation,
+        permission_type=chosen.permission,
+    )
+
+
+def _deleted(told: DeleteAclsFilterResult) -> list[AclBinding] | KafkaError:
+    if told.error_code:
+        return broker_error(told.error_code, "delete_acls", told.error_message)
+    deleted = []
+    for acl in told.matching_acls:
+        binding = AclBinding(
+            _known(ResourceType, acl.resource_type),
+            acl.resource_name,
+            acl.principal,
+            _known(AclOperation, acl.operation),
+            _known(AclPermission, acl.permission_type),
+            _known(PatternType, acl.pattern_type),
+            acl.host,
+        )
+        if acl.error_code:
+            return broker_error(acl.error_code, f"delete ACL {binding}", acl.error_message)
+        deleted.append(binding)
+    return deleted
+
+
+def _same_number(answers: Sized, asked: Sized, call: str) -> None:
+    if len(answers) != len(asked):
+        raise ProtocolError(f"{call}: {len(answers)} answers to a request about {len(asked)} items")
+
+
+def _known(kind: type[E], number: int) -> E:
+    """Return a member of an enumeration; a newer broker may have others."""
+    try:
+        return kind(number)
+    except ValueError:
+        return kind(0)

@@ -1,0 +1,216 @@
+"""Users of SCRAM (KIP-554): their passwords, which no broker stores or gets as text."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from aioprod.admin.answers import check, outcome
+from aioprod.admin.attempts import Attempt
+from aioprod.admin.driver import AdminDriver
+from aioprod.admin.results import Results
+from aioprod.errors import ConfigError, KafkaError
+from aioprod.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from aioprod.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
+
+_MIN_ITERATIONS, _MAX_ITERATIONS = 4_096, 16_384  # of Kafka
+_SALT_BYTES = 24
+
+
+class ScramMechanism(IntEnum):
+    """A mechanism of SCRAM, with Kafka's numbers."""
+
+    UNKNOWN = 0
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+
+class ScramCredentialInfo(NamedTuple):
+    """What a broker tells of a credential.
+
+    Attributes:
+        mechanism: for which it is.
+        iterations: how often the password was hashed.
+    """
+
+    mechanism: ScramMechanism
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramPassword:
+    """A new password of a user. Brokers get a salted hash of it.
+
+    Attributes:
+        user: the name.
+        password: the password.
+        mechanism: each mechanism has a credential of its own.
+        iterations: from 4,096 to 16,384; more make a stolen credential harder to use.
+
+    Raises:
+        ConfigError: if a value is invalid.
+    """
+
+    user: str
+    password: str = field(repr=False)
+    mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512
+    iterations: int = 8_192
+
+    def __post_init__(self) -> None:
+        if not self.password:
+            raise ConfigError(f"password of {self.user!r}: must not be empty")
+        if not _MIN_ITERATIONS <= self.iterations <= _MAX_ITERATIONS:
+            raise ConfigError(
+                f"iterations={self.iterations!r}: must be from {_MIN_ITERATIONS} to "
+                f"{_MAX_ITERATIONS}"
+            )
+        _check_mechanism(self.mechanism)
+
+
+@dataclass(frozen=True, slots=True)
+class ScramRemoval:
+    """The removal of a user's credential.
+
+    Attributes:
+        user: the name.
+        mechanism: of the credential.
+    """
+
+    user: str
+    mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512
+
+    def __post_init__(self) -> None:
+        _check_mechanism(self.mechanism)
+
+
+class UserCalls:
+    """Calls of :class:`aioprod.Admin`."""
+
+    _driver: AdminDriver
+
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None, *, timeout_ms: float | None = None
+    ) -> Results[str, tuple[ScramCredentialInfo, ...]]:
+        """Return the credentials of users (brokers since 2.7).
+
+        Args:
+            users: the names; all users if None.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            BrokerError: if the broker returns an error, such as CLUSTER_AUTHORIZATION_FAILED; from
+                ``results[user]`` RESOURCE_NOT_FOUND if there is no such user.
+        """
+        call = "describe_user_scram_credentials"
+
+        async def ask_all(
+            attempt: Attempt[str],
+        ) -> Mapping[str, tuple[ScramCredentialInfo, ...] | KafkaError]:
+            return _described(
+                await self._driver.from_any(DescribeUserScramCredentialsRequest(users=None))
+            )
+
+        async def ask(
+            attempt: Attempt[str],
+        ) -> Mapping[str, tuple[ScramCredentialInfo, ...] | KafkaError]:
+            names = [UserName(user) for user in attempt.items]
+            return _described(
+                await self._driver.from_any(DescribeUserScramCredentialsRequest(users=names))
+            )
+
+        if users is None:
+            return Results(call, await self._driver.once(call, ask_all, timeout_ms))
+        return await self._driver.each(call, users, ask, timeout_ms)
+
+    async def alter_user_scram_credentials(
+        self, changes: Iterable[ScramPassword | ScramRemoval], *, timeout_ms: float | None = None
+    ) -> Results[str, None]:
+        """Set passwords and remove credentials (brokers since 2.7).
+
+        Args:
+            changes: what to set and remove; one change for each user, as Kafka takes no more.
+            timeout_ms: limit on the whole call.
+
+        Raises:
+            ConfigError: if a user has several changes.
+            BrokerError: if the broker returns an error, such as RESOURCE_NOT_FOUND for a credential
+                that can't be removed; from ``results[user]`` or ``results.check()``.
+        """
+        by_user: dict[str, ScramCredentialDeletion | ScramCredentialUpsertion] = {}
+        for change in changes:
+            if change.user in by_user:
+                raise ConfigError(
+                    f"alter_user_scram_credentials: several changes of user {change.user!r}; make "
+                    "a call for each"
+                )
+            by_user[change.user] = (
+                ScramCredentialDeletion(change.user, change.mechanism)
+                if isinstance(change, ScramRemoval)
+                else await asyncio.to_thread(_salted, change)  # hashing takes 2 to 10 ms
+            )
+
+        async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
+            connection = await self._driver.controller()
+            parts = [by_user[user] for user in attempt.items]
+            reply = await connection.request(
+                AlterUserScramCredentialsRequest(
+                    [part for part in parts if isinstance(part, ScramCredentialDeletion)],
+                    [part for part in parts if isinstance(part, ScramCredentialUpsertion)],
+                )
+            )
+            return {
+                told.user: outcome(
+                    told.error_code, f"credentials of {told.user}", told.error_message, None
+                )
+                for told in reply.results
+            }
+
+        return await self._driver.each("alter_user_scram_credentials", by_user, ask, timeout_ms)
+
+
+def _described(
+    reply: DescribeUserScramCredentialsResponse,
+) -> dict[str, tuple[ScramCredentialInfo, ...] | KafkaError]:
+    check(reply.error_code, "describe_user_scram_credentials", reply.error_message)
+    return {
+        told.user: outcome(
+            told.error_code,
+            f"user {told.user}",
+            told.error_message,
+            tuple(
+                ScramCredentialInfo(_mechanism(info.mechanism), info.iterations)
+                for info in told.credential_infos
+            ),
+        )
+        for told in reply.results
+    }
+
+
+def _mechanism(number: int) -> ScramMechanism:
+    """Return a mechanism; a newer broker may have others."""
+    return ScramMechanism(number) if number in tuple(ScramMechanism) else ScramMechanism.UNKNOWN
+
+
+def _check_mechanism(mechanism: ScramMechanism) -> None:
+    if mechanism not in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        raise ConfigError(f"mechanism={mechanism!r}: must be SCRAM_SHA_256 or SCRAM_SHA_512")
+
+
+def _salted(change: ScramPassword) -> ScramCredentialUpsertion:
+    name = "sha256" if change.mechanism is ScramMechanism.SCRAM_SHA_256 else "sha512"
+    salt = secrets.token_bytes(_SALT_BYTES)
+    hashed = hashlib.pbkdf2_hmac(name, change.password.encode(), salt, change.iterations)
+    return ScramCredentialUpsertion(change.user, change.mechanism, change.iterations, salt, hashed)
