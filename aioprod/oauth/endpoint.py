@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import random
 import ssl
 import time
@@ -23,6 +24,9 @@ from aioprod.oauth.cache import Token
 _MAX_RESPONSE_BYTES = 1024 * 1024
 _MAX_TEXT = 200
 _PASSING = frozenset((408, 425, 429))
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+log = logging.getLogger(__name__)
 
 
 class TokenRequestError(AuthenticationError):
@@ -87,6 +91,10 @@ class TokenEndpoint(metaclass=HidesArguments):
             )
         if parts.username is not None:
             raise ConfigError("token_endpoint_url: must not contain a user name or password")
+        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            log.warning(
+                "the client's secret and tokens are sent to %s unencrypted: use https", self.url
+            )
         for name in ("request_timeout_ms", "timeout_ms", "retry_backoff_ms"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:

@@ -143,6 +143,13 @@ class TestRequests:
             await ask()
         assert len(provider.requests) == 1
 
+    def test_an_endpoint_without_tls_is_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
+        ClientCredentials("https://login.example.com/", "i", "s")
+        ClientCredentials("http://127.0.0.1:1/", "i", "s")
+        assert caplog.text == ""
+        ClientCredentials("http://login.example.com/", "i", "s")
+        assert "sent to http://login.example.com/ unencrypted" in caplog.text
+
     async def test_no_secret_is_told(self, provider: IdentityProvider) -> None:
         with everything_logged() as logged:
             provider.answers = [(500, {})] * 3 + [(401, {"error": "invalid_client"})]
