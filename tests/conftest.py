@@ -79,7 +79,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        unwanted = set(left_out)
+        items[:] = [item for item in items if item not in unwanted]
 
 
 def pytest_asyncio_loop_factories(

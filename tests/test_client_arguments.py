@@ -45,6 +45,9 @@ ARGUMENTS: dict[str | tuple[str, str], Any] = {
     "election_type": ElectionType.PREFERRED,
     "changes": {TOPIC: {"retention.ms": "1"}},
     "specs": {TP: OffsetSpec.LATEST},
+    "acls": [],
+    "selected": [],
+    ("alter_user_scram_credentials", "changes"): [],
 }
 WRONG_LIMITS: list[Any] = [
     10**400,
@@ -78,7 +81,8 @@ def call(client: Any, name: str, limit: object) -> Awaitable[object]:
         if parameter.kind is parameter.VAR_POSITIONAL:
             given += ARGUMENTS[parameter.name]
         elif parameter.default is parameter.empty:
-            given.append(ARGUMENTS.get((name, parameter.name)) or ARGUMENTS[parameter.name])
+            own = (name, parameter.name)
+            given.append(ARGUMENTS[own if own in ARGUMENTS else parameter.name])
     return method(*given, timeout_ms=limit)  # type: ignore[no-any-return]
 
 

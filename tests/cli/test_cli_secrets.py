@@ -101,10 +101,14 @@ def test_a_secret_that_is_wrong_is_not_repeated(
 def test_every_setting_with_a_secret_is_known() -> None:
     kinds = (ProducerConfig, ConsumerConfig, AdminConfig)
     ours = {each.name for kind in kinds for each in fields(kind) if is_secret(each.name)}
-    assert ours == {"sasl_jaas_config", "sasl_password", "ssl_key_password"}
+    assert ours == {
+        "sasl_jaas_config",
+        "sasl_oauthbearer_client_credentials_client_secret",
+        "sasl_password",
+        "ssl_key_password",
+    }
     assert {name for name in PRODUCER_UNSUPPORTED if is_secret(name)} == {
         "sasl.oauthbearer.assertion.private.key.passphrase",
-        "sasl.oauthbearer.client.credentials.client.secret",
         "ssl.keystore.key",
         "ssl.keystore.password",
         "ssl.truststore.password",

@@ -21,7 +21,7 @@ from aioprod.testing.simulation import SimulatedLoop, SimulationError
 from tests.processing import oracle
 from tests.processing.simulated_members import OUTPUT, PARTITIONS, Run, running
 
-SEEDS = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "20")))
+SEEDS = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "12")))
 
 
 def outputs(run: Run) -> list[bytes]:
