@@ -108,10 +108,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     if session.config.option.collectonly:
         return
-    # The garbage collector need not visit the tests and modules again: tests that look for leaks
-    # collect hundreds of times, each time for 0.2 s.
-    gc.collect()
-    gc.freeze()
+    _freeze()
     # A process of pytest-xdist with --dist loadgroup.
     if getattr(session.config.option, "loadgroup", False):
         alone = [
@@ -139,6 +136,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                     fetch()
                 except SetupError:
                     pass
+
+
+def _freeze() -> None:
+    """Keep the garbage collector from visiting the tests and modules again: tests that look for
+    leaks collect hundreds of times, each time for 0.2 s.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def quick_collections() -> None:
+    """The same for what was loaded since then, such as PySpark."""
+    _freeze()
 
 
 def _make_class_archive() -> None:

@@ -333,6 +333,7 @@ def nothing_is_left_behind(work: Callable[[], object]) -> None:
     assert memory < 300 * 16 and max(references) < 150, grown
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_nothing_leaks() -> None:
     starts, stamps = pa.array([0, 1, 2], pa.int32()), pa.array([1, 2], pa.int64())
     arguments = GOOD, GOOD, (starts, GOOD, GOOD), stamps, pa.array([1, 0], pa.uint64()), [2], 9, 9

@@ -223,6 +223,7 @@ def refuse_topics(wrong: list[Any]) -> None:
     refused(accelerator().join_request, 12, 1, b"", [*new_topics(), *wrong])
 
 
+@pytest.mark.usefixtures("quick_collections")
 @needs_native
 def test_nothing_leaks() -> None:
     join_batch, join_request = accelerator().join_batch, accelerator().join_request

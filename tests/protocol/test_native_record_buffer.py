@@ -346,6 +346,7 @@ class Number:
         return BASE / 1000
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_reading_a_number_may_change_the_buffer() -> None:
     values = [b"v" * 100] * 50
 
@@ -466,6 +467,7 @@ def mistakes() -> None:
             call(buffer)
 
 
+@pytest.mark.usefixtures("quick_collections")
 @pytest.mark.parametrize("calls", [whole_life, mistakes])
 def test_nothing_leaks(calls: Callable[[], None]) -> None:
     assert_no_leak(calls)
