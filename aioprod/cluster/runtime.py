@@ -159,6 +159,10 @@ class ClientRuntime:
         self._separate.append(brokers)
         return brokers
 
+    def heard_at(self) -> float:
+        """Return the loop time of the last reply on any open connection; 0 if there is none."""
+        return max(each.heard_at for each in (self.brokers, *self._separate))
+
     def _connections_changed(self) -> None:
         self._on_change()
         self.telemetry.connections_changed()

@@ -122,6 +122,11 @@ class Brokers:
         """The number of open connections."""
         return len(self.open_connections)
 
+    @property
+    def heard_at(self) -> float:
+        """Loop time of the last reply on an open connection; 0 if there is none."""
+        return max((each.replied_at for each in self.open_connections), default=0.0)
+
     def live(self, node_id: int) -> Connection | None:
         """Return the open connection to a node, if there is one now."""
         link = self._links.get(node_id)

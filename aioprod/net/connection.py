@@ -33,12 +33,7 @@ from aioprod.net.failures import (
 )
 from aioprod.net.held_requests import HeldRequests
 from aioprod.net.idle import IdleTimer
-from aioprod.net.pending_requests import (
-    FutureReply,
-    PendingRequest,
-    PendingRequests,
-    ReplyHandler,
-)
+from aioprod.net.pending_requests import FutureReply, PendingRequest, PendingRequests, ReplyHandler
 from aioprod.net.stream import Stream
 from aioprod.net.throttle import Throttle
 from aioprod.protocol.framing import decode_response, encode_request
@@ -189,6 +184,11 @@ class Connection:
     def waited_s(self) -> float:
         """Seconds for which a reply has been due and the broker has sent nothing."""
         return self._pending.waited_s
+
+    @property
+    def replied_at(self) -> float:
+        """Loop time of the last reply; 0 if there is none."""
+        return self._pending.replied_at
 
     @property
     def in_flight(self) -> int:

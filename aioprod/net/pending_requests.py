@@ -60,6 +60,7 @@ class PendingRequests:
 
     Attributes:
         replied: how many replies were received.
+        replied_at: loop time of the last one; 0 if there is none.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class PendingRequests:
         self._on_timeout = on_timeout
         self._blocked_since = blocked_since
         self._in_flight: InFlightRequests[ReplyHandler] = InFlightRequests()
-        self._replied_at = 0.0
+        self.replied_at = 0.0
         self._silence = SilenceWatch(self._waiting_since, on_silence)
         # One timer for all requests, as few of them time out. It fires at the first timeout or
         # earlier.
@@ -103,7 +104,7 @@ class PendingRequests:
         """
         request, reply = self._in_flight.receive(frame)
         self.replied += 1
-        self._replied_at = now
+        self.replied_at = now
         if self._all_replied is not None and not self._in_flight:
             _settle(self._all_replied)
             self._all_replied = None
@@ -146,7 +147,7 @@ class PendingRequests:
     def _waiting_since(self) -> float | None:
         first = self._in_flight.first
         if first is not None:
-            return max(first.sent_at, self._replied_at)
+            return max(first.sent_at, self.replied_at)
         return self._blocked_since()
 
     def _set_timer(self, due: float) -> None:

@@ -62,7 +62,10 @@ class GroupMember(ABC):
         self._auto_commit = AutoCommit(config, subscription, self._offsets)
         self._partitions = partitions
         self._poll_watch = PollWatch(
-            config.max_poll_interval_ms / 1000, self._poll_overdue, self._attend
+            config.max_poll_interval_ms / 1000,
+            self._poll_overdue,
+            self._attend,
+            runtime.heard_at,
         )
         self._started = False
         self._inside = False  # a listener may call the consumer, which calls this object again

@@ -5,7 +5,10 @@ process was held up.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
+
+from aioprod.consumer.group.cut_off import CutOffWatch
 
 
 class PollWatch:
@@ -13,16 +16,22 @@ class PollWatch:
 
     It also knows whether this member may have lost its partitions without a word: a process that is
     frozen, or whose event loop is blocked, sends no heartbeats, and after its session other members
-    read its partitions. So it returns no records until the next heartbeat has an outcome.
+    read its partitions. So it returns no records until the next heartbeat has an outcome. The same
+    holds for a member that was cut off from all brokers (`CutOffWatch`).
 
     Args:
         limit_s: the longest time between two polls.
         on_overdue: called when it has passed.
         on_certain: called when records may be returned again.
+        heard_at: returns the loop time of the last reply of any broker.
     """
 
     def __init__(
-        self, limit_s: float, on_overdue: Callable[[], None], on_certain: Callable[[], None]
+        self,
+        limit_s: float,
+        on_overdue: Callable[[], None],
+        on_certain: Callable[[], None],
+        heard_at: Callable[[], float],
     ) -> None:
         self._limit_s = limit_s
         self._on_overdue = on_overdue
@@ -32,16 +41,19 @@ class PollWatch:
         self._session_ends_at: float | None = None  # None: no session, or a heartbeat is in flight
         self._sent_at = 0.0
         self._in_doubt = False
+        self._cut_off = CutOffWatch(heard_at, on_certain)
 
     def polled(self, now: float) -> bool:
         """Note a poll; return whether it may return records."""
         self._polled_at = now
         self._look_at_session(now)
-        return not self._in_doubt
+        return not (self._in_doubt or self._cut_off.holds)
 
     def session_began(self, session_s: float) -> None:
         """Note that the coordinator has taken this member in."""
-        self._session_ends_at = asyncio.get_running_loop().time() + session_s
+        now = asyncio.get_running_loop().time()
+        self._session_ends_at = now + session_s
+        self._cut_off.confirmed(now, session_s)
 
     def heartbeat_sent(self) -> None:
         """Note that a heartbeat is in flight. It ends in time, whatever brokers do."""
@@ -61,6 +73,10 @@ class PollWatch:
         """
         now = asyncio.get_running_loop().time()
         in_flight, self._session_ends_at = self._session_ends_at is None, now + session_s
+        if math.isinf(session_s):
+            self._cut_off.failed()
+        else:
+            self._cut_off.confirmed(self._sent_at, session_s)
         if in_flight and now - self._sent_at > session_s:
             self._in_doubt = True
         else:
@@ -69,6 +85,7 @@ class PollWatch:
     def heartbeats_stopped(self) -> None:
         """Note that there is no session."""
         self._session_ends_at = None
+        self._cut_off.stop()
         self._be_certain()
 
     def begin(self) -> None:
@@ -80,6 +97,7 @@ class PollWatch:
 
     def stop(self) -> None:
         """Stop watching."""
+        self._cut_off.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

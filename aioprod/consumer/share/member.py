@@ -79,7 +79,10 @@ class ShareMember:
         self._connections = GroupConnections(config, config.group_id, runtime)
         self._beats = EpochHeartbeats(self._connections, self)
         self._poll_watch = PollWatch(
-            config.max_poll_interval_ms / 1000, self._poll_overdue, lambda: None
+            config.max_poll_interval_ms / 1000,
+            self._poll_overdue,
+            lambda: None,
+            runtime.heard_at,
         )
         self._failure: BaseException | None = None  # for the next call of the application
         self._task: asyncio.Task[None] | None = None

@@ -12,6 +12,7 @@ import pytest
 
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
 from aioprod.config.consumer import ConsumerConfig
+from aioprod.consumer.group.cut_off import GRACE_S
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.leading import Leadership
 from aioprod.consumer.group.member_state import Generation, JoinStage, MemberState
@@ -101,7 +102,7 @@ def test_the_leader_notices_other_partitions() -> None:
 @pytest.mark.virtual_time
 async def test_only_who_does_not_ask_is_called_overdue() -> None:
     overdue = asyncio.Event()
-    watch = PollWatch(0.05, overdue.set, lambda: None)
+    watch = PollWatch(0.05, overdue.set, lambda: None, lambda: 0.0)
     loop = asyncio.get_running_loop()
     watch.begin()
     for _ in range(10):
@@ -120,7 +121,7 @@ async def test_only_who_does_not_ask_is_called_overdue() -> None:
 async def test_records_wait_for_a_heartbeat_if_none_was_sent_for_a_session() -> None:
     loop = asyncio.get_running_loop()
     certain: list[float] = []
-    watch = PollWatch(60, lambda: None, lambda: certain.append(loop.time()))
+    watch = PollWatch(60, lambda: None, lambda: certain.append(loop.time()), loop.time)
     assert watch.polled(loop.time())
     watch.session_began(6)
     await asyncio.sleep(5)
@@ -253,3 +254,92 @@ def test_names_and_ids_of_topics() -> None:
     assert ids.with_ids([("t", 1), ("u", 0)]) == {(A, 1)}
     ids.learn({"t": B})  # deleted and created again
     assert ids.with_ids([("t", 1)]) == {(B, 1)}
+
+
+class Cut:
+    """A member that is cut off at a moment after a heartbeat; `answered` is the last reply."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.answered: float | None = None  # None: brokers answer all the time
+        self.released: list[float] = []
+        self.watch = PollWatch(
+            60,
+            lambda: None,
+            lambda: self.released.append(self.loop.time()),
+            lambda: self.loop.time() if self.answered is None else self.answered,
+        )
+        self.watch.session_began(6)
+        self.watch.heartbeat_sent()
+
+    @property
+    def may_read(self) -> bool:
+        return self.watch.polled(self.loop.time())
+
+    async def through_a_cut(self, seconds: float = 20) -> None:
+        """No broker answers for a while, then one does; not the coordinator yet."""
+        self.answered = self.loop.time()
+        await asyncio.sleep(seconds)
+        self.answered = self.loop.time()
+
+
+@pytest.mark.virtual_time
+async def test_a_member_that_was_cut_off_waits_for_its_coordinator() -> None:
+    cut = Cut()
+    await cut.through_a_cut(5.9)
+    assert cut.may_read
+    await cut.through_a_cut(6.1)
+    assert not cut.may_read
+    await asyncio.sleep(GRACE_S * 0.9)
+    assert not cut.may_read
+    assert cut.released == []
+    cut.watch.heartbeat_ended(session_s=60)
+    assert cut.may_read
+    assert cut.released == [cut.loop.time()]
+
+
+@pytest.mark.virtual_time
+async def test_a_heartbeat_that_fails_ends_no_doubt_of_a_member_that_is_cut_off() -> None:
+    cut = Cut()
+    cut.answered = cut.loop.time()
+    await asyncio.sleep(20)
+    cut.watch.heartbeat_ended(math.inf)
+    assert not cut.may_read
+    cut.watch.heartbeat_sent()
+    cut.answered = cut.loop.time()  # the cut is over, and only the coordinator is away
+    assert not cut.may_read
+    cut.watch.heartbeat_ended(math.inf)
+    assert cut.may_read
+
+
+@pytest.mark.virtual_time
+async def test_a_coordinator_that_stays_away_after_a_cut_holds_records_for_a_moment() -> None:
+    cut = Cut()
+    await cut.through_a_cut()
+    cut.answered = None
+    await asyncio.sleep(GRACE_S * 0.9)
+    assert not cut.may_read
+    await asyncio.sleep(GRACE_S * 0.1 + 0.5)
+    assert cut.may_read
+    assert len(cut.released) == 1
+    await asyncio.sleep(100)
+    assert cut.may_read
+
+
+@pytest.mark.virtual_time
+async def test_a_second_cut_during_the_first_wait_continues_it() -> None:
+    cut = Cut()
+    await cut.through_a_cut()
+    await asyncio.sleep(GRACE_S + 1)  # one answer, then silence again
+    assert not cut.may_read
+
+
+@pytest.mark.virtual_time
+async def test_a_member_without_a_session_is_never_cut_off() -> None:
+    cut = Cut()
+    await cut.through_a_cut()
+    assert not cut.may_read
+    cut.watch.heartbeats_stopped()
+    assert cut.may_read
+    await cut.through_a_cut()
+    assert cut.may_read

@@ -8,7 +8,7 @@ import time
 from aioprod import Admin
 from aioprod.protocol.api_keys import ApiKey
 from tests.faults.harness import scenarios
-from tests.faults.harness.cluster_control import PARTITIONS, SECONDS
+from tests.faults.harness.cluster_control import PARTITIONS, SECONDS, partitions_of, replicas_of
 from tests.faults.harness.groups.runner import SESSION_SECONDS, GroupControl
 from tests.testing.fault_proxy import CutAnswer, CutRequest, Fault, Hold, Plan
 
@@ -18,6 +18,10 @@ BUSY_SECONDS = 14.0
 #: Longer than the session of members.
 FROZEN_SECONDS = 15.0
 CUT_SECONDS = max(12.0, SECONDS / 2)
+#: Longer than request_timeout_ms, too.
+LONG_CUT_SECONDS = 60.0
+#: Shorter than the session of a node, so that the follower stays in sync and may lead.
+_BEHIND_SECONDS = 1.5
 ADDED_PARTITIONS = 3
 _ROUNDS = max(1, round(SECONDS / 25))
 # After a fault of members: the session, the rebalance, and time to see what follows.
@@ -53,6 +57,19 @@ async def kill_coordinator(groups: GroupControl) -> None:
     """kill -9 of the coordinator of all groups, which leads partitions, too."""
     for _ in range(_ROUNDS):
         await scenarios.kill_node(groups, await groups.coordinator(), ", the coordinator")
+
+
+async def promote_follower(groups: GroupControl) -> None:
+    """A follower that is behind becomes the leader: it freezes, and continues when kill -9 has
+    ended the leader.
+    """
+    for _ in range(_ROUNDS):
+        leader = await groups.plain_node()
+        follower = replicas_of(partitions_of(leader)[0])[1]
+        groups.cluster.pause(follower)
+        await asyncio.sleep(_BEHIND_SECONDS)
+        asyncio.get_running_loop().call_later(0.1, groups.cluster.resume, follower)
+        await scenarios.kill_node(groups, leader, ", its follower is behind")
 
 
 async def freeze_coordinator(groups: GroupControl) -> None:
@@ -168,7 +185,8 @@ async def come_and_go(groups: GroupControl) -> None:
 class NetworkCut:
     """The plan of proxies that pass nothing for a while, and the scenario that decides when."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
         self._healed: asyncio.Event | None = None
 
     def plan(self, _: list[float]) -> Plan:
@@ -183,8 +201,8 @@ class NetworkCut:
         """Cut all members off; the fault is the end of the cut."""
         self._healed = asyncio.Event()
         began = time.monotonic()
-        await asyncio.sleep(CUT_SECONDS)
-        groups.fault(f"the network is back after {CUT_SECONDS:g} s")
+        await asyncio.sleep(self.seconds)
+        groups.fault(f"the network is back after {self.seconds:g} s")
         self._healed.set()
         self._healed = None
         groups.excused.append((began, time.monotonic()))
