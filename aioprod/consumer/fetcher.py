@@ -177,6 +177,8 @@ class Fetcher:
         if node.reserved:
             return _NEVER
         if node.retry_at > now:
+            if not self._requests.connected(node_id):
+                self._metadata.request_update()  # at its pace: another node may lead by now
             return node.retry_at
         config = self._config
         # A request for only a few bytes would return a single batch.

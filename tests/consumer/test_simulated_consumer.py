@@ -160,6 +160,38 @@ def test_idle_polls_for_hours_pile_nothing_up() -> None:
     assert before == after
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_new_leader_is_found_in_a_few_pauses_between_metadata_requests(seed: int) -> None:
+    """Not after the pause between attempts to connect to the old one, which grows to a second."""
+
+    async def main() -> tuple[float, float]:
+        loop = asyncio.get_running_loop()
+        async with EmbeddedCluster(nodes=3) as cluster:
+            cluster.create_topic(TOPIC, replication_factor=3)
+            servers = cluster.bootstrap_servers
+            async with (
+                Producer(servers) as producer,
+                Consumer(TOPIC, bootstrap_servers=servers, auto_offset_reset="earliest") as reader,
+            ):
+                await producer.send_and_wait(TOPIC, b"1")
+                await reader.getone()
+                leader = cluster.leader(TOPIC, 0)
+                for api in (ApiKey.API_VERSIONS, ApiKey.FETCH, ApiKey.PRODUCE):
+                    cluster.on_every(api, drop_before(), node=leader)
+                sent = await producer.send(TOPIC, b"2")
+                await asyncio.sleep(2.5 + seed / 4)
+                cluster.move_leader(TOPIC, 0, next(n for n in cluster.node_ids if n != leader))
+                moved = loop.time()
+                await sent
+                written = loop.time()
+                assert (await reader.getone()).value == b"2"
+                return written - moved, loop.time() - moved
+
+    written, read = SimulatedLoop(seed).run(main())
+    assert written <= 0.3
+    assert read <= 0.4
+
+
 def test_a_position_is_refused_in_time_when_all_brokers_are_silent() -> None:
     async def main() -> float:
         async with EmbeddedCluster(nodes=2) as cluster:

@@ -157,6 +157,8 @@ class ShareBroker:
             return
         now = asyncio.get_running_loop().time()
         if self._pacing.paused(now):
+            if self.wanted and not self._requests.connected(self.node_id):
+                self._surroundings.stale(())  # at the pace of metadata: another may lead by now
             self._pacing.wait(now, acknowledgements=False)
             return
         fetch = bool(self.wanted) and self._surroundings.wants_records

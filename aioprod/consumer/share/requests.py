@@ -87,6 +87,10 @@ class ShareRequests:
         """Fail all requests."""
         self._requests.close()
 
+    def connected(self, node_id: int) -> bool:
+        """Whether a connection to the broker is open."""
+        return self._requests.connected(node_id)
+
     def supports_renewal(self, node_id: int) -> bool:
         """Whether the broker can renew locks; True while it is not connected."""
         connection = self._brokers.live(node_id)

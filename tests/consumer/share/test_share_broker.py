@@ -71,11 +71,15 @@ class World:
     locked_until: list[float] = field(default_factory=list)
     errors: list[KafkaError] = field(default_factory=list)
     stale_calls: int = 0
+    is_connected: bool = True
     told: list[tuple[TopicPartition, frozenset[int], KafkaError | None]] = field(
         default_factory=list
     )
 
     # -- as ShareRequests
+
+    def connected(self, node_id: int) -> bool:
+        return self.is_connected
 
     def supports_renewal(self, node_id: int) -> bool:
         return True
@@ -381,3 +385,17 @@ async def test_the_end_fails_what_has_no_outcome() -> None:
     await asyncio.sleep(1)
     assert len(world.sent) == 2
     assert len(world.told) == 3
+
+
+async def test_another_leader_is_looked_for_while_the_broker_can_not_be_reached() -> None:
+    world, broker = await opened()
+    world.wants_records = True
+    broker.look()
+    world.is_connected = False
+    await world.answer(BrokerConnectionError("gone"))
+    calls = world.stale_calls
+    broker.look()  # as after each snapshot of the cluster
+    assert world.stale_calls == calls + 1
+    broker.wanted = frozenset()  # another one leads
+    broker.look()
+    assert world.stale_calls == calls + 1
