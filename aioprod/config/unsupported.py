@@ -125,7 +125,7 @@ PRODUCER_UNSUPPORTED: Mapping[str, str] = {
     "client.rack": _NO_RACKS,
     "partitioner.rack.aware": _NO_RACKS,
     "transaction.two.phase.commit.enable": (
-        "transactions can't take part in the two-phase commit of another system (KIP-939)"
+        "brokers up to Kafka 4.4 refuse to keep prepared transactions (KIP-939)"
     ),
 }
 

@@ -39,9 +39,9 @@ def check(outcome: GroupOutcome, within: float = TOLERANCE_SECONDS) -> None:
         assert result.verdict.written > 0
         assert result.verdict.duplicates <= MOST_REPEATED * result.faults, result.protocol
         assert result.gaps
-        assert result.median_gap <= outcome.best_other(result.protocol) + within, (
+        assert result.median_own_gap <= outcome.best_other(result.protocol) + within, (
             result.protocol,
-            sorted(result.gaps),
+            sorted(result.own_gaps),
         )
 
 
@@ -123,4 +123,5 @@ async def test_the_network_is_cut(
     name = f"network_cut_{seconds:.0f}"
     outcome = await groups.run(name, cut.run, protocols=[protocol], plan=cut.plan)
     group_report(outcome)
-    check(outcome)
+    # The sessions have ended: members join again with a heartbeat, each at another moment.
+    check(outcome, within=MEMBER_TOLERANCE_SECONDS)

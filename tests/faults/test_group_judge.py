@@ -12,7 +12,14 @@ import pytest
 
 from aioprod import Producer, TopicPartition
 from aioprod.testing import EmbeddedCluster
-from tests.faults.harness.groups.judge import Written, first_processed, judge, merge, timeline
+from tests.faults.harness.groups.judge import (
+    Written,
+    acknowledgements,
+    first_processed,
+    judge,
+    merge,
+    timeline,
+)
 from tests.faults.harness.groups.ledger import (
     ASSIGNED,
     CLOSED,
@@ -124,6 +131,10 @@ class TestJudge:
         again = reader([0, 1], "b")
         again.processed = [Processed(5.0, 0, 0), Processed(6.0, 0, 1)]
         times = timeline([reader([0, 1, 9]), again])
+        assert times.gap(0, 10, [0]) == pytest.approx(8.0)
+
+    def test_the_gap_of_the_cluster_is_that_of_acknowledgements(self) -> None:
+        times = acknowledgements([Written(9.0, 0, 2), Written(1.0, 0, 0), Written(2.0, 1, 1)])
         assert times.gap(0, 10, [0]) == pytest.approx(8.0)
 
 

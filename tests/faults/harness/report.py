@@ -54,6 +54,7 @@ class GroupReport:
                     "gaps": len(result.gaps),
                     "median_gap": round(result.median_gap, 2),
                     "longest_gap": round(result.longest_gap, 2),
+                    "own_gap": round(result.median_own_gap, 2),
                     "records": verdict.written,
                     "lost": len(verdict.lost),
                     "stuck": len(verdict.stuck),

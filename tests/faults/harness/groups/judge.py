@@ -111,6 +111,14 @@ def timeline(ledgers: Iterable[Ledger]) -> Timeline:
     return found
 
 
+def acknowledgements(written: Iterable[Written]) -> Timeline:
+    """Return when records were acknowledged, by partition."""
+    found = Timeline()
+    for at, partition, _ in sorted(written):
+        found.acknowledged[partition].append(at)
+    return found
+
+
 def _longest_idle(
     written: Sequence[Written],
     ledgers: Sequence[Ledger],

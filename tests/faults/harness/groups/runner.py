@@ -21,7 +21,14 @@ from tests.faults.harness.cluster_control import (
     ClusterControl,
     Fault,
 )
-from tests.faults.harness.groups.judge import Verdict, Written, first_processed, judge, timeline
+from tests.faults.harness.groups.judge import (
+    Verdict,
+    Written,
+    acknowledgements,
+    first_processed,
+    judge,
+    timeline,
+)
 from tests.faults.harness.groups.ledger import Ledger
 from tests.faults.harness.groups.member import COOPERATIVE, EAGER, KIP_848, Settings
 from tests.faults.harness.groups.members import Group, MemberProcess
@@ -60,6 +67,8 @@ class GroupResult:
 
     Attributes:
         gaps: the gap of each affected partition after each fault.
+        own_gaps: these without the time in which the partition acknowledged no record either: the
+            cluster's part, such as the second after which a follower asks its new leader.
         leave_seconds: the longest time that a member took to leave at the end.
     """
 
@@ -68,12 +77,18 @@ class GroupResult:
     faults: int
     verdict: Verdict
     gaps: list[float]
+    own_gaps: list[float]
     leave_seconds: float
 
     @property
     def median_gap(self) -> float:
         """The median gap; 0 if no partition was affected."""
         return median(self.gaps) if self.gaps else 0.0
+
+    @property
+    def median_own_gap(self) -> float:
+        """The median of ``own_gaps``; 0 if no partition was affected."""
+        return median(self.own_gaps) if self.own_gaps else 0.0
 
     @property
     def longest_gap(self) -> float:
@@ -90,10 +105,10 @@ class GroupOutcome:
     results: list[GroupResult] = field(default_factory=list)
 
     def best_other(self, protocol: str) -> float:
-        """Return the shortest median gap of the other clients that lost no record."""
+        """Return the shortest median of the own gaps of other clients that lost no record."""
         return min(
             (
-                result.median_gap
+                result.median_own_gap
                 for result in self.results
                 if result.protocol == protocol
                 and result.client != "aioprod"
@@ -208,19 +223,22 @@ class GroupControl(ClusterControl):
     def _result(self, group: Group, moments: Sequence[float] | None, ended: float) -> GroupResult:
         ledgers = group.ledgers()
         faults = [Fault("proxy", moment) for moment in moments] if moments else self.faults
-        times = timeline(ledgers)
-        gaps = [
-            times.gap(fault.at, until, [partition])
-            for fault, until in zip(faults, [*(f.at for f in faults[1:]), ended], strict=True)
-            for partition in fault.affected(group.name, range(PARTITIONS))
-        ]
+        written = self.writer.written[group.topic]
+        read, acknowledged = timeline(ledgers), acknowledgements(written)
+        gaps, own_gaps = [], []
+        for fault, until in zip(faults, [*(f.at for f in faults[1:]), ended], strict=True):
+            for partition in fault.affected(group.name, range(PARTITIONS)):
+                gap = read.gap(fault.at, until, [partition])
+                gaps.append(gap)
+                own_gaps.append(max(0.0, gap - acknowledged.gap(fault.at, until, [partition])))
         left = [member.left_seconds or 0.0 for member in group.members]
         return GroupResult(
             group.settings.client,
             group.settings.protocol,
             len(faults),
-            judge(self.writer.written[group.topic], ledgers, self.excused),
+            judge(written, ledgers, self.excused),
             gaps,
+            own_gaps,
             max(left, default=0.0),
         )
 
