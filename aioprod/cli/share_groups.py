@@ -19,7 +19,8 @@ async def find_share_groups(
 ) -> dict[str, ShareGroupDescription]:
     """Return those of the groups that are share groups."""
     found = await admin.describe_share_groups(group_ids)
-    return dict(found.successes)
+    others = found.errors  # the groups are of another type, or the cluster has no share groups
+    return {name: found[name] for name in found if name not in others}
 
 
 async def share_group_offsets(admin: Admin, group: ShareGroupDescription) -> Offsets:

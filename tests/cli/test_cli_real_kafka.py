@@ -123,7 +123,7 @@ def test_a_share_group(run: Run, kafka: str) -> None:
     )
     assert status == 0
     assert [(each["from"], each["to"]) for each in json.loads(output)] == [(6, 2)]
-    status, output, errors = run("groups", "describe", shared.group, "nobody", "--json", *where)
+    status, output, errors = run("groups", "describe", shared.group, "missing", "--json", *where)
     assert status == 1
     assert "GROUP_ID_NOT_FOUND" in errors
     (described,) = json.loads(output)
