@@ -20,6 +20,11 @@ from aioprod.admin.quotas import ClientQuotaEntity, QuotaMatch
 from aioprod.admin.records import TO_THE_END, ProducerState
 from aioprod.admin.replicas import ElectionType, PartitionReassignment
 from aioprod.admin.results import Results
+from aioprod.admin.share_groups import (
+    ShareGroupDescription,
+    ShareGroupOffset,
+    ShareMemberDescription,
+)
 from aioprod.admin.topics import (
     CreatedTopic,
     NewPartitions,
@@ -79,6 +84,9 @@ __all__ = [
     "ScramMechanism",
     "ScramPassword",
     "ScramRemoval",
+    "ShareGroupDescription",
+    "ShareGroupOffset",
+    "ShareMemberDescription",
     "Subtract",
     "TopicDescription",
     "TopicListing",

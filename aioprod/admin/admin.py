@@ -16,6 +16,7 @@ from aioprod.admin.offsets import OffsetCalls
 from aioprod.admin.quotas import QuotaCalls
 from aioprod.admin.records import RecordCalls
 from aioprod.admin.replicas import ReplicaCalls
+from aioprod.admin.share_groups import ShareGroupCalls
 from aioprod.admin.topics import TopicCalls
 from aioprod.admin.transactions import TransactionCalls
 from aioprod.admin.users import UserCalls
@@ -41,6 +42,7 @@ class Admin(
     QuotaCalls,
     AclCalls,
     UserCalls,
+    ShareGroupCalls,
 ):
     """Describes and changes a cluster: topics, settings, groups and their offsets, records,
     transactions, replicas, quotas, access rights, users.

@@ -269,7 +269,7 @@ class GroupCalls:
     async def delete_consumer_groups(
         self, group_ids: str | Iterable[str], *, timeout_ms: float | None = None
     ) -> Results[str, None] | None:
-        """Delete groups that have no members, with their offsets (KIP-229).
+        """Delete groups of any type that have no members, with their offsets (KIP-229).
 
         Args:
             group_ids: one, whose error is raised, or several, each with its own result.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NamedTuple
 
+from aioprod.cli import share_groups
 from aioprod.cli.client import command, show, table
 from aioprod.cli.cluster import admin_client
 from aioprod.cli.groups_lag import add_lag
 from aioprod.cli.parser import Commands, Parser, name_choices
 from aioprod.cli.reset_offsets import add_reset_offsets
+from aioprod.cli.share_groups import find_share_groups, share_group_offsets
 from aioprod.cli.topics import report
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ def add_groups(commands: Commands[Parser]) -> None:
     """Add the command."""
     groups = commands.add_parser(
         "groups",
-        help="list, describe and delete consumer groups, watch their lag, and set their offsets",
+        help="list, describe and delete groups, watch their lag, and set their offsets",
         allow_abbrev=False,
     )
     actions = groups.add_subparsers(dest="action", required=True, parser_class=Parser)
@@ -120,15 +122,26 @@ class _Progress(NamedTuple):
 async def _describe(options: argparse.Namespace) -> int:
     async with admin_client(options) as admin:
         described = await admin.describe_consumer_groups(options.groups)
-        found = [(group, await _progress(admin, group)) for group in described.successes.values()]
+        errors = dict(described.errors)
+        shared = await find_share_groups(admin, errors) if errors else {}
+        texts: list[str] = []
+        objects: list[dict[str, object]] = []
+        for name in dict.fromkeys(options.groups):
+            if (share_group := shared.get(name)) is not None:
+                errors.pop(name)
+                offsets = await share_group_offsets(admin, share_group)
+                texts.append(share_groups.as_text(share_group, offsets))
+                objects.append(share_groups.as_json(share_group, offsets))
+            elif name not in errors:
+                group = described[name]
+                progress = await _progress(admin, group)
+                texts.append(_as_text(group, progress))
+                objects.append(_as_json(group, progress))
     if options.json:
-        show([_as_json(group, progress) for group, progress in found])
+        show(objects)
     else:
-        print(
-            "\n\n".join(_as_text(group, progress) for group, progress in found),
-            end="\n" if found else "",
-        )
-    return report(options, described.errors.values())
+        print("\n\n".join(texts), end="\n" if texts else "")
+    return report(options, errors.values())
 
 
 async def _progress(admin: Admin, group: GroupDescription) -> list[_Progress]:

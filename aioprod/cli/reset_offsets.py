@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from aioprod.cli.client import UsageError, command, show, table
 from aioprod.cli.cluster import admin_client
 from aioprod.cli.parser import Commands, Parser, natural_int
+from aioprod.cli.share_groups import find_share_groups
 from aioprod.cli.topics import partitions_of, report
 
 if TYPE_CHECKING:
-    from aioprod.admin import Admin
+    from aioprod.admin import Admin, Results
     from aioprod.types import TopicPartition
 
 _TOPIC = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
@@ -27,7 +28,7 @@ def add_reset_offsets(actions: Commands[Parser]) -> None:
         help="set the offsets of a group without members",
         description=(
             "Shows the offsets that a group would get; with --execute commits them. The group must "
-            "have no members."
+            "have no members. A share group begins there, with new delivery counts."
         ),
         allow_abbrev=False,
     )
@@ -85,22 +86,19 @@ def _whole_number(text: str) -> int:
 
 async def _reset(options: argparse.Namespace) -> int:
     async with admin_client(options) as admin:
-        now = {
-            partition: at.offset
-            for partition, at in (await admin.list_consumer_group_offsets(options.group)).items()
-            if at is not None
-        }
+        is_shared = bool(await find_share_groups(admin, [options.group]))
+        now = await (_share_offsets if is_shared else _offsets)(admin, options.group)
         partitions = await _partitions(admin, options.topic) or list(now)
         if not partitions:
             raise UsageError(
                 f"group {options.group} has no offsets: name the partitions by --topic"
             )
         target = await _targets(admin, options, sorted(partitions), now)
-        altered = (
-            await admin.alter_consumer_group_offsets(options.group, target)
-            if options.execute
-            else None
-        )
+        altered: Results[TopicPartition, None] | None = None
+        if options.execute and is_shared:
+            altered = await admin.alter_share_group_offsets(options.group, target)
+        elif options.execute:
+            altered = await admin.alter_consumer_group_offsets(options.group, target)
     if options.json:
         show(
             [
@@ -119,6 +117,16 @@ async def _reset(options: argparse.Namespace) -> int:
         if not options.execute:
             print("Nothing was changed; repeat with --execute to commit.")
     return report(options, altered.errors.values() if altered is not None else ())
+
+
+async def _offsets(admin: Admin, group: str) -> dict[TopicPartition, int]:
+    committed = await admin.list_consumer_group_offsets(group)
+    return {tp: at.offset for tp, at in committed.items() if at is not None}
+
+
+async def _share_offsets(admin: Admin, group: str) -> dict[TopicPartition, int]:
+    listed = await admin.list_share_group_offsets(group)
+    return {tp: at.start_offset for tp, at in listed.items() if at is not None}
 
 
 async def _partitions(admin: Admin, wanted: list[str]) -> list[TopicPartition]:

@@ -7,11 +7,13 @@ import json
 import subprocess
 import sys
 import uuid
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
 
 import pytest
 
 from aioprod import Admin, BrokerError
+from tests.consumer.share.share_groups import ShareTopic, take
 
 Run = Callable[..., tuple[int, str, str]]
 LIMIT_S = 60
@@ -88,3 +90,44 @@ async def has_leaders(bootstrap: str, topic: str, partitions: int) -> None:
                 continue
             if sum(each.leader is not None for each in described.partitions) == partitions:
                 return
+
+
+def test_a_share_group(run: Run, kafka: str) -> None:
+    shared = ShareTopic(kafka)
+    where = ("-b", kafka)
+
+    async def read_six(*command: str) -> tuple[int, str, str]:
+        """What the command says while a member runs, which has accepted 6 of 10 records."""
+        await shared.create()
+        await shared.write(range(10))
+        async with shared.consumer(client_id="reader") as consumer:
+            await take(consumer, 6, max_records=6)
+            await consumer.commit()
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "aioprod.cli", *command, *where), stdout=PIPE, stderr=PIPE
+            )
+            output, errors = await asyncio.wait_for(process.communicate(), LIMIT_S)
+        return process.returncode or 0, output.decode(), errors.decode()
+
+    status, output, errors = asyncio.run(read_six("groups", "describe", shared.group))
+    assert (status, errors) == (0, "")
+    heading, names, row = output.splitlines()
+    assert heading == f"{shared.group}  share  Stable  1 members  simple"
+    assert names.split() == ["TOPIC", "PARTITION", "START", "LAG", "CLIENTS"]
+    # The stored start may follow later than the records that are accepted.
+    assert row.split() in [[shared.topic, "0", start, "4", "reader"] for start in ("0", "6")]
+
+    assert shared.group in run("groups", "list", "--type", "share", *where)[1]
+    status, output, _ = run(
+        "groups", "reset-offsets", shared.group, "--shift-by", "-4", "--execute", "--json", *where
+    )
+    assert status == 0
+    assert [(each["from"], each["to"]) for each in json.loads(output)] == [(6, 2)]
+    status, output, errors = run("groups", "describe", shared.group, "missing", "--json", *where)
+    assert status == 1
+    assert "GROUP_ID_NOT_FOUND" in errors
+    (described,) = json.loads(output)
+    assert (described["type"], described["state"], described["members"]) == ("share", "Empty", [])
+    (offsets,) = described["offsets"]
+    assert (offsets["start"], offsets["lag"], offsets["clients"]) == (2, 8, [])
+    assert run("groups", "delete", shared.group, *where) == (0, "", "")

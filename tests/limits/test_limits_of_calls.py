@@ -261,6 +261,7 @@ _CALLS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
         {ClientQuotaEntity(user="u"): {"producer_byte_rate": 1.0}}
     ),
     "alter_consumer_group_offsets": lambda it: it.alter_consumer_group_offsets("g", {TP: 1}),
+    "alter_share_group_offsets": lambda it: it.alter_share_group_offsets("g", {TP: 0}),
     "alter_user_scram_credentials": lambda it: it.alter_user_scram_credentials([ScramRemoval("u")]),
     "create_acls": lambda it: it.create_acls([_ACL]),
     "delete_acls": lambda it: it.delete_acls([AclFilter()]),
@@ -272,6 +273,7 @@ _CALLS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
     "delete_consumer_group_offsets": lambda it: it.delete_consumer_group_offsets("g", [TP]),
     "delete_consumer_groups": lambda it: it.delete_consumer_groups(["g"]),
     "delete_records": lambda it: it.delete_records({TP: -1}),
+    "delete_share_group_offsets": lambda it: it.delete_share_group_offsets("g", [ORDERS]),
     "delete_topics": lambda it: it.delete_topics([ORDERS]),
     "describe_client_quotas": lambda it: it.describe_client_quotas(),
     "describe_cluster": lambda it: it.describe_cluster(),
@@ -279,6 +281,7 @@ _CALLS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
     "describe_consumer_groups": lambda it: it.describe_consumer_groups(["g"]),
     "describe_log_dirs": lambda it: it.describe_log_dirs([1]),
     "describe_producers": lambda it: it.describe_producers([TP]),
+    "describe_share_groups": lambda it: it.describe_share_groups(["g"]),
     "describe_topics": lambda it: it.describe_topics([ORDERS]),
     "describe_transactions": lambda it: it.describe_transactions(["t"]),
     "elect_leaders": lambda it: it.elect_leaders(ElectionType.PREFERRED, [TP]),
@@ -291,6 +294,7 @@ _CALLS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
     "list_groups": lambda it: it.list_groups(),
     "list_offsets": lambda it: it.list_offsets({TP: OffsetSpec.LATEST}),
     "list_partition_reassignments": lambda it: it.list_partition_reassignments(),
+    "list_share_group_offsets": lambda it: it.list_share_group_offsets("g"),
     "list_topics": lambda it: it.list_topics(),
     "list_transactions": lambda it: it.list_transactions(),
     "remove_members_from_consumer_group": lambda it: it.remove_members_from_consumer_group(

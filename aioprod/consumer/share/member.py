@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 
 from aioprod.cluster.runtime import ClientRuntime
+from aioprod.cluster.share_groups import NEEDED, pick_version
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
@@ -28,10 +29,6 @@ from aioprod.protocol.messages.share_group_heartbeat import (
 
 log = logging.getLogger(__name__)
 
-_NEEDED = (
-    "share groups need Kafka 4.2, or 4.1, and the feature share.version=1 of the cluster "
-    "(kafka-features.sh upgrade --feature share.version=1)"
-)
 # To wait longer for the coordinator is useless: the session times out anyway.
 _LEAVE_LIMIT_S = 5.0
 
@@ -153,11 +150,8 @@ class ShareMember:
 
     def prepare(self, connection: Connection) -> tuple[ShareGroupHeartbeatRequest, int]:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
-        try:
-            version = connection.pick_version(ShareGroupHeartbeatRequest)
-            fetch_version = connection.pick_version(ShareFetchRequest)
-        except UnsupportedVersionError as error:
-            raise UnsupportedVersionError(f"{error}: {_NEEDED}") from error
+        version = pick_version(connection, ShareGroupHeartbeatRequest)
+        fetch_version = pick_version(connection, ShareFetchRequest)
         if self._config.share_acquire_mode == "record_limit" and fetch_version < SECOND_VERSION:
             raise UnsupportedVersionError(
                 f"{connection.address} does not support share_acquire_mode='record_limit': Kafka "
@@ -188,7 +182,7 @@ class ShareMember:
         )
         error: KafkaError = BrokerError(code, text)
         if code == ErrorCode.UNSUPPORTED_VERSION:
-            error = UnsupportedVersionError(f"{text}: {_NEEDED}")
+            error = UnsupportedVersionError(f"{text}: {NEEDED}")
         self.unanswered(error)
         if action is ErrorAction.REFUSED:
             raise error

@@ -7,15 +7,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from aioprod import Admin, Producer, ShareConsumer, ShareRecord
+from aioprod import Admin, Producer, ShareConsumer, ShareRecord, TopicPartition
 from aioprod.admin import ConfigResource, NewTopic
-from aioprod.cluster.client import ClusterClient
-from aioprod.cluster.coordinators import CoordinatorType
-from aioprod.protocol.messages.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsRequestTopic,
-)
 
 FAST: dict[str, Any] = {"fetch_max_wait_ms": 100, "default_api_timeout_ms": 20_000}
 
@@ -74,19 +67,7 @@ async def take(
 
 async def lag(topic: ShareTopic, partition: int = 0) -> int:
     """The number of records that the group has not done with; -1 if it is unknown (KIP-1226)."""
-    request = DescribeShareGroupOffsetsRequest(
-        [
-            DescribeShareGroupOffsetsRequestGroup(
-                topic.group, [DescribeShareGroupOffsetsRequestTopic(topic.topic, [partition])]
-            )
-        ]
-    )
-    async with ClusterClient(topic.kafka) as client:
-        reply = await client.coordinators.request(
-            CoordinatorType.GROUP,
-            topic.group,
-            lambda connection: (request, connection.pick_version(type(request))),
-        )
-    (told,) = reply.groups[0].topics[0].partitions
-    assert told.error_code == 0, told
-    return told.lag
+    tp = TopicPartition(topic.topic, partition)
+    async with Admin(topic.kafka) as admin:
+        at = (await admin.list_share_group_offsets(topic.group, [tp]))[tp]
+    return -1 if at is None or at.lag is None else at.lag
