@@ -1,13 +1,9 @@
-"""Tables through a Schema Registry: columns out as Avro, and typed columns back.
+"""Tables through a Schema Registry: columns of a polars frame out as Avro, and typed columns back,
+on which DuckDB runs a query.
 
-pip install "aioprod[arrow,schema-registry]"
+pip install "aioprod[arrow,schema-registry]" polars duckdb
 python arrow_orders.py http://localhost:8081 localhost:9092
 python arrow_orders.py  # with an embedded registry and broker
-
-The tables are pyarrow's. polars and DuckDB read and make them:
-
-    polars.from_arrow(orders), frame.to_arrow()
-    duckdb.sql("SELECT value.item, sum(value.count) FROM orders GROUP BY ALL").to_arrow_table()
 """
 
 from __future__ import annotations
@@ -17,6 +13,8 @@ import datetime
 import sys
 from contextlib import AsyncExitStack
 
+import duckdb
+import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod import Consumer, Producer
@@ -36,9 +34,9 @@ SCHEMA = {
 NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 
 
-def orders() -> pa.Table:
-    """A table with a column for each field; nulls and defaults need no column."""
-    return pa.table(
+def orders() -> pl.DataFrame:
+    """A frame with a column for each field; nulls and defaults need no column."""
+    return pl.DataFrame(
         {
             "item": ["tea", "milk", "tea"],
             "count": [2, 1, 3],
@@ -47,8 +45,9 @@ def orders() -> pa.Table:
     )
 
 
-async def send(registry: SchemaRegistry, servers: str, table: pa.Table) -> None:
+async def send(registry: SchemaRegistry, servers: str, frame: pl.DataFrame) -> None:
     """Send each row as a record: the columns become one column of structs."""
+    table = frame.to_arrow()
     serializer = AvroSerializer(registry, SCHEMA)
     async with Producer(servers, value_serializer=serializer) as producer:
         rows = pa.table({"value": table.to_struct_array(), "key": table["item"]})
@@ -71,6 +70,12 @@ async def read(registry: SchemaRegistry, servers: str, count: int) -> pa.Table:
     return pa.concat_tables(found)
 
 
+def sums(table: pa.Table) -> list[tuple[str, int]]:
+    """Sum what was ordered of each item."""
+    found = duckdb.from_arrow(table).aggregate("item, sum(count)::BIGINT", "item").order("item")
+    return found.fetchall()
+
+
 async def main(arguments: list[str]) -> None:
     """Send and read at a registry and a broker, or at embedded ones."""
     async with AsyncExitStack() as stack:
@@ -83,12 +88,10 @@ async def main(arguments: list[str]) -> None:
             url = (await stack.enter_async_context(EmbeddedSchemaRegistry())).url
             servers = (await stack.enter_async_context(EmbeddedCluster())).bootstrap_servers
         registry = await stack.enter_async_context(SchemaRegistry(url))
-        table = orders()
-        await send(registry, servers, table)
-        found = await read(registry, servers, table.num_rows)
-        sums = found.group_by("item").aggregate([("count", "sum")]).sort_by("item")
-        for row in sums.to_pylist():
-            print(row["item"], row["count_sum"])
+        frame = orders()
+        await send(registry, servers, frame)
+        for item, count in sums(await read(registry, servers, frame.height)):
+            print(item, count)
 
 
 if __name__ == "__main__":
