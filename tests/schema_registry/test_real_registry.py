@@ -1,6 +1,6 @@
 """A registry that others wrote is the judge: Apicurio's, with its API for Confluent's clients.
 
-On demand (``-m interop``): the first run fetches 142 MB by Maven.
+On demand (``-m interop``), and in CI: the first run fetches 142 MB by Maven.
 """
 
 from __future__ import annotations
