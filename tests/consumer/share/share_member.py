@@ -1,9 +1,9 @@
 """A member of a share group in a process of its own, which writes a ledger of what it did.
-Arguments: the servers, the topic, the group and the ledger's file.
+Arguments: the servers, the topic, the group, the ledger's file and the most records of a call.
 
-Each line of the ledger is ``got OFFSET COUNT TIME`` before a record is acknowledged, or ``sure
-OFFSET COUNT TIME`` after the broker has confirmed that it was accepted. The clock is that of all
-processes.
+Each line of the ledger is ``got PARTITION OFFSET COUNT TIME CLIENT`` before a record is
+acknowledged, or ``sure ...`` after the broker has confirmed that it was accepted. The clock is that
+of all processes. ``java/ShareMember.java`` does the same by Java's client.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import time
 
 from aioprod import AcknowledgeType, ShareConsumer, ShareRecord
 
-MAX_POLL_RECORDS = 25
-
 
 class Ledger:
     """Appends lines; what was written survives a kill of the process."""
@@ -27,11 +25,14 @@ class Ledger:
 
     def write(self, kind: str, records: list[ShareRecord]) -> None:
         now = time.monotonic_ns()
-        lines = [f"{kind} {each.offset} {each.delivery_count} {now}\n" for each in records]
+        lines = [
+            f"{kind} {each.partition} {each.offset} {each.delivery_count} {now} aioprod\n"
+            for each in records
+        ]
         os.write(self._file, "".join(lines).encode())
 
 
-async def work(servers: str, topic: str, group: str, path: str) -> None:
+async def work(servers: str, topic: str, group: str, path: str, max_poll_records: str) -> None:
     ledger = Ledger(path)
     rng = random.Random()
     async with ShareConsumer(
@@ -40,7 +41,7 @@ async def work(servers: str, topic: str, group: str, path: str) -> None:
         topics=[topic],
         share_acknowledgement_mode="explicit",
         share_acquire_mode="record_limit",
-        max_poll_records=MAX_POLL_RECORDS,
+        max_poll_records=int(max_poll_records),
         fetch_max_wait_ms=50,
     ) as consumer:
         while True:
@@ -59,4 +60,4 @@ async def work(servers: str, topic: str, group: str, path: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(*sys.argv[1:5]))
+    asyncio.run(work(*sys.argv[1:6]))

@@ -1,68 +1,31 @@
-"""Members of a share group in processes of their own are killed in the middle of their work."""
+"""Members of a share group in processes of their own, two by aioprod and one by Java's client, are
+killed in the middle of their work.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import sys
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from tests.consumer.share import share_member
+from tests.consumer.share.member_processes import (
+    AIOPROD,
+    JAVA,
+    MAX_POLL_RECORDS,
+    Members,
+    Step,
+    judge,
+)
 from tests.consumer.share.share_groups import ShareTopic, lag
-from tests.consumer.share.share_member import MAX_POLL_RECORDS
-
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 RECORDS = 4_000
 KILLS = 10
-MEMBER = Path(share_member.__file__)
 
 
-class Members:
-    """Three processes; one that ends is replaced."""
-
-    def __init__(self, topic: ShareTopic, directory: Path) -> None:
-        self._topic = topic
-        self._directory = directory
-        self._running: list[asyncio.subprocess.Process] = []
-        self._started = 0
-
-    async def fill(self) -> None:
-        while len(self._running) < 3:
-            self._started += 1
-            self._running.append(
-                await asyncio.create_subprocess_exec(
-                    *(sys.executable, str(MEMBER), self._topic.kafka),
-                    *(self._topic.topic, self._topic.group),
-                    str(self._directory / f"ledger-{self._started}"),
-                )
-            )
-
-    async def kill(self, member: asyncio.subprocess.Process) -> None:
-        self._running.remove(member)
-        if member.returncode is None:
-            member.kill()
-        await member.wait()
-
-    async def kill_one(self, rng: random.Random) -> None:
-        await self.kill(rng.choice(self._running))
-
-    async def kill_all(self) -> None:
-        for member in list(self._running):
-            await self.kill(member)
-
-    def lines(self) -> list[list[str]]:
-        """The complete lines of all ledgers."""
-        return [
-            line.split()
-            for path in self._directory.iterdir()
-            for line in path.read_text().splitlines()
-        ]
-
-
+@pytest.mark.kafka
+@pytest.mark.timeout(240)
 async def test_killed_members_lose_nothing_that_is_not_confirmed(
     kafka: str, tmp_path: Path
 ) -> None:
@@ -72,7 +35,7 @@ async def test_killed_members_lose_nothing_that_is_not_confirmed(
     topic = ShareTopic(kafka)
     # Kills count as deliveries, so few of them could use up a small limit.
     await topic.create(share_record_lock_duration_ms="5000", share_delivery_count_limit="10")
-    members = Members(topic, tmp_path)
+    members = Members(topic, tmp_path, [AIOPROD, AIOPROD, JAVA])
     try:
         writing = asyncio.create_task(write_slowly(topic))
         for _ in range(KILLS):
@@ -87,25 +50,38 @@ async def test_killed_members_lose_nothing_that_is_not_confirmed(
                 await asyncio.sleep(0.5)
     finally:
         await members.kill_all()
-    check(members.lines())
-
-
-def check(lines: list[list[str]]) -> None:
-    got: dict[int, list[int]] = defaultdict(list)
-    sure: dict[int, list[int]] = defaultdict(list)
-    counts = set()
-    for kind, offset, count, time_ns in lines:
-        (got if kind == "got" else sure)[int(offset)].append(int(time_ns))
-        counts.add(int(count))
-    assert got.keys() == set(range(RECORDS))
-    assert [offset for offset, times in sure.items() if len(times) > 1] == []
-    assert [offset for offset, times in sure.items() if max(got[offset]) > times[0]] == []
+    judgement = judge(members.steps(), {(0, offset) for offset in range(RECORDS)})
+    assert judgement.findings == []
     # The rest was accepted by members that were killed before they knew it.
-    assert len(sure) >= RECORDS - KILLS * MAX_POLL_RECORDS
-    assert max(counts) > 1  # records were delivered again
+    assert judgement.confirmed >= RECORDS - KILLS * MAX_POLL_RECORDS
+    assert judgement.repeated > 0
+    assert min(judgement.by_client.get(client, 0) for client in (AIOPROD, JAVA)) > 100
 
 
 async def write_slowly(topic: ShareTopic) -> None:
     for start in range(0, RECORDS, 200):
         await topic.write(range(start, start + 200))
         await asyncio.sleep(0.5)
+
+
+GOT, SURE = Step("got", (0, 1), 1, 10, AIOPROD), Step("sure", (0, 1), 1, 20, AIOPROD)
+AGAIN = Step("got", (0, 1), 2, 30, JAVA)
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [
+        ([GOT, SURE, AGAIN], "came after"),
+        ([GOT, AGAIN, SURE, SURE._replace(at=40)], "was accepted twice"),
+        ([GOT, GOT._replace(at=15), SURE], "is not above"),
+        ([AGAIN._replace(place=(0, 2))], "was not delivered"),
+    ],
+)
+def test_the_judge_finds(steps: list[Step], text: str) -> None:
+    (finding,) = judge(steps, [(0, 1)]).findings
+    assert text in finding
+
+
+def test_the_judge_allows_a_delivery_that_was_not_confirmed() -> None:
+    judgement = judge([GOT, AGAIN, SURE._replace(at=40)], [(0, 1)])
+    assert (judgement.findings, judgement.confirmed, judgement.repeated) == ([], 1, 1)

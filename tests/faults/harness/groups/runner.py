@@ -43,6 +43,9 @@ BROKER_SETTINGS = {
     "group.consumer.min.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.share.heartbeat.interval.ms": "1000",
+    "group.share.min.heartbeat.interval.ms": "1000",
+    "group.share.min.record.lock.duration.ms": "1000",
 }
 #: aiokafka has eager groups only.
 CELLS: tuple[tuple[str, str], ...] = (
