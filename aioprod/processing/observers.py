@@ -161,6 +161,9 @@ class ProcessorObserver:
         """Called once, last, when the processor has ended."""
 
 
+_NO_SURROUNDINGS = nullcontext()
+
+
 class _Surroundings:
     """The context managers of observers around one call of the handler."""
 
@@ -223,7 +226,7 @@ class ProcessorFigures:
     ) -> AbstractContextManager[None]:
         """Return the context manager in which the handler is called."""
         if not self._observers.wants("handling"):
-            return nullcontext()
+            return _NO_SURROUNDINGS
         return _Surroundings(self._observers, Handling(records, is_batch, attempt))
 
     def handled(self, event: Handled) -> None:

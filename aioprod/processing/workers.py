@@ -35,7 +35,7 @@ class Workers:
     Args:
         handler: gets a Record, or with ``batch_records`` a list of these.
         batch_records: the most records of a call; None for a handler of single records.
-        on_change: called when records are done.
+        on_change: called when records are done, with their partition if it is one.
         on_failure: called with the error if the processor can't continue.
 
     Attributes:
@@ -52,7 +52,7 @@ class Workers:
         guarantee: Guarantee,
         figures: ProcessorFigures,
         rng: random.Random,
-        on_change: Callable[[], None],
+        on_change: Callable[[PartitionProgress | None], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._config = config
@@ -138,7 +138,7 @@ class Workers:
             now = loop.time()
             self._tasks[task] = []
             self._release(items, again, now)
-            self._on_change()
+            self._on_change(items[0].partition if len(items) == 1 else None)
             if now > turn_ends:
                 await asyncio.sleep(0)
                 now = loop.time()
@@ -165,7 +165,7 @@ class Workers:
             error = task.exception()
             if error is not None:
                 self._on_failure(error)
-        self._on_change()
+        self._on_change(None)
         if not self.stopped and self._scheduler.has_ready:
             self.start_due()
 
