@@ -78,6 +78,7 @@ class Clouds:
         if path.endswith("/service-accounts/default/"):
             return {"email": ACCOUNT, "scopes": [], "aliases": ["default"]}
         return {
+            "resource": "what was asked for",  # Azure
             "access_token": f"access-{number}",
             "expires_in": self.lifetime_s,
             "expires_on": int(time.time()) + self.lifetime_s,
