@@ -48,6 +48,17 @@ def test_the_dependencies_have_wheels(platform: str, python: str, tmp_path: Path
     assert all(name.endswith(".whl") for name in wheels.values())
 
 
+@pytest.mark.wheels
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+def test_the_libraries_of_clouds_have_wheels(python: str, tmp_path: Path) -> None:
+    extras = PROJECT["optional-dependencies"]
+    requirements = [each for extra in ("aws", "azure", "google") for each in extras[extra]]
+    wheels = resolved("Linux x86-64", python, requirements, tmp_path)
+    assert {"botocore", "azure-identity", "google-auth"} <= wheels.keys()
+    assert all(name.endswith(".whl") for name in wheels.values())
+
+
 def resolved(
     platform: str, python: str, requirements: list[str], directory: Path
 ) -> dict[str, str]:

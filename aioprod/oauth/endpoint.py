@@ -17,35 +17,16 @@ import aiohttp
 
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.config.redaction import HidesArguments
-from aioprod.errors import AuthenticationError, ConfigError, KafkaError
+from aioprod.errors import ConfigError, KafkaError
 from aioprod.net.backoff import Backoff
 from aioprod.oauth.cache import Token
+from aioprod.oauth.errors import TokenRequestError
 
 _MAX_RESPONSE_BYTES = 1024 * 1024
 _MAX_TEXT = 200
-_PASSING = frozenset((408, 425, 429))
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 log = logging.getLogger(__name__)
-
-
-class TokenRequestError(AuthenticationError):
-    """The identity provider gave no token. The text has no secrets.
-
-    Attributes:
-        status: of the HTTP response; None if there was none.
-        error: the error code of RFC 6749, such as ``invalid_client``; None if there was none.
-    """
-
-    def __init__(self, text: str, status: int | None = None, error: str | None = None) -> None:
-        super().__init__(text)
-        self.status = status
-        self.error = error
-
-    @property
-    def retriable(self) -> bool:
-        """Whether the same request may succeed later."""
-        return self.status is None or self.status >= 500 or self.status in _PASSING
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from aioprod.config.redaction import HidesArguments
 from aioprod.errors import ConfigError
 from aioprod.oauth.cache import Token
-from aioprod.oauth.endpoint import Grant, TokenRequestError
+from aioprod.oauth.endpoint import Grant
+from aioprod.oauth.errors import TokenRequestError
 from aioprod.oauth.provider import EndpointTokens, Options
 
 _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"

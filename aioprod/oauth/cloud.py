@@ -1,0 +1,133 @@
+"""What the token providers of clouds have in common: each asks the vendor's own library."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypedDict
+from weakref import WeakKeyDictionary
+
+from aioprod.errors import ConfigError
+from aioprod.oauth.cache import Token, TokenCache
+from aioprod.oauth.errors import TokenRequestError
+from aioprod.types import OAuthToken
+
+_MAX_TEXT = 300
+TIMEOUT_MS = 20_000
+
+
+class CloudOptions(TypedDict, total=False):
+    """Options of the token providers of clouds.
+
+    Attributes:
+        extensions: names and values that are sent to the broker with each token (KIP-342).
+        timeout_ms: limit of one request for a token, in milliseconds; by default 20 s. Should be
+            below ``request_timeout_ms`` of the Kafka client, which gives up otherwise.
+    """
+
+    extensions: Mapping[str, str]
+    timeout_ms: float
+
+
+class CloudTokens:
+    """Requests tokens from a vendor's library, and keeps them."""
+
+    #: The module of the library, and the extra that installs it.
+    _library: tuple[str, str]
+
+    def __init__(self, options: CloudOptions) -> None:
+        module, extra = self._library
+        require(module, type(self).__name__, extra)
+        unknown = sorted(options.keys() - CloudOptions.__annotations__)
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}")
+        self._extensions = dict(options.get("extensions", {}))
+        self._timeout_ms = options.get("timeout_ms", TIMEOUT_MS)
+        value = self._timeout_ms
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value < math.inf
+        ):
+            raise ConfigError(f"timeout_ms={value!r}: must be a number above 0")
+        self._cache = TokenCache(self._fetch)
+        self._running: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, asyncio.Future[Token | TokenRequestError]
+        ] = WeakKeyDictionary()
+
+    async def __call__(self) -> OAuthToken:
+        """Return a token, the kept one if it is not due for renewal.
+
+        Raises:
+            TokenRequestError: if the library has no credentials, fails, or does not return within
+                ``timeout_ms``.
+        """
+        return OAuthToken(await self._cache.get(), self._extensions)
+
+    async def _fetch(self) -> Token:
+        raise NotImplementedError
+
+    async def _in_thread(self, ask: Callable[[], Token]) -> Token:
+        """Call a blocking library. A call that takes too long goes on in its thread, and the next
+        request for a token waits for it instead of starting another thread.
+        """
+        loop = asyncio.get_running_loop()
+        running = self._running.get(loop)
+        if running is None or running.done():
+            running = loop.run_in_executor(None, self._outcome, ask)
+            self._running[loop] = running
+        outcome = await self._limited(asyncio.shield(running))
+        if isinstance(outcome, Token):
+            return outcome
+        raise outcome
+
+    async def _limited(
+        self, answer: Awaitable[Token | TokenRequestError]
+    ) -> Token | TokenRequestError:
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                return await answer
+        except TimeoutError:
+            return TokenRequestError(
+                f"{type(self).__name__}: no token within timeout_ms={self._timeout_ms:g}"
+            )
+
+    def _outcome(self, ask: Callable[[], Token]) -> Token | TokenRequestError:
+        """Call the library; return an error instead of raising it: the frames that it passed
+        through have the credentials.
+        """
+        try:
+            return ask()
+        except Exception as error:
+            return self._failure(error)
+
+    def _failure(self, error: Exception) -> TokenRequestError:
+        # Only the vendor's own errors are known to have no secrets in their text.
+        name = type(error).__name__
+        if isinstance(error, TokenRequestError):
+            return TokenRequestError(f"{type(self).__name__}: {error}", error.status)
+        if not isinstance(error, self._errors()):
+            return TokenRequestError(f"{type(self).__name__}: {name}")
+        text = " ".join(str(error).split())
+        shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
+        return TokenRequestError(f"{type(self).__name__}: {name}: {shown}")
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        """Return the errors of the library."""
+        raise NotImplementedError
+
+
+def require(module: str, needed_by: str, extra: str) -> None:
+    """Check that a library is installed.
+
+    Raises:
+        ConfigError: if it is not.
+    """
+    try:
+        found = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that has the module
+        found = False
+    if not found:
+        raise ConfigError(f'{needed_by} needs {module}: pip install "aioprod[{extra}]"')
