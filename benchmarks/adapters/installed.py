@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aioprod.testing.cache import SetupError, cache_dir, locked, sha256_of
-from aioprod.testing.jars import fetch, kafka_jars, locked_jars, ways
+from aioprod.testing.jars import KAFKA_VERSIONS, fetch, kafka_jars, locked_jars, ways
 from aioprod.testing.java import find_java
 
 _PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -52,6 +52,15 @@ def java() -> Sequence[str]:
         SetupError: if there is no JDK, or the jars can't be fetched.
     """
     return _java_program("Producing.java", kafka_jars())
+
+
+def java_share_consumer() -> Sequence[str]:
+    """Return the program with Kafka's Java share consumer.
+
+    Raises:
+        SetupError: as :func:`java`.
+    """
+    return [*_java_program("Sharing.java", kafka_jars()), KAFKA_VERSIONS[0]]
 
 
 def parallel_consumer() -> Sequence[str]:

@@ -54,16 +54,18 @@ def offset_runs(types: Mapping[int, int], others: Iterable[OffsetRun]) -> list[O
         types: the type by offset.
         others: further runs; they overlap neither each other nor ``types``.
     """
-    runs: list[OffsetRun] = []
+    starts: list[int] = []
+    of_runs: list[list[int]] = []
+    following = -1
     for offset, kind in sorted(types.items()):
-        if runs and runs[-1].last == offset - 1:
-            run = runs[-1]
-            run.types.append(kind)
-            runs[-1] = run._replace(last=offset)
-        else:
-            runs.append(OffsetRun(offset, offset, [kind]))
+        if offset != following:
+            starts.append(offset)
+            of_runs.append([])
+        of_runs[-1].append(kind)
+        following = offset + 1
     of_records = [
-        run._replace(types=run.types[:1]) if len(set(run.types)) == 1 else run for run in runs
+        OffsetRun(first, first + len(kinds) - 1, kinds[:1] if len(set(kinds)) == 1 else kinds)
+        for first, kinds in zip(starts, of_runs, strict=True)
     ]
     return sorted([*of_records, *others])
 
@@ -126,15 +128,16 @@ class Acknowledgements:
     def add(
         self,
         partition: SharePartition,
-        offset: int,
+        offsets: Iterable[int],
         kind: AcknowledgeType,
         give_up_at: float,
         locked_until: float,
     ) -> None:
-        """Add the acknowledgement of one record."""
+        """Add the acknowledgement of records."""
         waiting = self._of(partition, give_up_at)
-        waiting.types[offset] = kind
-        waiting.locked_until[offset] = locked_until
+        types = dict.fromkeys(offsets, kind)
+        waiting.types |= types
+        waiting.locked_until |= dict.fromkeys(types, locked_until)
 
     def extend_lock(self, partition: SharePartition, offset: int, locked_until: float) -> None:
         """Note the new end of a lock, for what was said of the record since."""

@@ -123,19 +123,19 @@ class ShareBroker:
     def acknowledge(
         self,
         partition: SharePartition,
-        offset: int,
+        offsets: Sequence[int],
         kind: AcknowledgeType,
         generation: int,
         locked_until: float,
     ) -> None:
-        """Acknowledge a record that was acquired in this generation of the session."""
+        """Acknowledge records that were acquired in this generation of the session."""
         if generation != self.session.generation or self._ended:
-            self._outcomes.failed(partition.tp, (offset,), _session_lost(self.node_id))
+            self._outcomes.failed(partition.tp, offsets, _session_lost(self.node_id))
             return
         now = asyncio.get_running_loop().time()
         renew = kind is AcknowledgeType.RENEW
         self._pacing.acknowledged(now, first=not self._waiting, urgent=renew)
-        self._waiting.add(partition, offset, kind, now + self._limit_s, locked_until)
+        self._waiting.add(partition, offsets, kind, now + self._limit_s, locked_until)
 
     def skip(self, partition: SharePartition, runs: Sequence[tuple[int, int]], kind: int) -> None:
         """Acknowledge acquired offsets that the application does not get."""

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from itertools import groupby
 
 from aioprod.consumer.share.fetched import Delivery
 from aioprod.errors import ConfigError, ConsumerStateError, UnsupportedVersionError
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
 
-
-@dataclass(slots=True)
-class _Held:
-    delivery: Delivery
-    locked_until: float
-    renewed: bool = False
+# The topic, the partition and the offset of a record.
+_Place = tuple[str, int, int]
 
 
 class RecordsInHand:
@@ -27,24 +23,26 @@ class RecordsInHand:
 
     def __init__(self, *, explicit: bool) -> None:
         self._explicit = explicit
-        self._held: dict[tuple[TopicPartition, int], _Held] = {}
+        self._held: dict[_Place, Delivery] = {}
+        self._renewed: set[_Place] = set()
 
     def add(self, deliveries: Iterable[Delivery]) -> list[ShareRecord]:
         """Note that the application gets records; return them."""
         records = []
         for delivery in deliveries:
             record = delivery.record
-            self._held[delivery.partition.tp, record.offset] = _Held(
-                delivery, delivery.locked_until
-            )
+            self._held[record[:3]] = delivery
             records.append(record)
+        if self._renewed:  # a record that is delivered again is to be acknowledged again
+            self._renewed.difference_update(record[:3] for record in records)
         return records
 
     def renewed(self, tp: TopicPartition, offset: int, locked_until: float) -> None:
         """Note the new end of a lock."""
-        held = self._held.get((tp, offset))
+        place = (*tp, offset)
+        held = self._held.get(place)
         if held is not None:
-            held.locked_until = locked_until
+            self._held[place] = held._replace(locked_until=locked_until)
 
     def settle(self) -> None:
         """Prepare for further records.
@@ -55,10 +53,10 @@ class RecordsInHand:
         if not self._explicit:
             self.accept_all()
             return
-        for (tp, offset), held in self._held.items():
-            if not held.renewed:
+        for topic, partition, offset in self._held:
+            if (topic, partition, offset) not in self._renewed:
                 raise ConsumerStateError(
-                    f"the record at offset {offset} of {tp.topic}-{tp.partition} is not "
+                    f"the record at offset {offset} of {topic}-{partition} is not "
                     'acknowledged: with share_acknowledgement_mode="explicit", acknowledge each '
                     "record before the next call for records"
                 )
@@ -67,8 +65,14 @@ class RecordsInHand:
         """Accept all records, unless the application acknowledges them itself."""
         if not self._explicit:
             held, self._held = self._held, {}
-            for each in held.values():
-                _pass_on(each, AcknowledgeType.ACCEPT)
+            # Those of a response together: one by one they cost a third of reading.
+            for (partition, broker, generation, locked_until), together in groupby(
+                held.values(), lambda delivery: delivery[1:]
+            ):
+                offsets = [delivery.record.offset for delivery in together]
+                broker.acknowledge(
+                    partition, offsets, AcknowledgeType.ACCEPT, generation, locked_until
+                )
 
     def acknowledge(self, record: object, kind: object) -> None:
         """Acknowledge one record.
@@ -87,31 +91,23 @@ class RecordsInHand:
                 'records are accepted by the next call; set share_acknowledgement_mode="explicit" '
                 "to acknowledge each"
             )
-        tp = TopicPartition(record.topic, record.partition)
-        held = self._held.get((tp, record.offset))
-        if held is None or held.delivery.record.delivery_count != record.delivery_count:
+        place = record[:3]
+        held = self._held.get(place)
+        if held is None or held.record.delivery_count != record.delivery_count:
             raise ConsumerStateError(
-                f"the record at offset {record.offset} of {tp.topic}-{tp.partition} is already "
-                "acknowledged, or was not returned by this consumer"
+                f"the record at offset {record.offset} of {record.topic}-{record.partition} is "
+                "already acknowledged, or was not returned by this consumer"
             )
         if kind is AcknowledgeType.RENEW:
-            broker = held.delivery.broker
-            if not broker.supports_renewal:
+            if not held.broker.supports_renewal:
                 raise UnsupportedVersionError(
-                    f"broker {broker.node_id} can't renew locks: Kafka 4.2 is needed (KIP-1222)"
+                    f"broker {held.broker.node_id} can't renew locks: Kafka 4.2 is needed "
+                    "(KIP-1222)"
                 )
-            held.renewed = True
+            self._renewed.add(place)
         else:
-            del self._held[tp, record.offset]
-        _pass_on(held, kind)
-
-
-def _pass_on(held: _Held, kind: AcknowledgeType) -> None:
-    delivery = held.delivery
-    delivery.broker.acknowledge(
-        delivery.partition,
-        delivery.record.offset,
-        kind,
-        delivery.generation,
-        held.locked_until,
-    )
+            del self._held[place]
+            self._renewed.discard(place)
+        held.broker.acknowledge(
+            held.partition, (record.offset,), kind, held.generation, held.locked_until
+        )

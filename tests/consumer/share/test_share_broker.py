@@ -215,7 +215,7 @@ async def opened() -> tuple[World, ShareBroker]:
 def accept(broker: ShareBroker, partition: SharePartition, *offsets: int) -> None:
     until = asyncio.get_running_loop().time() + LOCK_MS / 1000
     for offset in offsets:
-        broker.acknowledge(partition, offset, ACCEPT, broker.session.generation, until)
+        broker.acknowledge(partition, [offset], ACCEPT, broker.session.generation, until)
 
 
 async def test_acknowledgements_go_with_the_next_fetch() -> None:
@@ -249,7 +249,7 @@ async def test_without_a_fetch_they_are_sent_after_100_ms() -> None:
 async def test_a_renewal_is_sent_at_once_and_never_with_a_fetch() -> None:
     world, broker = await opened()
     until = asyncio.get_running_loop().time() + 30
-    broker.acknowledge(ZERO, 0, RENEW, 0, until)
+    broker.acknowledge(ZERO, [0], RENEW, 0, until)
     world.wants_records = True
     await asyncio.sleep(0.001)
     assert [each.kind for each in world.sent] == ["fetch", "renew"]
@@ -267,7 +267,7 @@ async def test_locks_begin_when_the_request_was_sent() -> None:
     await world.answer(fetch_response(0))
     assert world.locked_until[-1] == began + LOCK_MS / 1000
     began = asyncio.get_running_loop().time()
-    broker.acknowledge(ZERO, 0, RENEW, 0, world.locked_until[-1])
+    broker.acknowledge(ZERO, [0], RENEW, 0, world.locked_until[-1])
     broker.flush()
     await asyncio.sleep(5)
     await world.answer(acknowledge_response(p0=0))
@@ -329,7 +329,7 @@ async def test_a_lost_session_begins_again_and_fails_its_acknowledgements(failur
     accept(broker, ONE, 1)  # not sent yet
     await world.answer(failure)
     accept_old = AcknowledgeType.ACCEPT
-    broker.acknowledge(ONE, 2, accept_old, 0, asyncio.get_running_loop().time() + 30)
+    broker.acknowledge(ONE, [2], accept_old, 0, asyncio.get_running_loop().time() + 30)
     assert [(tp, offsets) for tp, offsets, _ in world.told] == [
         (ZERO.tp, frozenset([0])),
         (ONE.tp, frozenset([1])),
@@ -360,7 +360,7 @@ async def test_close_waits_for_the_request_in_flight_and_ends_the_session() -> N
     world.wants_records = True
     broker.look()
     accept(broker, ZERO, 4)
-    broker.acknowledge(ZERO, 5, RENEW, 0, asyncio.get_running_loop().time() + 30)
+    broker.acknowledge(ZERO, [5], RENEW, 0, asyncio.get_running_loop().time() + 30)
     closing = asyncio.create_task(broker.close())
     await asyncio.sleep(1)
     assert len(world.sent) == 2

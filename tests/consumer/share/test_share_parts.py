@@ -95,9 +95,9 @@ def test_records_of_one_type_have_it_once() -> None:
 
 def test_what_waits_is_sent_once_and_the_last_word_counts() -> None:
     waiting = Acknowledgements()
-    waiting.add(PARTITIONS[0], 1, RENEW, 9.0, locked_until=5.0)
+    waiting.add(PARTITIONS[0], [1], RENEW, 9.0, locked_until=5.0)
     assert waiting.renews
-    waiting.add(PARTITIONS[0], 1, ACCEPT, 9.0, locked_until=6.0)
+    waiting.add(PARTITIONS[0], [1], ACCEPT, 9.0, locked_until=6.0)
     waiting.add_runs(PARTITIONS[1], [(3, 7)], GAP, 9.0)
     assert waiting
     assert not waiting.renews
@@ -114,10 +114,10 @@ def test_what_waits_is_sent_once_and_the_last_word_counts() -> None:
 
 def test_what_is_sent_again_does_not_replace_a_later_word() -> None:
     waiting = Acknowledgements()
-    waiting.add(PARTITIONS[0], 1, RENEW, 5.0, locked_until=50.0)
-    waiting.add(PARTITIONS[0], 2, RELEASE, 5.0, locked_until=50.0)
+    waiting.add(PARTITIONS[0], [1], RENEW, 5.0, locked_until=50.0)
+    waiting.add(PARTITIONS[0], [2], RELEASE, 5.0, locked_until=50.0)
     sent, _ = waiting.take(0.0)
-    waiting.add(PARTITIONS[0], 1, ACCEPT, 9.0, locked_until=60.0)
+    waiting.add(PARTITIONS[0], [1], ACCEPT, 9.0, locked_until=60.0)
     waiting.put_back(PARTITIONS[0], sent[PARTITIONS[0]])
     again, _ = waiting.take(0.0)
     assert again[PARTITIONS[0]].types == {1: ACCEPT, 2: RELEASE}
@@ -127,9 +127,9 @@ def test_what_is_sent_again_does_not_replace_a_later_word() -> None:
 
 def test_what_comes_after_the_end_of_the_lock_is_not_sent() -> None:
     waiting = Acknowledgements()
-    waiting.add(PARTITIONS[0], 1, ACCEPT, 99.0, locked_until=5.0)
-    waiting.add(PARTITIONS[0], 2, ACCEPT, 99.0, locked_until=6.0)
-    waiting.add(PARTITIONS[1], 3, ACCEPT, 99.0, locked_until=5.0)
+    waiting.add(PARTITIONS[0], [1], ACCEPT, 99.0, locked_until=5.0)
+    waiting.add(PARTITIONS[0], [2], ACCEPT, 99.0, locked_until=6.0)
+    waiting.add(PARTITIONS[1], [3], ACCEPT, 99.0, locked_until=5.0)
     sent, late = waiting.take(5.0)
     assert {partition: set(each.types) for partition, each in sent.items()} == {PARTITIONS[0]: {2}}
     assert late == {PARTITIONS[0]: [1], PARTITIONS[1]: [3]}
@@ -137,7 +137,7 @@ def test_what_comes_after_the_end_of_the_lock_is_not_sent() -> None:
 
 def test_a_renewal_counts_for_what_was_said_since() -> None:
     waiting = Acknowledgements()
-    waiting.add(PARTITIONS[0], 1, ACCEPT, 99.0, locked_until=5.0)
+    waiting.add(PARTITIONS[0], [1], ACCEPT, 99.0, locked_until=5.0)
     waiting.extend_lock(PARTITIONS[0], 1, 8.0)
     waiting.extend_lock(PARTITIONS[0], 2, 8.0)
     waiting.extend_lock(PARTITIONS[1], 1, 8.0)
@@ -148,9 +148,9 @@ def test_a_renewal_counts_for_what_was_said_since() -> None:
 
 def test_the_end_of_a_session_renews_nothing() -> None:
     waiting = Acknowledgements()
-    waiting.add(PARTITIONS[0], 1, RENEW, 9.0, locked_until=5.0)
-    waiting.add(PARTITIONS[1], 2, ACCEPT, 9.0, locked_until=5.0)
-    waiting.add(PARTITIONS[1], 3, RENEW, 9.0, locked_until=5.0)
+    waiting.add(PARTITIONS[0], [1], RENEW, 9.0, locked_until=5.0)
+    waiting.add(PARTITIONS[1], [2], ACCEPT, 9.0, locked_until=5.0)
+    waiting.add(PARTITIONS[1], [3], RENEW, 9.0, locked_until=5.0)
     waiting.drop_renewals()
     sent, _ = waiting.take(0.0)
     assert {each: waits.types for each, waits in sent.items()} == {PARTITIONS[1]: {2: ACCEPT}}
