@@ -51,7 +51,7 @@ def java() -> Sequence[str]:
     Raises:
         SetupError: if there is no JDK, or the jars can't be fetched.
     """
-    return _java_program("Producing.java", kafka_jars())
+    return [*_java_program("Producing.java", kafka_jars()), KAFKA_VERSIONS[0]]
 
 
 def java_share_consumer() -> Sequence[str]:

@@ -23,7 +23,6 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
-import org.apache.kafka.common.utils.AppInfoParser;
 
 public class Producing {
     private static final OperatingSystemMXBean PROCESS =
@@ -36,8 +35,7 @@ public class Producing {
     public static void main(String[] arguments) throws Exception {
         LOGGER.setLevel(Level.WARNING);
         System.out.println(
-                "kafka-clients " + AppInfoParser.getVersion() + ", Java "
-                        + System.getProperty("java.version"));
+                "kafka-clients " + arguments[0] + ", Java " + System.getProperty("java.version"));
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in));
         String line;
         while ((line = requests.readLine()) != null) {
