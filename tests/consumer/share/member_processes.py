@@ -112,39 +112,46 @@ class Judgement:
         findings: what must not be, a line each.
         confirmed: the number of records whose acceptance was confirmed.
         repeated: the number of deliveries beyond the first of a record.
+        stale: the number of deliveries after a confirmed acceptance.
         by_client: the number of confirmed records by client.
     """
 
     findings: list[str]
     confirmed: int
     repeated: int
+    stale: int
     by_client: dict[str, int]
 
 
 def judge(
-    steps: Iterable[Step], written: Iterable[Place], *, counts_ascend: bool = True
+    steps: Iterable[Step], written: Iterable[Place], *, leaders_change: bool = False
 ) -> Judgement:
     """Judge what members did.
 
     Args:
         steps: in the order of time.
         written: the records that had to be delivered.
-        counts_ascend: whether delivery counts rise with each delivery of a record. They need not
-            when a leader is killed: it stores them with the next acknowledgement.
+        leaders_change: whether nodes were killed or frozen. Then delivery counts need not rise with
+            each delivery of a record, as leaders store them with the next acknowledgement; and a
+            leader that continues after others have elected another one still hands out records,
+            though it can confirm nothing.
     """
     got: defaultdict[Place, list[Step]] = defaultdict(list)
     sure: defaultdict[Place, list[Step]] = defaultdict(list)
     findings = []
+    stale = 0
     for step in steps:
         if step.kind == "sure":
             if sure[step.place]:
                 findings.append(f"{step.place} was accepted twice: {sure[step.place][0]}, {step}")
             sure[step.place].append(step)
             continue
-        if step.place in sure:
-            findings.append(f"{step} came after {sure[step.place][0]}")
         before = got[step.place]
-        if counts_ascend and before and step.delivery <= before[-1].delivery:
+        if step.place in sure:
+            stale += 1
+            if not leaders_change:
+                findings.append(f"{step} came after {sure[step.place][0]}")
+        elif not leaders_change and before and step.delivery <= before[-1].delivery:
             findings.append(f"the delivery count of {step} is not above that of {before[-1]}")
         before.append(step)
     findings += [f"{place} was not delivered" for place in sorted(set(written) - got.keys())]
@@ -152,4 +159,4 @@ def judge(
     for first, *_ in sure.values():
         by_client[first.client] += 1
     repeated = sum(len(deliveries) - 1 for deliveries in got.values())
-    return Judgement(findings, len(sure), repeated, dict(by_client))
+    return Judgement(findings, len(sure), repeated, stale, dict(by_client))
