@@ -100,6 +100,13 @@ class AclFilter(NamedTuple):
     pattern_type: PatternType = PatternType.ANY
     host: str | None = None
 
+    def __str__(self) -> str:
+        return (
+            f"{self.permission.name} {self.principal or 'ANY'} {self.operation.name} "
+            f"{self.resource_type.name} {self.resource_name or 'ANY'} "
+            f"({self.pattern_type.name}) from {self.host or 'ANY'}"
+        )
+
 
 class AclCalls:
     """Calls of :class:`aioprod.Admin`."""
@@ -164,7 +171,7 @@ class AclCalls:
 
         async def ask(attempt: Attempt[str]) -> list[AclBinding]:
             reply = await self._driver.from_any(request)
-            check(reply.error_code, "describe_acls", reply.error_message)
+            check(reply.error_code, f"describe_acls: {chosen}", reply.error_message)
             return [
                 AclBinding(
                     _known(ResourceType, found.resource_type),
@@ -204,7 +211,7 @@ class AclCalls:
             )
             _same_number(reply.filter_results, attempt.items, "delete_acls")
             return {
-                chosen: _deleted(told)
+                chosen: _deleted(chosen, told)
                 for chosen, told in zip(attempt.items, reply.filter_results, strict=True)
             }
 
@@ -241,9 +248,9 @@ def _deletion(chosen: AclFilter) -> DeleteAclsFilter:
     )
 
 
-def _deleted(told: DeleteAclsFilterResult) -> list[AclBinding] | KafkaError:
+def _deleted(chosen: AclFilter, told: DeleteAclsFilterResult) -> list[AclBinding] | KafkaError:
     if told.error_code:
-        return broker_error(told.error_code, "delete_acls", told.error_message)
+        return broker_error(told.error_code, f"delete_acls: {chosen}", told.error_message)
     deleted = []
     for acl in told.matching_acls:
         binding = AclBinding(

@@ -119,9 +119,9 @@ class UserCalls:
         async def ask_all(
             attempt: Attempt[str],
         ) -> Mapping[str, tuple[ScramCredentialInfo, ...] | KafkaError]:
-            return _described(
-                await self._driver.from_any(DescribeUserScramCredentialsRequest(users=None))
-            )
+            # Empty means all, as null does; but Kafka 4.4 never answers null without authorization.
+            request = DescribeUserScramCredentialsRequest(users=[])
+            return _described(await self._driver.from_any(request))
 
         async def ask(
             attempt: Attempt[str],
@@ -150,12 +150,15 @@ class UserCalls:
                 that can't be removed; from ``results[user]`` or ``results.check()``.
         """
         by_user: dict[str, ScramCredentialDeletion | ScramCredentialUpsertion] = {}
+        what: dict[str, str] = {}
         for change in changes:
             if change.user in by_user:
                 raise ConfigError(
                     f"alter_user_scram_credentials: several changes of user {change.user!r}; make "
                     "a call for each"
                 )
+            verb = "remove" if isinstance(change, ScramRemoval) else "set"
+            what[change.user] = f"{verb} {change.mechanism.name} credentials of User:{change.user}"
             by_user[change.user] = (
                 ScramCredentialDeletion(change.user, change.mechanism)
                 if isinstance(change, ScramRemoval)
@@ -172,9 +175,7 @@ class UserCalls:
                 )
             )
             return {
-                told.user: outcome(
-                    told.error_code, f"credentials of {told.user}", told.error_message, None
-                )
+                told.user: outcome(told.error_code, what[told.user], told.error_message, None)
                 for told in reply.results
             }
 

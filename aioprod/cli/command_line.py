@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
+from aioprod.cli.acls import add_acls
 from aioprod.cli.broker import add_broker
 from aioprod.cli.cluster import add_cluster
 from aioprod.cli.completion import add_completion
@@ -17,6 +18,7 @@ from aioprod.cli.pipeline import add_pipeline
 from aioprod.cli.produce import add_produce
 from aioprod.cli.top import add_top
 from aioprod.cli.topics import add_topics
+from aioprod.cli.users import add_users
 
 _COMMANDS = (
     add_demo,
@@ -24,6 +26,8 @@ _COMMANDS = (
     add_broker,
     add_topics,
     add_groups,
+    add_acls,
+    add_users,
     add_cluster,
     add_top,
     add_produce,

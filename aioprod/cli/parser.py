@@ -33,7 +33,8 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
-            self.error(unknown_text("command", str(value), list(action.choices)))
+            kind = f"value of {action.option_strings[-1]}:" if action.option_strings else "command"
+            self.error(unknown_text(kind, str(value), list(map(str, action.choices))))
 
 
 def name_choices(commands: Commands[Parser]) -> None:

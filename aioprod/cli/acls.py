@@ -1,0 +1,213 @@
+"""``aioprod acls``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aioprod.cli.client import UsageError, command, show, table
+from aioprod.cli.cluster import admin_client
+from aioprod.cli.parser import Commands, Parser, name_choices
+from aioprod.cli.topics import report
+
+if TYPE_CHECKING:
+    from aioprod.admin import AclBinding, AclFilter, PatternType, ResourceType
+    from aioprod.errors import KafkaError
+
+# As options have them: naming the members here keeps `aioprod.admin` out of the parser.
+OPERATIONS = (
+    *("all", "read", "write", "create", "delete", "alter", "describe", "cluster-action"),
+    *("describe-configs", "alter-configs", "idempotent-write", "create-tokens"),
+    *("describe-tokens", "two-phase-commit"),
+)
+RESOURCES = ("topic", "group", "transactional-id", "delegation-token", "user")
+_CLUSTER = "kafka-cluster"
+
+
+def add_acls(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    acls = commands.add_parser(
+        "acls", help="list, add and remove access control lists (ACLs)", allow_abbrev=False
+    )
+    actions = acls.add_subparsers(dest="action", required=True, parser_class=Parser)
+    listed = actions.add_parser("list", help="print ACLs", allow_abbrev=False)
+    _add_selection(listed, ("literal", "prefixed", "match", "any"), "any")
+    listed.add_argument("--json", action="store_true", help="print JSON")
+    command(listed, _list)
+    added = actions.add_parser(
+        "add", help="add ACLs: one for each resource, principal and operation", allow_abbrev=False
+    )
+    _add_selection(added, ("literal", "prefixed"), "literal")
+    command(added, _add)
+    removed = actions.add_parser(
+        "remove", help="remove the ACLs that the options select, and print them", allow_abbrev=False
+    )
+    _add_selection(removed, ("literal", "prefixed", "match", "any"), "literal")
+    removed.add_argument("--all", action="store_true", help="remove all ACLs of the cluster")
+    removed.add_argument("--json", action="store_true", help="print JSON")
+    command(removed, _remove)
+    name_choices(actions)
+
+
+def _add_selection(parser: Parser, patterns: tuple[str, ...], default: str) -> None:
+    for name in RESOURCES:
+        parser.add_argument(
+            f"--{name}",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help=f"name of a {name.replace('-', ' ')}; may be repeated",
+        )
+    parser.add_argument("--cluster", action="store_true", help="the cluster itself")
+    parser.add_argument(
+        "--pattern",
+        choices=patterns,
+        default=default,
+        help=f"how names are meant (default: {default})",
+    )
+    parser.add_argument(
+        "--principal",
+        action="append",
+        default=[],
+        metavar="TYPE:NAME",
+        help="such as User:alice, or User:* for all; may be repeated",
+    )
+    parser.add_argument(
+        "--operation",
+        action="append",
+        default=[],
+        choices=OPERATIONS,
+        metavar="OPERATION",
+        help=f"one of {', '.join(OPERATIONS)}; may be repeated",
+    )
+    parser.add_argument(
+        "--permission", choices=("allow", "deny"), help="whether the ACLs allow or deny"
+    )
+    parser.add_argument("--host", metavar="ADDRESS", help="address of clients")
+
+
+async def _list(options: argparse.Namespace) -> int:
+    filters = _filters(options)
+    async with admin_client(options) as admin:
+        found: dict[AclBinding, None] = {}
+        for chosen in filters:
+            found |= dict.fromkeys(await admin.describe_acls(chosen))
+    _print(options, sorted(found))
+    return 0
+
+
+async def _add(options: argparse.Namespace) -> int:
+    from aioprod.admin import AclBinding, AclOperation, AclPermission, PatternType
+
+    resources = _resources(options)
+    if not (resources and options.principal and options.operation):
+        raise UsageError("set a resource (such as --topic NAME), --principal and --operation")
+    pattern = PatternType[options.pattern.upper()]
+    wanted = [
+        AclBinding(
+            kind,
+            name,
+            _principal(principal),
+            AclOperation[_member(operation)],
+            AclPermission[(options.permission or "allow").upper()],
+            _pattern(pattern, name, options),
+            options.host or "*",
+        )
+        for kind, name in resources
+        for principal in options.principal
+        for operation in options.operation
+    ]
+    async with admin_client(options) as admin:
+        created = await admin.create_acls(wanted)
+    return report(options, created.errors.values())
+
+
+async def _remove(options: argparse.Namespace) -> int:
+    filters = _filters(options)
+    given = [options.principal, options.operation, options.permission, options.host]
+    if not (any(given) or _resources(options) or options.all):
+        raise UsageError("set what to remove, such as --principal User:alice, or --all")
+    async with admin_client(options) as admin:
+        deleted = await admin.delete_acls(filters)
+    found = dict.fromkeys(acl for each in deleted.successes.values() for acl in each)
+    _print(options, sorted(found))
+    errors: Iterable[KafkaError] = deleted.errors.values()
+    if not found and not deleted.errors:
+        print(f"{options.parser.prog}: no ACL is selected", file=sys.stderr)
+        return 1
+    return report(options, errors)
+
+
+def _filters(options: argparse.Namespace) -> list[AclFilter]:
+    """Return a filter for each resource, principal and operation."""
+    from aioprod.admin import AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+
+    pattern = PatternType[options.pattern.upper()]
+    permission = AclPermission[(options.permission or "any").upper()]
+    resources: list[tuple[ResourceType, str | None]] = [*_resources(options)]
+    return [
+        AclFilter(
+            kind,
+            name,
+            principal and _principal(principal),
+            AclOperation[_member(operation)],
+            permission,
+            PatternType.ANY if name is None else _pattern(pattern, name, options),
+            options.host,
+        )
+        for kind, name in resources or [(ResourceType.ANY, None)]
+        for principal in options.principal or [None]
+        for operation in options.operation or ["any"]
+    ]
+
+
+def _resources(options: argparse.Namespace) -> list[tuple[ResourceType, str]]:
+    from aioprod.admin import ResourceType
+
+    found = [
+        (ResourceType[_member(name)], each)
+        for name in RESOURCES
+        for each in getattr(options, name.replace("-", "_"))
+    ]
+    return [*found, *([(ResourceType.CLUSTER, _CLUSTER)] if options.cluster else [])]
+
+
+def _pattern(pattern: PatternType, name: str, options: argparse.Namespace) -> PatternType:
+    """Return the pattern for a resource: the cluster has one name."""
+    if not name:
+        raise UsageError("the name of a resource must not be empty; '*' is all names")
+    return type(pattern).LITERAL if name == _CLUSTER and options.cluster else pattern
+
+
+def _principal(text: str) -> str:
+    kind, colon, name = text.partition(":")
+    if not (kind and colon and name):
+        raise UsageError(f"--principal {text}: must be TYPE:NAME, such as User:alice")
+    return text
+
+
+def _member(name: str) -> str:
+    return name.replace("-", "_").upper()
+
+
+def _print(options: argparse.Namespace, acls: list[AclBinding]) -> None:
+    if options.json:
+        show([
+            {
+                name: value.name if hasattr(value, "name") else value
+                for name, value in acl._asdict().items()
+            }
+            for acl in acls
+        ])  # fmt: skip
+    elif acls:
+        rows = [
+            (
+                *(acl.resource_type.name, acl.resource_name, acl.pattern_type.name),
+                *(acl.principal, acl.permission.name, acl.operation.name, acl.host),
+            )
+            for acl in acls
+        ]
+        heading = ("RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "PERMISSION", "OPERATION", "HOST")
+        print(table([heading, *rows]))
