@@ -177,7 +177,7 @@ class Fetcher:
         if node.reserved:
             return _NEVER
         if node.retry_at > now:
-            if not self._requests.connected(node_id):
+            if self._backoff.searches(node.failures) and not self._requests.connected(node_id):
                 self._metadata.request_update()  # at its pace: another node may lead by now
             return node.retry_at
         config = self._config

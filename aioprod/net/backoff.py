@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+#: With the default backoff, attempts in about 18 s: twice the default session of a broker.
+MOST_SEARCHED_FAILURES = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -15,6 +18,14 @@ class Backoff:
     first_ms: int
     longest_ms: int
     rng: random.Random
+
+    @staticmethod
+    def searches(failures: int) -> bool:
+        """Whether metadata are requested as often as they may be, after this number of consecutive
+        failures to reach a leader: another one may lead soon. Later each attempt to connect
+        requests them, so that many clients that can't reach a broker do not load the others.
+        """
+        return failures <= MOST_SEARCHED_FAILURES
 
     def seconds(self, failures: int) -> float:
         """Return the pause after this number of consecutive failures, in seconds; 0 for none."""

@@ -192,6 +192,23 @@ def test_a_new_leader_is_found_in_a_few_pauses_between_metadata_requests(seed: i
     assert read <= 0.4
 
 
+def test_a_leader_that_stays_away_is_not_looked_for_all_the_time() -> None:
+    async def main() -> int:
+        async with EmbeddedCluster(nodes=2) as cluster:
+            cluster.create_topic(TOPIC, replication_factor=2)
+            leader = cluster.leader(TOPIC, 0)
+            async with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers) as reader:
+                await reader.getmany(timeout_ms=1_000)
+                for api in (ApiKey.API_VERSIONS, ApiKey.FETCH):
+                    cluster.on_every(api, drop_before(), node=leader)
+                await reader.getmany(timeout_ms=60_000)
+                before = cluster.request_count(ApiKey.METADATA)
+                await reader.getmany(timeout_ms=60_000)
+                return cluster.request_count(ApiKey.METADATA) - before
+
+    assert 30 <= SimulatedLoop(1).run(main()) <= 90
+
+
 def test_a_position_is_refused_in_time_when_all_brokers_are_silent() -> None:
     async def main() -> float:
         async with EmbeddedCluster(nodes=2) as cluster:

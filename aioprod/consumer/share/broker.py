@@ -157,7 +157,7 @@ class ShareBroker:
             return
         now = asyncio.get_running_loop().time()
         if self._pacing.paused(now):
-            if self.wanted and not self._requests.connected(self.node_id):
+            if self.wanted and self._pacing.searches and not self._requests.connected(self.node_id):
                 self._surroundings.stale(())  # at the pace of metadata: another may lead by now
             self._pacing.wait(now, acknowledgements=False)
             return

@@ -48,6 +48,11 @@ class Pacing:
         """Whether a failure was a short time ago."""
         return now < self._retry_at
 
+    @property
+    def searches(self) -> bool:
+        """Whether another leader is looked for as often as metadata may be requested."""
+        return self._backoff.searches(self._failures)
+
     def lingers(self, now: float) -> bool:
         """Whether acknowledgements still wait for a fetch."""
         return now < self._send_at
