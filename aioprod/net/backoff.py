@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 #: With the default backoff, attempts in about 18 s: twice the default session of a broker.
-MOST_SEARCHED_FAILURES = 20
+_MOST_SEARCHED_FAILURES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Backoff:
         failures to reach a leader: another one may lead soon. Later each attempt to connect
         requests them, so that many clients that can't reach a broker do not load the others.
         """
-        return failures <= MOST_SEARCHED_FAILURES
+        return failures <= _MOST_SEARCHED_FAILURES
 
     def seconds(self, failures: int) -> float:
         """Return the pause after this number of consecutive failures, in seconds; 0 for none."""
