@@ -126,7 +126,7 @@ def test_killed_in_its_first_transaction(
 def test_killed_with_a_real_broker(kafka: str) -> None:
     topic, copy = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("orders", "copy"))
     arguments = (topic, "--to-topic", copy, "-b", kafka, "--transaction-records", "500")
-    asyncio.run(create(kafka, topic, 4))
+    asyncio.run(create(kafka, (topic, copy), 4))
     fill(kafka, topic, random.Random(5), 5_000)
     kills = 0
     for wait_s in (0.6, 0.9, 1.2, 1.5, LIMIT_S):
@@ -144,12 +144,15 @@ def test_killed_with_a_real_broker(kafka: str) -> None:
     assert len(original) == 5_000 and copied == original
 
 
-async def create(servers: str, topic: str, partitions: int) -> None:
+async def create(servers: str, topics: Iterable[str], partitions: int) -> None:
     from aioprod import Admin
     from aioprod.admin import NewTopic
 
+    # The records are old: Kafka would delete a segment of them when it looks, every five minutes.
+    configs = {"retention.ms": "-1"}
     async with Admin(servers) as admin:
-        await admin.create_topics(NewTopic(topic, partitions))
+        wanted = [NewTopic(name, partitions, configs=configs) for name in topics]
+        (await admin.create_topics(wanted)).check()
 
 
 async def read(servers: str, topic: str) -> list[tuple[object, ...]]:

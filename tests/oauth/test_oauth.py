@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+import aioprod
 from aioprod import Consumer, Producer
 from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, ConfigError, KafkaTimeoutError
@@ -32,6 +33,7 @@ from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.oauth.identity_provider import ISSUER, IdentityProvider
 from tests.testing.leaks import everything_logged
 
+PACKAGE = str(Path(aioprod.__file__).parent)
 URL = "sasl.oauthbearer.token.endpoint.url"
 
 
@@ -159,7 +161,7 @@ class TestRequests:
         shown = f"{caught.value!r} {ask!r} {vars(ask)['_endpoint']!r} {logged.getvalue()}"
         frames = caught.value.__traceback__
         while frames is not None:
-            if "aioprod" not in frames.tb_frame.f_code.co_filename:
+            if not frames.tb_frame.f_code.co_filename.startswith(PACKAGE):
                 frames = frames.tb_next
                 continue
             local = {n: v for n, v in frames.tb_frame.f_locals.items() if n not in ("self", "ask")}
