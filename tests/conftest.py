@@ -43,6 +43,8 @@ _MARKERS_OF_FIXTURES = {
 }
 _ON_DEMAND = ("benchmarks", "faults", "interop", "wheels")
 _TASK_END_TIMEOUT_S = 1.0
+# Kafka deletes segments of old records half a minute after its start: tests write such records.
+_KEEP_OLD_RECORDS = {"log.initial.task.delay.ms": "86400000"}
 # Members of a KIP-848 group, and of a share group (KIP-932), learn of a change with their next
 # heartbeat; a test would wait for most of Kafka's default interval of five seconds.
 _QUICK_GROUPS = {
@@ -175,7 +177,7 @@ def kafka() -> Iterator[str]:
     """Bootstrap servers of a real Apache Kafka broker, shared by the whole run: use unique topic
     names.
     """
-    with RealKafka(settings=_QUICK_GROUPS) as running:
+    with RealKafka(settings=_QUICK_GROUPS | _KEEP_OLD_RECORDS) as running:
         yield running.bootstrap_servers
 
 
@@ -184,14 +186,14 @@ def kafka_3_9() -> Iterator[str]:
     """Bootstrap servers of a real Apache Kafka 3.9 broker, shared by the whole run: use unique
     topic names.
     """
-    with RealKafka(version="3.9.2") as running:
+    with RealKafka(version="3.9.2", settings=_KEEP_OLD_RECORDS) as running:
         yield running.bootstrap_servers
 
 
 @pytest.fixture(scope="session")
 def kafka_4_1() -> Iterator[str]:
     """The same of Apache Kafka 4.1."""
-    with RealKafka(version="4.1.0") as running:
+    with RealKafka(version="4.1.0", settings=_KEEP_OLD_RECORDS) as running:
         yield running.bootstrap_servers
 
 

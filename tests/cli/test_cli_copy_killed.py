@@ -148,10 +148,8 @@ async def create(servers: str, topics: Iterable[str], partitions: int) -> None:
     from aioprod import Admin
     from aioprod.admin import NewTopic
 
-    # The records are old: Kafka would delete a segment of them when it looks, every five minutes.
-    configs = {"retention.ms": "-1"}
     async with Admin(servers) as admin:
-        wanted = [NewTopic(name, partitions, configs=configs) for name in topics]
+        wanted = [NewTopic(name, partitions) for name in topics]
         (await admin.create_topics(wanted)).check()
 
 
