@@ -171,12 +171,17 @@ async def test_requests_that_fail(
     code: ErrorCode,
     reason: str,
 ) -> None:
-    """The state is ``failing`` with the error, and the log names it."""
+    """The state is ``failing`` with the error, without a break, and the log names it."""
     await fill(broker, 3)
     broker.on(api, fail(code), times=None)
     async with in_group(broker) as consumer:
-        await ask(consumer, 4 * NOTICED_S)
-        assert consumer.state.status is ConsumerStatus.FAILING
+        await ask(consumer, NOTICED_S)
+        asking = asyncio.create_task(ask(consumer, 3 * NOTICED_S))
+        while not asking.done():
+            state = consumer.state
+            assert state.status is ConsumerStatus.FAILING and code.name in str(state.error)
+            await asyncio.sleep(0.0007)
+        await asking
         lines = warnings(caplog)
         assert any(reason in line and code.name in line for line in lines), lines
 

@@ -105,6 +105,7 @@ class Joining:
         self._reason = ""
         self._problem: BrokerError | None = None  # the last retriable error
         self._hurried = 0  # consecutive attempts that ended without an assignment
+        self._sync_failed = False  # the last attempt, after its JoinGroup had succeeded
 
     async def run(self, reason: str) -> Joined | None:
         """Return the assignment; None if the coordinator has removed the member, which then has to
@@ -117,6 +118,7 @@ class Joining:
             Exception: if the assignor raises it.
         """
         self._reason = reason
+        self._sync_failed = False
         while True:
             # The first of these attempts has no pause, as in Java. Later ones have, so that a
             # coordinator that repeats its answer is not flooded.
@@ -194,7 +196,8 @@ class Joining:
             )
         generation = Generation(reply.generation_id, reply.member_id, name)
         self._state.joined(generation)
-        self._on_problem(None)
+        if not self._sync_failed:
+            self._on_problem(None)  # SyncGroup waits for other members
         leadership, shares = (
             await self._lead(reply) if reply.leader == reply.member_id else (None, [])
         )
@@ -216,11 +219,13 @@ class Joining:
         leadership: Leadership | None,
         shares: list[SyncGroupRequestAssignment],
     ) -> tuple[ErrorAction, ErrorCode, Joined | None]:
+        self._sync_failed = True
         reply = await self._connections.ask(
             lambda connection: self._sync_request(connection, generation, shares)
         )
         code = ErrorCode.of(reply.error_code)
         action = action_for(GroupApi.SYNC, code)
+        self._sync_failed = action not in (ErrorAction.DONE, *_ENDS_ATTEMPT)
         if action is not ErrorAction.DONE:
             self._lose(action)
             return action, code, None
