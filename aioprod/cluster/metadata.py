@@ -25,6 +25,9 @@ from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
+# Starting again for the same reason within this time continues what was logged.
+_SAME_REASON_S = 60.0
+
 
 class Metadata:
     """The current snapshot of the cluster and the task that refreshes it.
@@ -61,6 +64,7 @@ class Metadata:
         self._failures = 0
         self._failing_since = 0.0
         self._failure_logged = False
+        self._rebootstraps: dict[str, float] = {}  # the last loop time of each logged reason
         self._next_refresh_at = 0.0
         # The next request asks for all topics that are in use, or only for new ones (KIP-526).
         self._refresh_all = False
@@ -325,9 +329,18 @@ class Metadata:
             self.request_update()
 
     def _rebootstrap(self, why: str) -> None:
-        if self._config.metadata_recovery_strategy == "rebootstrap":
+        if self._config.metadata_recovery_strategy != "rebootstrap":
+            return
+        now = asyncio.get_running_loop().time()
+        recent = {
+            reason: last
+            for reason, last in self._rebootstraps.items()
+            if now - last < _SAME_REASON_S
+        }
+        if why not in recent:
             log.info("connecting to the bootstrap servers again: %s", why)
-            self._brokers.forget_nodes()
+        self._rebootstraps = {**recent, why: now}
+        self._brokers.forget_nodes()
 
     def _forget_idle(self, now: float) -> None:
         oldest = now - self._config.metadata_max_idle_ms / 1000

@@ -12,7 +12,8 @@ import pytest
 
 from aioprod import DeliveryTimeoutError, ErrorCode, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, drop_before, fail
+from aioprod.protocol.messages.metadata import MetadataResponse
+from aioprod.testing import EmbeddedCluster, change_answer, drop_before, fail
 
 FAST = {
     "retry_backoff_ms": 5,
@@ -116,7 +117,7 @@ async def test_an_idle_producer_says_no_more_than_a_busy_one(
     assert len(lines(caplog, logging.INFO)) <= 1
 
 
-async def test_starting_again_from_the_bootstrap_servers_adds_one_line_a_time(
+async def test_starting_again_from_the_bootstrap_servers_adds_one_line(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All brokers are forgotten meanwhile; that it is back is said nevertheless (KIP-899)."""
@@ -125,12 +126,46 @@ async def test_starting_again_from_the_bootstrap_servers_adds_one_line_a_time(
     ) as producer:
         await producer.send_and_wait("t", b"x")
         await broker.stop_node(1)
-        await until(lambda: len(lines(caplog, logging.INFO)) >= 2)
-        assert all("bootstrap" in line for line in lines(caplog, logging.INFO))
+        await failed_tries(producer, 1, 3)
+        await until(lambda: "bootstrap" in "".join(lines(caplog, logging.INFO)))
+        starts = producer._metadata._rebootstraps.copy()
+        await until(lambda: producer._metadata._rebootstraps != starts)
+        assert len(lines(caplog, logging.INFO)) == 1
         await broker.start_node(1)
         await producer.send_and_wait("t", b"x")
     assert len(lines(caplog, logging.WARNING)) == 1
     assert "broker 1" in lines(caplog, logging.INFO)[-1]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("asked_by", ["connections", "metadata"])
+async def test_being_sent_away_again_and_again_is_said_once(
+    caplog: pytest.LogCaptureFixture, asked_by: str
+) -> None:
+    """KIP-1242: the address that the metadata have for node 2 leads to node 1."""
+
+    def other_address(answer: MetadataResponse) -> None:
+        if asked_by == "metadata":
+            answer.error_code = ErrorCode.REBOOTSTRAP_REQUIRED
+            return
+        first, second = sorted(answer.brokers, key=lambda node: node.node_id)
+        second.host, second.port = first.host, first.port
+
+    async with EmbeddedCluster(nodes=2) as broker:
+        broker.create_topic("t")
+        broker.move_leader("t", 0, 2)
+        async with quick(broker) as producer:
+            await producer.send_and_wait("t", b"before")
+            rule = broker.on_every(ApiKey.METADATA, change_answer(other_address))
+            await broker.stop_node(2)
+            await broker.start_node(2, new_port=True)
+            broker.move_leader("t", 0, 2)
+            delivery = await producer.send("t", b"meanwhile")
+            await rule.wait(20)
+            said = [line for line in lines(caplog, logging.INFO) if "bootstrap servers" in line]
+            assert len(said) == 1
+            rule.cancel()
+            await delivery
 
 
 async def test_one_of_three_brokers_being_down_is_said_once(
