@@ -266,8 +266,9 @@ class Runner:
         return (
             partition is not None
             and self.stage is Stage.RUNNING
-            # Less than the limit at which it is paused, so that the two do not take turns.
-            and self._guarantee.backlog(partition) <= self._config.max_pending_records // 4
+            # At most the limit at which it is paused, as a poll returns at most half of them. With
+            # a quarter, too few keys were left to handle: a quarter fewer records per second.
+            and self._guarantee.backlog(partition) <= self._config.max_pending_records // 2
         )
 
     # -- rebalances --------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ from aioprod.processing import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, drop_after, drop_before, fail
+from aioprod.testing.simulation import SimulatedLoop
 
 pytestmark = pytest.mark.virtual_time
 
@@ -323,6 +325,28 @@ async def test_only_the_record_at_fault_of_a_batch_is_dead_lettered(
 
 
 # -- order, buffers --------------------------------------------------------------------------------
+
+
+async def test_handlers_that_never_wait_leave_time_for_other_work(broker: EmbeddedCluster) -> None:
+    """Together they hold the event loop for 10 ms, and then for a record of each."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    turns = [loop.time()]
+
+    async def handle(record: Raw) -> None:
+        loop.jump(0.002)
+
+    async def other_work() -> None:
+        while True:
+            await asyncio.sleep(0)
+            turns.append(loop.time())
+
+    await fill(broker, *(b"%d" % number for number in range(500)), key=None)
+    async with Processor(handle, "orders", **settings(broker, concurrency=16)):
+        other = asyncio.create_task(other_work())
+        await until(committed(broker, 500))
+        other.cancel()
+    assert max(after - before for before, after in pairwise(turns)) < 0.01 + 17 * 0.002
 
 
 async def test_a_slow_key_does_not_hold_up_others_beyond_the_buffer(
