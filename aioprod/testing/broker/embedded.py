@@ -69,10 +69,9 @@ class EmbeddedCluster:
     """A Kafka cluster in this process and on this event loop, for tests, demos and experiments.
 
     It speaks Kafka's protocol to any client: metadata, produce (idempotent too), fetch, offsets,
-    transactions, administration and classic consumer groups. Its ApiVersions response leaves out
-    unsupported APIs, such as the newer consumer protocol (KIP-848). It writes nothing to
-    disk and deletes nothing by age: topic settings such as retention.ms are stored but have no
-    effect.
+    transactions, administration, and consumer groups of both protocols. Its ApiVersions response
+    leaves out unsupported APIs, such as those of share groups (KIP-932). It writes nothing to disk
+    and deletes nothing by age: topic settings such as retention.ms are stored but have no effect.
 
     Each node has its own port, leads some partitions and coordinates some groups and transactional
     ids. Nodes can be stopped, started and frozen, and leaders moved. Followers replicate at once,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.testing.broker.cluster import Cluster
+from aioprod.testing.broker.epoch_groups.group import TopicInfo
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.fetch_sessions import FetchSessions
 from aioprod.testing.broker.groups.coordinator import GroupCoordinator
@@ -134,6 +135,10 @@ class Store:
             "default.replication.factor": str(self.cluster.replication_factor),
             "message.max.bytes": str(max_message_bytes),
             "num.partitions": str(num_partitions),
+            "group.consumer.heartbeat.interval.ms": str(
+                group_settings.consumer_heartbeat_interval_ms
+            ),
+            "group.consumer.session.timeout.ms": str(group_settings.consumer_session_timeout_ms),
             "group.initial.rebalance.delay.ms": str(group_settings.initial_rebalance_delay_ms),
             "group.max.session.timeout.ms": str(group_settings.max_session_timeout_ms),
             "group.max.size": str(group_settings.max_size),
@@ -144,7 +149,9 @@ class Store:
         self.quotas = Quotas()
         self.telemetry = TelemetryReceiver(client_metrics, self.new_uuid)
         self.offsets = OffsetStore()
-        self.groups = GroupCoordinator(self.cluster, group_settings, self.new_uuid)
+        self.groups = GroupCoordinator(
+            self.cluster, group_settings, self.new_uuid, self._topic_infos
+        )
         self.transactions = TransactionCoordinator(
             version=transaction_version,
             new_producer_id=self.new_producer_id,
@@ -156,6 +163,12 @@ class Store:
     def now_ms(self) -> int:
         """Return milliseconds since 1970."""
         return int(self._wall_clock() * 1000)
+
+    def _topic_infos(self) -> dict[str, TopicInfo]:
+        return {
+            name: TopicInfo(topic.topic_id, len(topic.partitions))
+            for name, topic in self.topics.items()
+        }
 
     def check_new_topic(
         self, name: str, num_partitions: int, configs: Mapping[str, str | None]

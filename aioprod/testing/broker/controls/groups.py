@@ -19,6 +19,7 @@ class GroupControls:
     def __init__(self, store: Store) -> None:
         self._groups = store.groups
         self._offsets = store.offsets
+        self._topics = store.topics
 
     @property
     def group_ids(self) -> list[str]:
@@ -34,7 +35,8 @@ class GroupControls:
         group = self._groups.groups.get(group_id)
         if group is None:
             raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
-        return show(group, self.committed_offsets(group_id))
+        names = {topic.topic_id: name for name, topic in self._topics.items()}
+        return show(group, self.committed_offsets(group_id), names)
 
     async def wait_for_group(
         self,
@@ -95,7 +97,8 @@ class GroupControls:
         self._groups.expire_member(group_id, member_id)
 
     def rebalance_group(self, group_id: str) -> None:
-        """Make all members of a consumer group rejoin.
+        """Make all members of a consumer group rejoin; with the consumer protocol, begin a new
+        epoch.
 
         Raises:
             BrokerError: if the group has no members.

@@ -1,5 +1,5 @@
-"""All consumer groups of the broker: finds the group of a request, runs its timer, and keeps the
-responses that requests wait for.
+"""All consumer groups of the broker, classic ones and those of the consumer protocol (KIP-848):
+finds the group of a request, runs its timer, and keeps the responses that requests wait for.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aioprod.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aioprod.testing.broker.cluster import GROUP, NO_NODE, Cluster
+from aioprod.testing.broker.epoch_groups.checks import check_heartbeat, leaves
+from aioprod.testing.broker.epoch_groups.group import Beat, EpochGroup, Topics
+from aioprod.testing.broker.epoch_groups.member import JOIN_EPOCH
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups import membership
 from aioprod.testing.broker.groups.group import Group, GroupState
@@ -24,22 +28,32 @@ from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.offsets import Committer
 
 T = TypeVar("T")
+AnyGroup = Group | EpochGroup
+GroupT = TypeVar("GroupT", Group, EpochGroup)
 
 
 class GroupCoordinator:
     """The groups of all nodes, each coordinated by one of them.
+
+    Args:
+        topics: returns all topics that exist.
 
     Attributes:
         groups: the groups by id. Call :meth:`changed` after changing one.
     """
 
     def __init__(
-        self, cluster: Cluster, settings: GroupSettings, new_uuid: Callable[[], uuid.UUID]
+        self,
+        cluster: Cluster,
+        settings: GroupSettings,
+        new_uuid: Callable[[], uuid.UUID],
+        topics: Callable[[], Topics],
     ) -> None:
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
         self.settings = settings
         self._cluster = cluster
         self._new_uuid = new_uuid
+        self._topics = topics
         self._homes: dict[str, int] = {}  # the coordinator of each group
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._watchers: set[asyncio.Future[None]] = set()
@@ -62,15 +76,11 @@ class GroupCoordinator:
                 )
             )
             return answer
-        group = self.groups.get(request.group_id)
-        if group is None and request.member_id:
-            answer.set_result(
-                JoinGroupResponse(
-                    error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id
-                )
-            )
+        refusal = self._refuse_join(request)
+        if refusal:
+            answer.set_result(JoinGroupResponse(error_code=refusal, member_id=request.member_id))
             return answer
-        group = group or self.create(request.group_id)
+        group = self._classic(request.group_id)
         new_member_id = (
             ""
             if request.member_id
@@ -81,6 +91,14 @@ class GroupCoordinator:
         )
         self.changed(group)
         return answer
+
+    def _refuse_join(self, request: JoinGroupRequest) -> ErrorCode:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, EpochGroup) and group.members:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if not isinstance(group, Group) and request.member_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
 
     def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
         """Return a member's assignment; the leader sends those of all members.
@@ -115,6 +133,37 @@ class GroupCoordinator:
         self.changed(group)
         return results
 
+    def consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Beat:
+        """Let a member of the consumer protocol join, move to its target, or leave. An empty
+        classic group becomes one of the consumer protocol.
+
+        Raises:
+            RequestError: if the request is not valid, or not in this epoch.
+        """
+        check_heartbeat(request, caller.api_version)
+        group = self.groups.get(request.group_id)
+        joins = request.member_epoch == JOIN_EPOCH
+        if isinstance(group, Group) and joins and group.state is GroupState.EMPTY:
+            self._forget(group)
+            group = None
+        if isinstance(group, Group):
+            raise RequestError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group."
+            )
+        if group is None and not joins:
+            raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+        group = group or self._add(EpochGroup(request.group_id))
+        now = asyncio.get_running_loop().time()
+        try:
+            if leaves(request):
+                return group.leave(request)
+            new_member_id = "" if request.member_id else str(self._new_uuid())
+            return group.heartbeat(
+                request, new_member_id, caller, self._topics(), self.settings, now
+            )
+        finally:
+            self.changed(group)
+
     def check_commit(self, group_id: str, committer: Committer, *, in_transaction: bool) -> None:
         """Raise RequestError unless the sender may commit offsets now. Create the group if it does
         not exist.
@@ -126,7 +175,10 @@ class GroupCoordinator:
                     ErrorCode.ILLEGAL_GENERATION,
                     (f"there is no group {group_id!r} in generation {committer.generation_id}"),
                 )
-            group = self.create(group_id)
+            group = self._classic(group_id)
+        if isinstance(group, EpochGroup):
+            group.check_commit(committer, in_transaction=in_transaction)
+            return
         membership.check_commit(group, committer, in_transaction=in_transaction)
         if not in_transaction and self._home(group) != NO_NODE:
             membership.commit_keeps_session(group, committer, asyncio.get_running_loop().time())
@@ -134,24 +186,35 @@ class GroupCoordinator:
 
     # -- groups ------------------------------------------------------------------------------------
 
-    def create(self, group_id: str) -> Group:
-        """Return a group, creating it without members if it does not exist."""
-        if group_id not in self.groups:
-            self.groups[group_id] = Group(group_id)
-            self._homes[group_id] = self._cluster.coordinator_node(GROUP, group_id)
-        return self.groups[group_id]
+    def _classic(self, group_id: str) -> Group:
+        """Return a classic group. Create it if it does not exist, also instead of one of the
+        consumer protocol.
+        """
+        group = self.groups.get(group_id)
+        if isinstance(group, EpochGroup):
+            self._forget(group)
+        if isinstance(group, Group):
+            return group
+        return self._add(Group(group_id))
+
+    def _add(self, group: GroupT) -> GroupT:
+        self.groups[group.group_id] = group
+        self._homes[group.group_id] = self._cluster.coordinator_node(GROUP, group.group_id)
+        return group
+
+    def _forget(self, group: AnyGroup) -> None:
+        group.deadlines.clear()
+        self._arm(group)
+        del self.groups[group.group_id], self._homes[group.group_id]
 
     def delete(self, group_id: str) -> None:
         """Delete a group; raise RequestError if it does not exist or has members."""
         group = self.groups.get(group_id)
         if group is None:
             raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if group.state is not GroupState.EMPTY:
+        if group.state != GroupState.EMPTY:
             raise RequestError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
-        group.deadlines.clear()
-        group.move_to(GroupState.DEAD)
-        self._arm(group)
-        del self.groups[group_id], self._homes[group_id]
+        self._forget(group)
         self._wake()
 
     def set_members(
@@ -160,31 +223,45 @@ class GroupCoordinator:
         """Set the members of a group: group.instance.id or None by member id. They have no
         sessions, so they never expire.
         """
-        group = self.create(group_id)
+        group = self._classic(group_id)
         membership.set_members(group, generation_id, members)
         self.changed(group)
 
     def expire_member(self, group_id: str, member_id: str) -> None:
         """End a member's session at once; raise RequestError if it does not exist."""
+        present = self.groups.get(group_id)
+        if isinstance(present, EpochGroup):
+            present.remove(present.member(member_id).member_id)
+            self.changed(present)
+            return
         group = self._find_with_members(group_id)
         membership.expire_member(group, member_id, self.settings, asyncio.get_running_loop().time())
         self.changed(group)
 
     def rebalance(self, group_id: str) -> None:
-        """Make all members rejoin; raise RequestError if the group has none."""
+        """Make all members rejoin, or begin a new epoch; raise RequestError if the group has
+        none.
+        """
+        present = self.groups.get(group_id)
+        if isinstance(present, EpochGroup):
+            present.assign_again()
+            self.changed(present)
+            return
         group = self._find_with_members(group_id)
         membership.rebalance(group, self.settings, asyncio.get_running_loop().time())
         self.changed(group)
 
     def _find_with_members(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
-        if group is None:
-            raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+        if not isinstance(group, Group):
+            raise RequestError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"there is no classic group {group_id!r}"
+            )
         return group
 
     # -- time --------------------------------------------------------------------------------------
 
-    def changed(self, group: Group) -> None:
+    def changed(self, group: AnyGroup) -> None:
         """Set the group's timer, and wake the tasks that wait for a change."""
         self._arm(group)
         self._wake()
@@ -203,7 +280,7 @@ class GroupCoordinator:
             if not watcher.done():
                 watcher.set_result(None)
 
-    def _arm(self, group: Group) -> None:
+    def _arm(self, group: AnyGroup) -> None:
         present = self._timers.get(group.group_id)
         due = min(group.deadlines.values(), default=None) if self._home(group) != NO_NODE else None
         if present is not None and (due is None or due < present.when()):
@@ -216,13 +293,17 @@ class GroupCoordinator:
                 due, self._fire, group, due
             )
 
-    def _fire(self, group: Group, due: float) -> None:
+    def _fire(self, group: AnyGroup, due: float) -> None:
         del self._timers[group.group_id]
         # The clock may be a tick behind its timers.
-        membership.expire(group, self.settings, max(due, asyncio.get_running_loop().time()))
+        now = max(due, asyncio.get_running_loop().time())
+        if isinstance(group, EpochGroup):
+            group.expire(now)
+        else:
+            membership.expire(group, self.settings, now)
         self.changed(group)
 
-    def _home(self, group: Group) -> int:
+    def _home(self, group: AnyGroup) -> int:
         return self._homes.get(group.group_id, NO_NODE)
 
     def _follow_cluster(self) -> None:
@@ -233,7 +314,11 @@ class GroupCoordinator:
             node_id = self._cluster.coordinator_node(GROUP, group.group_id)
             if node_id != self._home(group):
                 self._homes[group.group_id] = node_id
-                membership.move(group, asyncio.get_running_loop().time())
+                now = asyncio.get_running_loop().time()
+                if isinstance(group, EpochGroup):
+                    group.begin_sessions(self.settings, now)
+                else:
+                    membership.move(group, now)
                 self.changed(group)
 
 

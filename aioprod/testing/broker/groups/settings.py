@@ -11,7 +11,8 @@ from aioprod.public_module import set_module
 @set_module("aioprod.testing")
 @dataclass(slots=True, frozen=True)
 class GroupSettings:
-    """The broker's settings for classic consumer groups. All defaults but the first are Kafka's.
+    """The broker's settings for consumer groups. All defaults but the first and that of
+    ``consumer_heartbeat_interval_ms`` are Kafka's.
 
     Args:
         initial_rebalance_delay_ms: how long the first rebalance of an empty group waits for more
@@ -21,7 +22,11 @@ class GroupSettings:
             (group.min.session.timeout.ms). Shorter ones are refused with INVALID_SESSION_TIMEOUT.
         max_session_timeout_ms: the longest session.timeout.ms (group.max.session.timeout.ms).
         max_size: the most members of a group (group.max.size). More are refused with
-            GROUP_MAX_SIZE_REACHED.
+            GROUP_MAX_SIZE_REACHED. In groups of the consumer protocol group.consumer.max.size.
+        consumer_session_timeout_ms: the session timeout of members of the consumer protocol
+            (KIP-848, group.consumer.session.timeout.ms).
+        consumer_heartbeat_interval_ms: how often they send heartbeats, by which they learn of
+            changes (group.consumer.heartbeat.interval.ms; Kafka's default is 5000).
 
     Raises:
         ConfigError: if a value is out of range.
@@ -31,6 +36,8 @@ class GroupSettings:
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 200
 
     def __post_init__(self) -> None:
         limits = {
@@ -38,6 +45,8 @@ class GroupSettings:
             "min_session_timeout_ms": 1,
             "max_session_timeout_ms": self.min_session_timeout_ms,
             "max_size": 1,
+            "consumer_heartbeat_interval_ms": 1,
+            "consumer_session_timeout_ms": self.consumer_heartbeat_interval_ms + 1,
         }
         for name, lowest in limits.items():
             value = getattr(self, name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aioprod.public_module import set_module
+from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.groups.group import CONSUMER, Group
 from aioprod.testing.broker.groups.member import Member
 from aioprod.testing.broker.groups.subscription import read_partitions, read_topics
@@ -23,8 +25,8 @@ class GroupMember:
         client_id: the client's client.id.
         topics: the topics that a consumer subscribes to; None if the member is not a consumer.
         partitions: the partitions assigned to a consumer; None if the member is not a consumer.
-        metadata: the member's bytes for the group's protocol.
-        assignment: the bytes that the leader assigned.
+        metadata: the member's bytes for the group's protocol; empty with the consumer protocol.
+        assignment: the bytes that the leader assigned; empty with the consumer protocol.
     """
 
     member_id: str
@@ -43,12 +45,14 @@ class ConsumerGroup:
 
     Attributes:
         state: "Empty", "PreparingRebalance" (members join), "CompletingRebalance" (the leader
-            computes the assignment) or "Stable".
-        generation_id: incremented by each rebalance.
+            computes the assignment) or "Stable"; with the consumer protocol (KIP-848) "Empty",
+            "Reconciling" (members move to their new partitions) or "Stable".
+        generation_id: incremented by each rebalance; with the consumer protocol the group's epoch.
         protocol_type: "consumer" for consumers; None if the group never had a member.
-        protocol_name: the assignment strategy that the members agreed on, such as "range"; None if
-            there is none at present.
-        leader_id: the member that computes the assignment; None without members.
+        protocol_name: the assignment strategy that the members agreed on, or by which the broker
+            assigns, such as "range"; None if there is none at present.
+        leader_id: the member that computes the assignment; None without members, and with the
+            consumer protocol.
         members: the members by id.
         offsets: the committed offsets.
     """
@@ -72,8 +76,47 @@ class ConsumerGroup:
         )
 
 
-def show(group: Group, offsets: Mapping[TopicPartition, int]) -> ConsumerGroup:
-    """Copy the state of a group for a test."""
+def show(
+    group: Group | EpochGroup,
+    offsets: Mapping[TopicPartition, int],
+    topics: Mapping[uuid.UUID, str],
+) -> ConsumerGroup:
+    """Copy the state of a group for a test.
+
+    Args:
+        topics: the names of topics by id.
+    """
+    if isinstance(group, EpochGroup):
+        return _show_epoch_group(group, offsets, topics)
+    return _show_classic(group, offsets)
+
+
+def _show_epoch_group(
+    group: EpochGroup, offsets: Mapping[TopicPartition, int], topics: Mapping[uuid.UUID, str]
+) -> ConsumerGroup:
+    members = {
+        member.member_id: GroupMember(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            topics=tuple(sorted(group.topics_of(member))),
+            partitions=tuple(
+                TopicPartition(topics[topic_id], number)
+                for topic_id, number in sorted(member.assigned)
+                if topic_id in topics
+            ),
+            metadata=b"",
+            assignment=b"",
+        )
+        for member in group.members.values()
+    }
+    name = group.assignor if members else None
+    return ConsumerGroup(
+        group.group_id, str(group.state), group.epoch, CONSUMER, name, None, members, dict(offsets)
+    )
+
+
+def _show_classic(group: Group, offsets: Mapping[TopicPartition, int]) -> ConsumerGroup:
     return ConsumerGroup(
         group_id=group.group_id,
         state=str(group.state),

@@ -19,6 +19,8 @@ from aioprod.testing.broker.request_context import RequestContext
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _TRANSACTION_FEATURE = "transaction.version"  # 2: KIP-890
 _NEWEST_TRANSACTION_VERSION = 2
+_GROUP_FEATURE = "group.version"  # 1: KIP-848
+_GROUP_VERSION = 1
 _ZERO_FROM = 4  # older clients can't decode a feature whose lowest version is 0
 # As Kafka, which announces them only with a receiver of metrics.
 _TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
@@ -47,14 +49,17 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
             if key not in hidden
         ],
         supported_features=[
-            SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION)
+            SupportedFeatureKey(_GROUP_FEATURE, 0, _GROUP_VERSION),
+            SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION),
         ]
         if context.api_version >= _ZERO_FROM
         else [],
         finalized_features_epoch=0,
-        finalized_features=[FinalizedFeatureKey(_TRANSACTION_FEATURE, level, level)]
-        if level
-        else [],
+        finalized_features=[
+            FinalizedFeatureKey(name, finalized, finalized)
+            for name, finalized in ((_GROUP_FEATURE, _GROUP_VERSION), (_TRANSACTION_FEATURE, level))
+            if finalized
+        ],
     )
 
 

@@ -44,14 +44,14 @@ def _describe(group_id: str, with_operations: bool, context: RequestContext) -> 
         return DescribedGroup(error_code=code, group_id=group_id)
     allowed = operations(GROUP_OPERATIONS, wanted=with_operations)
     group = context.store.groups.groups.get(group_id)
-    if group is None:
+    if not isinstance(group, Group):
         dead = DescribedGroup(
             group_id=group_id, group_state=GroupState.DEAD, authorized_operations=allowed
         )
         if context.api_version >= _NOT_FOUND_FROM:
             dead.error_code, dead.error_message = (
                 ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Group {group_id} not found.",
+                f"Group {group_id} {'not found' if group is None else 'is not a classic group'}.",
             )
         return dead
     is_stable = group.state is GroupState.STABLE

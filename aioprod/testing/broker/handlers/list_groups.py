@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from aioprod.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from aioprod.testing.broker.cluster import GROUP
+from aioprod.testing.broker.groups.coordinator import AnyGroup
+from aioprod.testing.broker.groups.group import Group
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
-_TYPE = "classic"
+_CLASSIC, _CONSUMER = "classic", "consumer"
 
 
 @handles(ListGroupsRequest)
@@ -20,10 +22,14 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
     states = {state.lower() for state in request.states_filter}
     types = {each.lower() for each in request.types_filter}
     listed = [
-        ListedGroup(group.group_id, group.protocol_type or "", group.state, _TYPE)
+        ListedGroup(group.group_id, group.protocol_type or "", group.state, _type_of(group))
         for group in context.store.groups.groups.values()
         if context.store.coordinator_node(GROUP, group.group_id) == context.node.node_id
         and (not states or group.state.lower() in states)
-        and (not types or _TYPE in types)
+        and (not types or _type_of(group) in types)
     ]
     return ListGroupsResponse(groups=listed)
+
+
+def _type_of(group: AnyGroup) -> str:
+    return _CLASSIC if isinstance(group, Group) else _CONSUMER

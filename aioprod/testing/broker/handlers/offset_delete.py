@@ -10,7 +10,8 @@ from aioprod.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.groups.group import CONSUMER, Group, GroupState
+from aioprod.testing.broker.groups.coordinator import AnyGroup
+from aioprod.testing.broker.groups.group import CONSUMER, GroupState
 from aioprod.testing.broker.handlers.coordination import check_group, check_place
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
@@ -46,10 +47,10 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
     return OffsetDeleteResponse(topics=topics)
 
 
-def _topics_in_use(group: Group | None) -> frozenset[str]:
+def _topics_in_use(group: AnyGroup | None) -> frozenset[str]:
     if group is None:
         raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such group")
-    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+    if group.state != GroupState.EMPTY and group.protocol_type != CONSUMER:
         raise RequestError(
             ErrorCode.NON_EMPTY_GROUP, "the topics that its members read are unknown"
         )

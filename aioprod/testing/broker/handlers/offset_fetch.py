@@ -19,6 +19,7 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from aioprod.protocol.primitives import ZERO_UUID
+from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator, topic_name
 from aioprod.testing.broker.handlers.registry import handles
@@ -67,7 +68,7 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
 def _answer_group(
     asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
 ) -> OffsetFetchResponseGroup:
-    code = _refusal(asked.group_id, context)
+    code = _refusal(asked.group_id, context) or _refuse_member(asked, context)
     if code:
         return OffsetFetchResponseGroup(asked.group_id, error_code=code)
     by_id = context.api_version >= _BY_ID_FROM
@@ -120,6 +121,17 @@ def _refusal(group_id: str, context: RequestContext) -> ErrorCode:
     except RequestError as error:
         return context.failure() or error.code
     return context.failure()
+
+
+def _refuse_member(asked: OffsetFetchRequestGroup, context: RequestContext) -> ErrorCode:
+    """Return why a member of the consumer protocol may not ask in this epoch (KIP-848)."""
+    group = context.store.groups.groups.get(asked.group_id)
+    if isinstance(group, EpochGroup) and (asked.member_id is not None or asked.member_epoch >= 0):
+        try:
+            group.check_epoch(asked.member_id or "", asked.member_epoch)
+        except RequestError as error:
+            return error.code
+    return ErrorCode.NONE
 
 
 def _places(

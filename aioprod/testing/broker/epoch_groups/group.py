@@ -1,0 +1,415 @@
+"""The state of a group of the consumer protocol (KIP-848), and what a heartbeat changes.
+
+Everything but the deadlines would be in the log: another coordinator begins with it, and with new
+sessions.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from aioprod.testing.broker.epoch_groups.assignors import ASSIGNORS, Subscriber
+from aioprod.testing.broker.epoch_groups.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    NO_PARTITIONS,
+    EpochMember,
+    Partitions,
+    Phase,
+)
+from aioprod.testing.broker.epoch_groups.patterns import compile_pattern
+from aioprod.testing.broker.epoch_groups.reconciliation import reconcile
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.groups.group import CONSUMER, Deadline
+from aioprod.testing.broker.groups.member import Caller
+from aioprod.testing.broker.groups.settings import GroupSettings
+from aioprod.testing.broker.offsets import Committer
+
+
+class EpochGroupState(StrEnum):
+    """Kafka's names for the states of a group."""
+
+    EMPTY = "Empty"
+    RECONCILING = "Reconciling"  # some members are not at their targets yet
+    STABLE = "Stable"
+
+
+class TopicInfo(NamedTuple):
+    """What groups know of a topic: its id, and its number of partitions."""
+
+    topic_id: uuid.UUID
+    partition_count: int
+
+
+Topics = Mapping[str, TopicInfo]
+
+
+class Beat(NamedTuple):
+    """The response to a heartbeat.
+
+    Attributes:
+        assignment: the member's partitions; None if it knows them.
+    """
+
+    member_id: str
+    epoch: int
+    assignment: Partitions | None
+
+
+@dataclass(slots=True)
+class EpochGroup:
+    """A group of the consumer protocol.
+
+    Attributes:
+        epoch: raised by each change of members, subscriptions and topics.
+        target_epoch: the epoch of ``targets``.
+        targets: the partitions that each member is to have.
+        topics: the subscribed topics that exist, as of ``epoch``.
+        assignor: the name of the assignor that made ``targets``.
+        members: by member id, in the order in which they joined.
+        static_members: member ids by group.instance.id.
+        deadlines: in seconds of the event loop's clock.
+    """
+
+    group_id: str
+    epoch: int = 0
+    target_epoch: int = 0
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    assignor: str = next(iter(ASSIGNORS))
+    members: dict[str, EpochMember] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    deadlines: dict[Deadline, float] = field(default_factory=dict)
+
+    protocol_type = CONSUMER
+
+    # -- queries -----------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> EpochGroupState:
+        """The present state."""
+        if not self.members:
+            return EpochGroupState.EMPTY
+        is_stable = all(
+            member.phase is Phase.STABLE and member.epoch == self.target_epoch
+            for member in self.members.values()
+        )
+        return EpochGroupState.STABLE if is_stable else EpochGroupState.RECONCILING
+
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        """The topics that members subscribe to."""
+        return frozenset(self.topics)
+
+    def target_of(self, member_id: str) -> Partitions:
+        """Return the partitions that a member is to have."""
+        return self.targets.get(member_id, NO_PARTITIONS)
+
+    def topics_of(self, member: EpochMember) -> set[str]:
+        """Return the existing topics that a member subscribes to."""
+        return _names_of(member, self.topics)
+
+    def member(self, member_id: str) -> EpochMember:
+        """Return a member; raise RequestError if it does not exist."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise RequestError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return member
+
+    def check_commit(self, committer: Committer, *, in_transaction: bool) -> None:
+        """Raise RequestError unless the sender may commit offsets."""
+        if committer.generation_id < 0 and not self.members:
+            return
+        if in_transaction and not committer.is_member:
+            return
+        self.check_epoch(committer.member_id, committer.generation_id)
+
+    def check_epoch(self, member_id: str, epoch: int) -> None:
+        """Raise RequestError unless a member is in this epoch."""
+        member = self.member(member_id)
+        if epoch != member.epoch:
+            raise RequestError(
+                ErrorCode.STALE_MEMBER_EPOCH,
+                f"The received member epoch {epoch} does not match the expected member epoch "
+                f"{member.epoch}.",
+            )
+
+    # -- heartbeats --------------------------------------------------------------------------------
+
+    def heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        new_member_id: str,
+        caller: Caller,
+        topics: Topics,
+        settings: GroupSettings,
+        now: float,
+    ) -> Beat:
+        """Let a member join, or move it towards its target.
+
+        Args:
+            new_member_id: the id of a member that has none.
+            topics: all topics that exist.
+
+        Raises:
+            RequestError: if the member is not in this group or epoch.
+        """
+        owned = _owned(request)
+        if request.subscribed_topic_regex:
+            compile_pattern(request.subscribed_topic_regex)
+        member = self._join_or_find(request, new_member_id, caller, owned, settings)
+        before = member.assigned
+        changed = _update(member, request, caller)
+        if member.member_id not in self.members:
+            self._add(member)
+            changed = True
+        self._refresh(topics, changed=changed)
+        held_by_others = frozenset[tuple[uuid.UUID, int]]().union(
+            *(each.held for each in self.members.values() if each is not member)
+        )
+        reconcile(
+            member, self.target_of(member.member_id), self.target_epoch, held_by_others, owned
+        )
+        self._set_deadlines(member, settings, now)
+        tell = _is_full(request) or member.assigned != before
+        return Beat(member.member_id, member.epoch, member.assigned if tell else None)
+
+    def leave(self, request: ConsumerGroupHeartbeatRequest) -> Beat:
+        """Remove a member, or note that a static member is away.
+
+        Raises:
+            RequestError: if it is not a member.
+        """
+        member = (
+            self.member(request.member_id)
+            if request.instance_id is None
+            else self._static_member(request.instance_id, request.member_id)
+        )
+        if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH:
+            member.move_to(LEAVE_FOR_A_WHILE_EPOCH)
+            member.revoking = NO_PARTITIONS
+            self.deadlines.pop(Deadline("rebalance", member.member_id), None)
+        else:
+            self.remove(member.member_id)
+        return Beat(member.member_id, request.member_epoch, None)
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member. Others get its partitions with their next heartbeats."""
+        member = self.members.pop(member_id)
+        if self.static_members.get(member.instance_id or "") == member_id:
+            del self.static_members[member.instance_id or ""]
+        self.targets.pop(member_id, None)
+        for kind in ("session", "rebalance"):
+            self.deadlines.pop(Deadline(kind, member_id), None)
+        self.epoch += 1
+        self._assign()
+
+    def expire(self, now: float) -> None:
+        """Remove the members whose sessions or rebalance timeouts have ended."""
+        for deadline, due in sorted(self.deadlines.items(), key=lambda each: each[1]):
+            if due <= now and deadline.member_id in self.members:
+                self.remove(deadline.member_id)
+
+    def begin_sessions(self, settings: GroupSettings, now: float) -> None:
+        """Begin as a new coordinator does: with new sessions."""
+        self.deadlines.clear()
+        for member in self.members.values():
+            self._set_deadlines(member, settings, now)
+
+    def assign_again(self) -> None:
+        """Make a new epoch with new targets."""
+        self.epoch += 1
+        self._assign()
+
+    # -- members -----------------------------------------------------------------------------------
+
+    def _join_or_find(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        new_member_id: str,
+        caller: Caller,
+        owned: Partitions | None,
+        settings: GroupSettings,
+    ) -> EpochMember:
+        joins = request.member_epoch == JOIN_EPOCH
+        member_id = request.member_id or new_member_id
+        instance = request.instance_id
+        if not joins:
+            member = (
+                self.member(member_id)
+                if instance is None
+                else self._static_member(instance, member_id)
+            )
+            self._check_epoch_of_heartbeat(member, request.member_epoch, owned)
+            return member
+        known = self.members.get(member_id)
+        if instance is not None and (holder := self.static_members.get(instance)) is not None:
+            if holder != member_id:
+                return self._replace(self.members[holder], member_id)
+            known = self.members[holder]
+        if known is None and len(self.members) >= settings.max_size:
+            raise RequestError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {settings.max_size} "
+                "members.",
+            )
+        return known or EpochMember(
+            member_id, instance, request.rack_id, caller.client_id, caller.client_host
+        )
+
+    def _check_epoch_of_heartbeat(
+        self, member: EpochMember, epoch: int, owned: Partitions | None
+    ) -> None:
+        if epoch == member.epoch:
+            return
+        # A member that has missed the response of its last heartbeat continues.
+        if (
+            epoch == member.previous_epoch
+            and epoch < member.epoch
+            and owned is not None
+            and owned <= member.assigned
+        ):
+            return
+        kind = "greater" if epoch > member.epoch else "smaller"
+        raise RequestError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The consumer group member has a {kind} member epoch ({epoch}) than the one known by "
+            f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
+            "and rejoin.",
+        )
+
+    def _static_member(self, instance_id: str, member_id: str) -> EpochMember:
+        holder = self.static_members.get(instance_id)
+        if holder is None:
+            raise RequestError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
+            )
+        if holder != member_id:
+            raise RequestError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member "
+                f"{holder}.",
+            )
+        return self.members[holder]
+
+    def _replace(self, old: EpochMember, member_id: str) -> EpochMember:
+        """Let a static member that comes back take its partitions over."""
+        if not old.is_away:
+            raise RequestError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {old.instance_id} cannot join the "
+                "group because the instance id is owned by another member "
+                f"{old.member_id}.",
+            )
+        del self.members[old.member_id]
+        for kind in ("session", "rebalance"):
+            self.deadlines.pop(Deadline(kind, old.member_id), None)
+        self.targets[member_id] = self.targets.pop(old.member_id, NO_PARTITIONS)
+        old.member_id, old.epoch, old.previous_epoch = member_id, JOIN_EPOCH, LEAVE_EPOCH
+        old.phase = Phase.STABLE
+        self.members[member_id] = old
+        self.static_members[str(old.instance_id)] = member_id
+        return old
+
+    def _add(self, member: EpochMember) -> None:
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+
+    def _set_deadlines(self, member: EpochMember, settings: GroupSettings, now: float) -> None:
+        session = Deadline("session", member.member_id)
+        self.deadlines[session] = now + settings.consumer_session_timeout_ms / 1000
+        rebalance = Deadline("rebalance", member.member_id)
+        if member.phase is not Phase.UNREVOKED:
+            self.deadlines.pop(rebalance, None)
+        elif rebalance not in self.deadlines:
+            self.deadlines[rebalance] = now + member.rebalance_timeout_ms / 1000
+
+    # -- targets -----------------------------------------------------------------------------------
+
+    def _refresh(self, topics: Topics, *, changed: bool) -> None:
+        """Make new targets if members, subscriptions or topics have changed."""
+        present = {name: topics[name] for name in self._wanted(topics) if name in topics}
+        if changed or present != self.topics:
+            self.topics = present
+            self.epoch += 1
+            self._assign()
+
+    def _wanted(self, topics: Topics) -> set[str]:
+        return {name for member in self.members.values() for name in _names_of(member, topics)}
+
+    def _assign(self) -> None:
+        votes = Counter(
+            member.assignor for member in self.members.values() if member.assignor is not None
+        )
+        self.assignor = max(votes, key=votes.__getitem__) if votes else next(iter(ASSIGNORS))
+        subscribers = [
+            Subscriber(
+                member.member_id,
+                member.instance_id,
+                frozenset(self.topics[name].topic_id for name in _names_of(member, self.topics)),
+                self.target_of(member.member_id),
+            )
+            for member in self.members.values()
+        ]
+        counts = {topic.topic_id: topic.partition_count for topic in self.topics.values()}
+        self.targets = ASSIGNORS[self.assignor](subscribers, counts) if subscribers else {}
+        self.target_epoch = self.epoch
+
+
+def _names_of(member: EpochMember, topics: Topics) -> set[str]:
+    """Return the existing topics that a member subscribes to."""
+    names = {name for name in member.topic_names if name in topics}
+    if member.topic_regex:
+        matches: Callable[[str], object] = compile_pattern(member.topic_regex).fullmatch
+        names |= {name for name in topics if matches(name)}
+    return names
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+    if request.topic_partitions is None:
+        return None
+    return frozenset(
+        (topic.topic_id, number)
+        for topic in request.topic_partitions
+        for number in topic.partitions
+    )
+
+
+def _update(member: EpochMember, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
+    """Take over the fields that a heartbeat has; return whether the subscription has changed."""
+    before = member.topic_names, member.topic_regex
+    member.client_id, member.client_host = caller.client_id, caller.client_host
+    if request.rack_id is not None:
+        member.rack_id = request.rack_id
+    if request.rebalance_timeout_ms != -1:
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+    if request.server_assignor is not None:
+        member.assignor = request.server_assignor
+    if request.subscribed_topic_names is not None:
+        member.topic_names = frozenset(request.subscribed_topic_names)
+    if request.subscribed_topic_regex is not None:
+        member.topic_regex = request.subscribed_topic_regex or None
+    return before != (member.topic_names, member.topic_regex)
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether a heartbeat says everything, so that its response does, too."""
+    return request.member_epoch == JOIN_EPOCH or (
+        request.rebalance_timeout_ms != -1
+        and (
+            request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        )
+        and request.topic_partitions is not None
+    )

@@ -1,0 +1,91 @@
+"""ConsumerGroupDescribe: groups of the consumer protocol, with their members and targets
+(KIP-848).
+"""
+
+from __future__ import annotations
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from aioprod.testing.broker.epoch_groups.group import EpochGroup
+from aioprod.testing.broker.epoch_groups.member import EpochMember, Partitions
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.groups.group import GroupState
+from aioprod.testing.broker.handlers.authorized_operations import GROUP_OPERATIONS, operations
+from aioprod.testing.broker.handlers.consumer_group_heartbeat import by_topic
+from aioprod.testing.broker.handlers.coordination import check_group
+from aioprod.testing.broker.handlers.registry import handles
+from aioprod.testing.broker.request_context import RequestContext
+
+_MEMBER_TYPE_FROM = 1
+_CONSUMER = 1  # the type of a member that speaks the consumer protocol
+
+
+@handles(ConsumerGroupDescribeRequest)
+async def handle(
+    request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    """Describe each group."""
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            _describe(group_id, request.include_authorized_operations, context)
+            for group_id in request.group_ids
+        ]
+    )
+
+
+def _describe(group_id: str, with_operations: bool, context: RequestContext) -> DescribedGroup:
+    try:
+        check_group(context, group_id)
+    except RequestError as error:
+        return DescribedGroup(error.code, None, group_id)
+    group = context.store.groups.groups.get(group_id)
+    if not isinstance(group, EpochGroup):
+        what = "not found" if group is None else "is not a consumer group"
+        return DescribedGroup(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Group {group_id} {what}.",
+            group_id,
+            GroupState.DEAD if group is None else "",
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=[_member(group, each, context) for each in group.members.values()],
+        authorized_operations=operations(GROUP_OPERATIONS, wanted=with_operations),
+    )
+
+
+def _member(group: EpochGroup, member: EpochMember, context: RequestContext) -> Member:
+    return Member(
+        member.member_id,
+        member.instance_id,
+        member.rack_id,
+        member.epoch,
+        member.client_id,
+        member.client_host,
+        sorted(member.topic_names),
+        member.topic_regex or "",
+        _assignment(member.assigned, context),
+        _assignment(group.target_of(member.member_id), context),
+        _CONSUMER if context.api_version >= _MEMBER_TYPE_FROM else -1,
+    )
+
+
+def _assignment(partitions: Partitions, context: RequestContext) -> Assignment:
+    return Assignment(
+        [
+            TopicPartitions(topic_id, topic.name, numbers)
+            for topic_id, numbers in by_topic(partitions).items()
+            if (topic := context.store.find_topic("", topic_id)) is not None
+        ]
+    )
