@@ -48,6 +48,7 @@ _KEEP_OLD_RECORDS = {"log.initial.task.delay.ms": "86400000"}
 # Members of a KIP-848 group, and of a share group (KIP-932), learn of a change with their next
 # heartbeat; a test would wait for most of Kafka's default interval of five seconds.
 _QUICK_GROUPS = {
+    "group.consumer.assignment.interval.ms": "0",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.share.heartbeat.interval.ms": "200",

@@ -38,6 +38,7 @@ class EpochGroupState(StrEnum):
     """Kafka's names for the states of a group."""
 
     EMPTY = "Empty"
+    ASSIGNING = "Assigning"  # the next heartbeat makes new targets
     RECONCILING = "Reconciling"  # some members are not at their targets yet
     STABLE = "Stable"
 
@@ -80,7 +81,7 @@ class EpochGroup:
     """
 
     group_id: str
-    epoch: int = 0
+    epoch: int = 1
     target_epoch: int = 0
     targets: dict[str, Partitions] = field(default_factory=dict)
     topics: dict[str, TopicInfo] = field(default_factory=dict)
@@ -98,6 +99,8 @@ class EpochGroup:
         """The present state."""
         if not self.members:
             return EpochGroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return EpochGroupState.ASSIGNING
         is_stable = all(
             member.phase is Phase.STABLE and member.epoch == self.target_epoch
             for member in self.members.values()
@@ -213,7 +216,10 @@ class EpochGroup:
         for kind in ("session", "rebalance"):
             self.deadlines.pop(Deadline(kind, member_id), None)
         self.epoch += 1
-        self._assign()
+        wanted = self._wanted(self.topics)
+        self.topics = {name: topic for name, topic in self.topics.items() if name in wanted}
+        if not self.members:
+            self._assign()
 
     def expire(self, now: float) -> None:
         """Remove the members whose sessions or rebalance timeouts have ended."""
@@ -228,9 +234,8 @@ class EpochGroup:
             self._set_deadlines(member, settings, now)
 
     def assign_again(self) -> None:
-        """Make a new epoch with new targets."""
+        """Begin a new epoch; the next heartbeat makes its targets."""
         self.epoch += 1
-        self._assign()
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -255,9 +260,7 @@ class EpochGroup:
             return member
         known = self.members.get(member_id)
         if instance is not None and (holder := self.static_members.get(instance)) is not None:
-            if holder != member_id:
-                return self._replace(self.members[holder], member_id)
-            known = self.members[holder]
+            return self._replace(self.members[holder], member_id)
         if known is None and len(self.members) >= settings.max_size:
             raise RequestError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -344,6 +347,7 @@ class EpochGroup:
         if changed or present != self.topics:
             self.topics = present
             self.epoch += 1
+        if self.epoch > self.target_epoch:
             self._assign()
 
     def _wanted(self, topics: Topics) -> set[str]:

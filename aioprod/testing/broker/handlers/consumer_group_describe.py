@@ -16,7 +16,6 @@ from aioprod.protocol.messages.consumer_group_describe import (
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.epoch_groups.member import EpochMember, Partitions
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.groups.group import GroupState
 from aioprod.testing.broker.handlers.authorized_operations import GROUP_OPERATIONS, operations
 from aioprod.testing.broker.handlers.consumer_group_heartbeat import by_topic
 from aioprod.testing.broker.handlers.coordination import check_group
@@ -52,7 +51,6 @@ def _describe(group_id: str, with_operations: bool, context: RequestContext) -> 
             ErrorCode.GROUP_ID_NOT_FOUND,
             f"Group {group_id} {what}.",
             group_id,
-            GroupState.DEAD if group is None else "",
         )
     return DescribedGroup(
         group_id=group_id,
@@ -75,7 +73,7 @@ def _member(group: EpochGroup, member: EpochMember, context: RequestContext) -> 
         member.client_host,
         sorted(member.topic_names),
         member.topic_regex or "",
-        _assignment(member.assigned, context),
+        _assignment(member.held, context),
         _assignment(group.target_of(member.member_id), context),
         _CONSUMER if context.api_version >= _MEMBER_TYPE_FROM else -1,
     )
