@@ -28,6 +28,8 @@ from aioprod.testing.broker.producer_state import SequenceError
 from aioprod.testing.broker.quotas.quotas import Quotas
 from aioprod.testing.broker.settings.configs import Configs
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
+from aioprod.testing.broker.share_groups.settings import GroupConfigs
+from aioprod.testing.broker.share_groups.share_partitions import SharePartitions
 from aioprod.testing.broker.telemetry.receiver import TelemetryReceiver
 from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
 from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
@@ -149,8 +151,10 @@ class Store:
         self.quotas = Quotas()
         self.telemetry = TelemetryReceiver(client_metrics, self.new_uuid)
         self.offsets = OffsetStore()
+        self.group_configs = GroupConfigs()
+        self.shares = SharePartitions(self.group_configs)
         self.groups = GroupCoordinator(
-            self.cluster, group_settings, self.new_uuid, self._topic_infos
+            self.cluster, group_settings, self.new_uuid, self._topic_infos, self.group_configs
         )
         self.transactions = TransactionCoordinator(
             version=transaction_version,
@@ -286,6 +290,7 @@ class Store:
             TopicPartition(topic.name, index) for index in range(len(topic.partitions))
         )
         self.offsets.forget_topic(topic.name)
+        self.shares.forget(lambda key: key.topic_id == topic.topic_id)
         for partition in topic.partitions:
             self.lag_watch.forget(partition)
             partition.close()

@@ -1,4 +1,4 @@
-"""The share consumer against Apache Kafka 4.4."""
+"""The share consumer against Apache Kafka 4.4, and against the embedded broker."""
 
 from __future__ import annotations
 
@@ -26,16 +26,14 @@ from aioprod import (
 from aioprod.testing import cancel_at_each_point
 from tests.consumer.share.share_groups import ShareTopic, lag, numbers, take
 
-pytestmark = pytest.mark.kafka
-
 EXPLICIT = {"share_acknowledgement_mode": "explicit"}
 ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
 REJECT, RENEW = AcknowledgeType.REJECT, AcknowledgeType.RENEW
 
 
 @pytest.fixture
-def topic(kafka: str) -> ShareTopic:
-    return ShareTopic(kafka)
+def topic(share_broker: str) -> ShareTopic:
+    return ShareTopic(share_broker)
 
 
 async def nothing_left(topic: ShareTopic) -> bool:
@@ -338,8 +336,8 @@ async def test_unsubscribe_releases_and_leaves(topic: ShareTopic) -> None:
         assert numbers(await take(consumer, 3)) == [2, 3, 4]
 
 
-async def test_several_topics_and_partitions(kafka: str) -> None:
-    topic, further = ShareTopic(kafka), ShareTopic(kafka)
+async def test_several_topics_and_partitions(topic: ShareTopic) -> None:
+    further = ShareTopic(topic.kafka)
     await topic.create(partitions=3)
     await further.create(partitions=2)
     for partition in range(3):

@@ -116,9 +116,9 @@ class EpochGroup:
         """Return the partitions that a member is to have."""
         return self.targets.get(member_id, NO_PARTITIONS)
 
-    def topics_of(self, member: EpochMember) -> set[str]:
+    def topics_of(self, member_id: str) -> set[str]:
         """Return the existing topics that a member subscribes to."""
-        return _names_of(member, self.topics)
+        return _names_of(self.members[member_id], self.topics)
 
     def member(self, member_id: str) -> EpochMember:
         """Return a member; raise RequestError if it does not exist."""

@@ -1,5 +1,6 @@
-"""All consumer groups of the broker, classic ones and those of the consumer protocol (KIP-848):
-finds the group of a request, runs its timer, and keeps the responses that requests wait for.
+"""All groups of the broker: classic ones, those of the consumer protocol (KIP-848) and share groups
+(KIP-932). Finds the group of a request, runs its timer, and keeps the responses that requests wait
+for.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHear
 from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aioprod.protocol.messages.leave_group import MemberIdentity, MemberResponse
+from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aioprod.testing.broker.cluster import GROUP, NO_NODE, Cluster
 from aioprod.testing.broker.epoch_groups.checks import check_heartbeat, leaves
 from aioprod.testing.broker.epoch_groups.group import Beat, EpochGroup, Topics
-from aioprod.testing.broker.epoch_groups.member import JOIN_EPOCH
+from aioprod.testing.broker.epoch_groups.member import JOIN_EPOCH, LEAVE_EPOCH
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups import membership
 from aioprod.testing.broker.groups.group import Group, GroupState
@@ -26,10 +28,13 @@ from aioprod.testing.broker.groups.joining import Joining
 from aioprod.testing.broker.groups.member import Caller
 from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.offsets import Committer
+from aioprod.testing.broker.share_groups.group import ShareGroup
+from aioprod.testing.broker.share_groups.group import check_heartbeat as check_share_heartbeat
+from aioprod.testing.broker.share_groups.settings import GroupConfigs
 
 T = TypeVar("T")
-AnyGroup = Group | EpochGroup
-GroupT = TypeVar("GroupT", Group, EpochGroup)
+AnyGroup = Group | EpochGroup | ShareGroup
+GroupT = TypeVar("GroupT", Group, EpochGroup, ShareGroup)
 
 
 class GroupCoordinator:
@@ -37,6 +42,7 @@ class GroupCoordinator:
 
     Args:
         topics: returns all topics that exist.
+        configs: the settings of groups that clients set.
 
     Attributes:
         groups: the groups by id. Call :meth:`changed` after changing one.
@@ -48,12 +54,14 @@ class GroupCoordinator:
         settings: GroupSettings,
         new_uuid: Callable[[], uuid.UUID],
         topics: Callable[[], Topics],
+        configs: GroupConfigs,
     ) -> None:
         self.groups: dict[str, AnyGroup] = {}
         self.settings = settings
         self._cluster = cluster
         self._new_uuid = new_uuid
         self._topics = topics
+        self._configs = configs
         self._homes: dict[str, int] = {}  # the coordinator of each group
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._watchers: set[asyncio.Future[None]] = set()
@@ -94,7 +102,7 @@ class GroupCoordinator:
 
     def _refuse_join(self, request: JoinGroupRequest) -> ErrorCode:
         group = self.groups.get(request.group_id)
-        if isinstance(group, EpochGroup) and group.members:
+        if isinstance(group, ShareGroup) or (isinstance(group, EpochGroup) and group.members):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not isinstance(group, Group) and request.member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -146,7 +154,7 @@ class GroupCoordinator:
         if isinstance(group, Group) and joins and group.state is GroupState.EMPTY:
             self._forget(group)
             group = None
-        if isinstance(group, Group):
+        if isinstance(group, Group | ShareGroup):
             raise RequestError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group."
             )
@@ -164,6 +172,53 @@ class GroupCoordinator:
         finally:
             self.changed(group)
 
+    def share_heartbeat(self, request: ShareGroupHeartbeatRequest, caller: Caller) -> Beat:
+        """Let a member of a share group join, learn of its partitions, or leave.
+
+        Raises:
+            RequestError: if the request is not valid, or not in this epoch.
+        """
+        check_share_heartbeat(request)
+        group = self.groups.get(request.group_id)
+        if group is None and request.member_epoch != JOIN_EPOCH:
+            raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+        if group is not None and not isinstance(group, ShareGroup):
+            raise RequestError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a share group."
+            )
+        group = group or self._add(ShareGroup(request.group_id))
+        now = asyncio.get_running_loop().time()
+        settings = self._configs.of(request.group_id)
+        try:
+            if request.member_epoch == LEAVE_EPOCH:
+                return group.leave(request.member_id)
+            return group.heartbeat(request, caller, self._topics(), settings, now)
+        finally:
+            self.changed(group)
+
+    def empty_share_group(self, group_id: str) -> ShareGroup:
+        """Return a share group without members. Create it if it does not exist.
+
+        Raises:
+            RequestError: if it has members, or is of another type.
+        """
+        if group_id not in self.groups:
+            self._add(ShareGroup(group_id))
+        return self.existing_empty_share_group(group_id)
+
+    def existing_empty_share_group(self, group_id: str) -> ShareGroup:
+        """Return a share group without members.
+
+        Raises:
+            RequestError: if it has members, does not exist, or is of another type.
+        """
+        group = self.groups.get(group_id)
+        if not isinstance(group, ShareGroup):
+            raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if group.members:
+            raise RequestError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+        return group
+
     def check_commit(self, group_id: str, committer: Committer, *, in_transaction: bool) -> None:
         """Raise RequestError unless the sender may commit offsets now. Create the group if it does
         not exist.
@@ -176,7 +231,7 @@ class GroupCoordinator:
                     (f"there is no group {group_id!r} in generation {committer.generation_id}"),
                 )
             group = self._classic(group_id)
-        if isinstance(group, EpochGroup):
+        if isinstance(group, EpochGroup | ShareGroup):
             group.check_commit(committer, in_transaction=in_transaction)
             return
         membership.check_commit(group, committer, in_transaction=in_transaction)
@@ -191,10 +246,10 @@ class GroupCoordinator:
         consumer protocol.
         """
         group = self.groups.get(group_id)
-        if isinstance(group, EpochGroup):
-            self._forget(group)
         if isinstance(group, Group):
             return group
+        if group is not None:
+            self._forget(group)
         return self._add(Group(group_id))
 
     def _add(self, group: GroupT) -> GroupT:
@@ -230,7 +285,7 @@ class GroupCoordinator:
     def expire_member(self, group_id: str, member_id: str) -> None:
         """End a member's session at once; raise RequestError if it does not exist."""
         present = self.groups.get(group_id)
-        if isinstance(present, EpochGroup):
+        if isinstance(present, EpochGroup | ShareGroup):
             present.remove(present.member(member_id).member_id)
             self.changed(present)
             return
@@ -243,7 +298,7 @@ class GroupCoordinator:
         none.
         """
         present = self.groups.get(group_id)
-        if isinstance(present, EpochGroup):
+        if isinstance(present, EpochGroup | ShareGroup):
             present.assign_again()
             self.changed(present)
             return
@@ -297,7 +352,7 @@ class GroupCoordinator:
         del self._timers[group.group_id]
         # The clock may be a tick behind its timers.
         now = max(due, asyncio.get_running_loop().time())
-        if isinstance(group, EpochGroup):
+        if isinstance(group, EpochGroup | ShareGroup):
             group.expire(now)
         else:
             membership.expire(group, self.settings, now)
@@ -317,6 +372,8 @@ class GroupCoordinator:
                 now = asyncio.get_running_loop().time()
                 if isinstance(group, EpochGroup):
                     group.begin_sessions(self.settings, now)
+                elif isinstance(group, ShareGroup):
+                    group.begin_sessions(self._configs.of(group.group_id), now)
                 else:
                     membership.move(group, now)
                 self.changed(group)

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from aioprod.public_module import set_module
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
+from aioprod.testing.broker.epoch_groups.member import EpochMember
 from aioprod.testing.broker.groups.group import CONSUMER, Group
 from aioprod.testing.broker.groups.member import Member
 from aioprod.testing.broker.groups.subscription import read_partitions, read_topics
+from aioprod.testing.broker.share_groups.group import ShareGroup
 from aioprod.types import TopicPartition
 
 
@@ -48,7 +50,8 @@ class ConsumerGroup:
             computes the assignment) or "Stable"; with the consumer protocol (KIP-848) "Empty",
             "Reconciling" (members move to their new partitions) or "Stable".
         generation_id: incremented by each rebalance; with the consumer protocol the group's epoch.
-        protocol_type: "consumer" for consumers; None if the group never had a member.
+        protocol_type: "consumer" for consumers, "share" for share groups; None if the group never
+            had a member.
         protocol_name: the assignment strategy that the members agreed on, or by which the broker
             assigns, such as "range"; None if there is none at present.
         leader_id: the member that computes the assignment; None without members, and with the
@@ -77,7 +80,7 @@ class ConsumerGroup:
 
 
 def show(
-    group: Group | EpochGroup,
+    group: Group | EpochGroup | ShareGroup,
     offsets: Mapping[TopicPartition, int],
     topics: Mapping[uuid.UUID, str],
 ) -> ConsumerGroup:
@@ -86,20 +89,22 @@ def show(
     Args:
         topics: the names of topics by id.
     """
-    if isinstance(group, EpochGroup):
+    if isinstance(group, EpochGroup | ShareGroup):
         return _show_epoch_group(group, offsets, topics)
     return _show_classic(group, offsets)
 
 
 def _show_epoch_group(
-    group: EpochGroup, offsets: Mapping[TopicPartition, int], topics: Mapping[uuid.UUID, str]
+    group: EpochGroup | ShareGroup,
+    offsets: Mapping[TopicPartition, int],
+    topics: Mapping[uuid.UUID, str],
 ) -> ConsumerGroup:
     members = {
         member.member_id: GroupMember(
             member_id=member.member_id,
-            instance_id=member.instance_id,
+            instance_id=member.instance_id if isinstance(member, EpochMember) else None,
             client_id=member.client_id,
-            topics=tuple(sorted(group.topics_of(member))),
+            topics=tuple(sorted(group.topics_of(member.member_id))),
             partitions=tuple(
                 TopicPartition(topics[topic_id], number)
                 for topic_id, number in sorted(member.assigned)
@@ -110,9 +115,15 @@ def _show_epoch_group(
         )
         for member in group.members.values()
     }
-    name = group.assignor if members else None
     return ConsumerGroup(
-        group.group_id, str(group.state), group.epoch, CONSUMER, name, None, members, dict(offsets)
+        group_id=group.group_id,
+        state=str(group.state),
+        generation_id=group.epoch,
+        protocol_type=group.protocol_type,
+        protocol_name=group.assignor if members else None,
+        leader_id=None,
+        members=members,
+        offsets=dict(offsets),
     )
 
 

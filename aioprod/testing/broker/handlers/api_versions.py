@@ -21,6 +21,8 @@ _TRANSACTION_FEATURE = "transaction.version"  # 2: KIP-890
 _NEWEST_TRANSACTION_VERSION = 2
 _GROUP_FEATURE = "group.version"  # 1: KIP-848
 _GROUP_VERSION = 1
+_SHARE_FEATURE = "share.version"  # 1: KIP-932
+_SHARE_VERSION = 1
 _ZERO_FROM = 4  # older clients can't decode a feature whose lowest version is 0
 # As Kafka, which announces them only with a receiver of metrics.
 _TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
@@ -50,6 +52,7 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         ],
         supported_features=[
             SupportedFeatureKey(_GROUP_FEATURE, 0, _GROUP_VERSION),
+            SupportedFeatureKey(_SHARE_FEATURE, 0, _SHARE_VERSION),
             SupportedFeatureKey(_TRANSACTION_FEATURE, 0, _NEWEST_TRANSACTION_VERSION),
         ]
         if context.api_version >= _ZERO_FROM
@@ -57,7 +60,11 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         finalized_features_epoch=0,
         finalized_features=[
             FinalizedFeatureKey(name, finalized, finalized)
-            for name, finalized in ((_GROUP_FEATURE, _GROUP_VERSION), (_TRANSACTION_FEATURE, level))
+            for name, finalized in (
+                (_GROUP_FEATURE, _GROUP_VERSION),
+                (_SHARE_FEATURE, _SHARE_VERSION),
+                (_TRANSACTION_FEATURE, level),
+            )
             if finalized
         ],
     )

@@ -14,6 +14,7 @@ from aioprod.testing.broker.store import Topic, check_topic_name
 
 TOPIC = 2
 BROKER = 4
+GROUP = 32
 
 
 class Resource(Protocol):
@@ -83,6 +84,19 @@ def check_broker_name(name: str, context: RequestContext) -> None:
         )
 
 
+def check_group_name(name: str, context: RequestContext) -> None:
+    """Raise RequestError (INVALID_REQUEST) if a request names no group."""
+    if code := context.failure():
+        raise RequestError(code, code.description)
+    if not name:
+        raise RequestError(ErrorCode.INVALID_REQUEST, "the group's id is empty")
+
+
+def unknown_kind(kind: int) -> str:
+    """Describe a type of resource that has no settings here."""
+    return f"resource type {kind}: must be {TOPIC} (topic), {BROKER} (broker) or {GROUP} (group)"
+
+
 def current_overrides(kind: int, name: str, context: RequestContext) -> dict[str, str]:
     """Return the settings that were set for a resource; raise RequestError if the resource is
     invalid.
@@ -100,10 +114,10 @@ def current_overrides(kind: int, name: str, context: RequestContext) -> dict[str
     if kind == BROKER:
         check_broker_name(name, context)
         return context.store.configs.overrides(name)
-    raise RequestError(
-        ErrorCode.INVALID_REQUEST,
-        f"resource type {kind}: must be {TOPIC} (topic) or {BROKER} (broker)",
-    )
+    if kind == GROUP:
+        check_group_name(name, context)
+        return context.store.group_configs.overrides(name)
+    raise RequestError(ErrorCode.INVALID_REQUEST, unknown_kind(kind))
 
 
 def _replace_overrides(
@@ -121,6 +135,11 @@ def _replace_overrides(
         topic = find_topic(name, context)
         if not validate_only:
             store.set_topic_configs(topic, overrides)
+        return
+    if kind == GROUP:
+        store.group_configs.check(overrides)
+        if not validate_only:
+            store.group_configs.replace(name, overrides)
         return
     store.configs.check_broker(overrides, name)
     if not validate_only:

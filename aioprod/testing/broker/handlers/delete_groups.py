@@ -34,4 +34,5 @@ def _delete(group_id: str, context: RequestContext) -> ErrorCode:
     except RequestError as error:
         return error.code
     context.store.offsets.delete(group_id)
+    context.store.shares.forget(lambda key: key.group_id == group_id)
     return ErrorCode.NONE

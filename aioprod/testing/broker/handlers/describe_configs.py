@@ -1,5 +1,5 @@
-"""DescribeConfigs: the settings of topics and brokers, and the places that define their values,
-without documentation.
+"""DescribeConfigs: the settings of topics, brokers and share groups, and the places that define
+their values, without documentation.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from aioprod.protocol.messages.describe_configs import (
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.config_resources import (
     BROKER,
+    GROUP,
     TOPIC,
     check_broker_name,
+    check_group_name,
     find_topic,
+    unknown_kind,
 )
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
@@ -56,11 +59,11 @@ def _describe(asked: DescribeConfigsResource, context: RequestContext) -> list[D
         return configs.describe_topic(
             find_topic(asked.resource_name, context).configs, names, context.node.node_id
         )
+    if asked.resource_type == GROUP:
+        check_group_name(asked.resource_name, context)
+        return context.store.group_configs.describe(asked.resource_name, names)
     if asked.resource_type != BROKER:
-        raise RequestError(
-            ErrorCode.INVALID_REQUEST,
-            (f"resource type {asked.resource_type}: must be {TOPIC} (topic) or {BROKER} (broker)"),
-        )
+        raise RequestError(ErrorCode.INVALID_REQUEST, unknown_kind(asked.resource_type))
     check_broker_name(asked.resource_name, context)
     return (
         configs.describe_all_brokers(names)

@@ -1,17 +1,18 @@
 """ListGroups: the groups that this node coordinates, filtered by state and type (KIP-518,
-KIP-848).
+KIP-848, KIP-932).
 """
 
 from __future__ import annotations
 
 from aioprod.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from aioprod.testing.broker.cluster import GROUP
+from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.groups.coordinator import AnyGroup
 from aioprod.testing.broker.groups.group import Group
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
-_CLASSIC, _CONSUMER = "classic", "consumer"
+_CLASSIC, _CONSUMER, _SHARE = "classic", "consumer", "share"
 
 
 @handles(ListGroupsRequest)
@@ -32,4 +33,6 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
 
 
 def _type_of(group: AnyGroup) -> str:
-    return _CLASSIC if isinstance(group, Group) else _CONSUMER
+    if isinstance(group, Group):
+        return _CLASSIC
+    return _CONSUMER if isinstance(group, EpochGroup) else _SHARE

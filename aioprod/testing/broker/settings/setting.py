@@ -33,13 +33,16 @@ _BITS = {SettingType.INT: 32, SettingType.SHORT: 16, SettingType.LONG: 64}
 
 
 class Source(IntEnum):
-    """Kafka's numbers for the source of a value; the lowest one wins."""
+    """Kafka's numbers for the source of a value. Of those of a topic and its brokers, the
+    lowest one wins.
+    """
 
     TOPIC = 1
     BROKER = 2
     ALL_BROKERS = 3
     STATIC = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 @dataclass(slots=True, frozen=True)

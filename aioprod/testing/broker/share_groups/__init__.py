@@ -1,0 +1,9 @@
+"""Share groups (KIP-932): members acquire records of the same partitions, and the leaders keep the
+state of each record.
+
+- share_partition.py: the records of one partition for one group
+- share_partitions.py: all of them, and their timers
+- sessions.py: the share sessions of members at a node
+- group.py: members, epochs and assignments
+- settings.py: the settings of a group
+"""

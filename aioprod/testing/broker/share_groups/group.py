@@ -1,0 +1,272 @@
+"""The state of a share group (KIP-932), and what a heartbeat changes. All members may have the same
+partitions, so that nothing has to be given up before another member gets it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from aioprod.testing.broker.epoch_groups.group import Beat, EpochGroupState, TopicInfo, Topics
+from aioprod.testing.broker.epoch_groups.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    NO_PARTITIONS,
+    Partitions,
+)
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.groups.group import Deadline
+from aioprod.testing.broker.groups.member import Caller
+from aioprod.testing.broker.offsets import Committer
+from aioprod.testing.broker.share_groups.settings import ShareSettings
+
+SHARE = "share"
+ASSIGNOR = "simple"
+MAX_MEMBERS = 200  # broker setting group.share.max.size
+
+
+@dataclass(slots=True)
+class ShareMember:
+    """One member.
+
+    Attributes:
+        epoch: of its assignment.
+        previous_epoch: the epoch before, with which a member that missed a response continues.
+        assigned: the partitions that it reads.
+    """
+
+    member_id: str
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topic_names: frozenset[str] = frozenset()
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = LEAVE_EPOCH
+    assigned: Partitions = NO_PARTITIONS
+
+
+@dataclass(slots=True)
+class ShareGroup:
+    """A share group.
+
+    Attributes:
+        epoch: raised by each change of members, subscriptions and topics.
+        target_epoch: the epoch of ``targets``.
+        targets: the partitions that each member is to have.
+        topics: the subscribed topics that exist, as of ``epoch``.
+        members: by member id, in the order in which they joined.
+        deadlines: in seconds of the event loop's clock.
+    """
+
+    group_id: str
+    epoch: int = 1
+    target_epoch: int = 0
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    members: dict[str, ShareMember] = field(default_factory=dict)
+    deadlines: dict[Deadline, float] = field(default_factory=dict)
+
+    protocol_type = SHARE
+    assignor = ASSIGNOR
+
+    @property
+    def state(self) -> EpochGroupState:
+        """The present state: with members it is stable."""
+        return EpochGroupState.STABLE if self.members else EpochGroupState.EMPTY
+
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        """The topics that members subscribe to."""
+        return frozenset(self.topics)
+
+    def topics_of(self, member_id: str) -> set[str]:
+        """Return the existing topics that a member subscribes to."""
+        return set(self.members[member_id].topic_names & self.topics.keys())
+
+    def member(self, member_id: str) -> ShareMember:
+        """Return a member; raise RequestError if it does not exist."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise RequestError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return member
+
+    def check_commit(self, committer: Committer, *, in_transaction: bool) -> None:
+        """Raise RequestError: share groups have no committed offsets."""
+        raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"{self.group_id} is a share group")
+
+    # -- heartbeats --------------------------------------------------------------------------------
+
+    def heartbeat(
+        self,
+        request: ShareGroupHeartbeatRequest,
+        caller: Caller,
+        topics: Topics,
+        settings: ShareSettings,
+        now: float,
+    ) -> Beat:
+        """Let a member join, or tell it its partitions.
+
+        Raises:
+            RequestError: if the member is not in this group or epoch.
+        """
+        member = self._join_or_find(request, caller)
+        before = member.assigned, member.topic_names
+        member.client_id, member.client_host = caller.client_id, caller.client_host
+        if request.rack_id is not None:
+            member.rack_id = request.rack_id
+        if request.subscribed_topic_names is not None:
+            member.topic_names = frozenset(request.subscribed_topic_names)
+        is_new = member.member_id not in self.members
+        self.members[member.member_id] = member
+        self._refresh(topics, changed=is_new or member.topic_names != before[1])
+        member.assigned = self.targets.get(member.member_id, NO_PARTITIONS)
+        if member.epoch != self.target_epoch:
+            member.previous_epoch, member.epoch = member.epoch, self.target_epoch
+        self._renew(member, settings, now)
+        tell = (
+            request.member_epoch == JOIN_EPOCH
+            or request.subscribed_topic_names is not None
+            or member.assigned != before[0]
+        )
+        return Beat(member.member_id, member.epoch, member.assigned if tell else None)
+
+    def leave(self, member_id: str) -> Beat:
+        """Remove a member; raise RequestError if it is not one."""
+        self.remove(self.member(member_id).member_id)
+        return Beat(member_id, LEAVE_EPOCH, None)
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member. Others get its partitions with their next heartbeats."""
+        del self.members[member_id]
+        self.targets.pop(member_id, None)
+        self.deadlines.pop(Deadline("session", member_id), None)
+        self.epoch += 1
+        wanted = self._wanted()
+        self.topics = {name: topic for name, topic in self.topics.items() if name in wanted}
+        if not self.members:
+            self._assign()
+
+    def expire(self, now: float) -> None:
+        """Remove the members whose sessions have ended."""
+        for deadline, due in list(self.deadlines.items()):
+            if due <= now:
+                self.remove(deadline.member_id)
+
+    def begin_sessions(self, settings: ShareSettings, now: float) -> None:
+        """Begin as a new coordinator does: with new sessions."""
+        for member in self.members.values():
+            self._renew(member, settings, now)
+
+    def assign_again(self) -> None:
+        """Begin a new epoch; the next heartbeat makes its targets."""
+        self.epoch += 1
+
+    def _join_or_find(self, request: ShareGroupHeartbeatRequest, caller: Caller) -> ShareMember:
+        known = self.members.get(request.member_id)
+        if request.member_epoch != JOIN_EPOCH:
+            member = self.member(request.member_id)
+            if request.member_epoch not in (member.epoch, member.previous_epoch):
+                raise RequestError(
+                    ErrorCode.FENCED_MEMBER_EPOCH,
+                    f"member {member.member_id} has epoch {member.epoch}, not "
+                    f"{request.member_epoch}; it must rejoin",
+                )
+            return member
+        if known is None and len(self.members) >= MAX_MEMBERS:
+            raise RequestError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"the group has {MAX_MEMBERS} members (group.share.max.size)",
+            )
+        return known or ShareMember(
+            request.member_id, request.rack_id, caller.client_id, caller.client_host
+        )
+
+    def _renew(self, member: ShareMember, settings: ShareSettings, now: float) -> None:
+        deadline = Deadline("session", member.member_id)
+        self.deadlines[deadline] = now + settings.session_timeout_ms / 1000
+
+    # -- targets -----------------------------------------------------------------------------------
+
+    def _wanted(self) -> set[str]:
+        return {name for member in self.members.values() for name in member.topic_names}
+
+    def _refresh(self, topics: Topics, *, changed: bool) -> None:
+        """Make new targets if members, subscriptions or topics have changed."""
+        present = {name: topics[name] for name in sorted(self._wanted()) if name in topics}
+        if changed or present != self.topics:
+            self.topics = present
+            self.epoch += 1
+        if self.epoch > self.target_epoch:
+            self._assign()
+
+    def _assign(self) -> None:
+        self.targets = assign_simple(
+            {
+                member.member_id: [
+                    (self.topics[name].topic_id, number)
+                    for name in sorted(member.topic_names & self.topics.keys())
+                    for number in range(self.topics[name].partition_count)
+                ]
+                for member in self.members.values()
+            },
+            self.targets,
+        )
+        self.target_epoch = self.epoch
+
+
+def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
+    """Raise RequestError (INVALID_REQUEST) if a heartbeat is not valid."""
+    texts = {
+        "MemberId": request.member_id,
+        "GroupId": request.group_id,
+        "RackId": request.rack_id,
+    }
+    for name, text in texts.items():
+        if text is not None and not text.strip():
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+    if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request."
+        )
+    if request.member_epoch < LEAVE_EPOCH:
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST, f"MemberEpoch {request.member_epoch} is invalid."
+        )
+
+
+def assign_simple(
+    wanted: dict[str, list[tuple[uuid.UUID, int]]], present: dict[str, Partitions]
+) -> dict[str, Partitions]:
+    """Divide the partitions evenly; with fewer partitions than members, members share partitions.
+    Members keep partitions as far as that allows.
+
+    Args:
+        wanted: the partitions of each member's topics.
+    """
+    places = sorted({place for each in wanted.values() for place in each})
+    readers: dict[tuple[uuid.UUID, int], list[str]] = {place: [] for place in places}
+    targets: dict[str, set[tuple[uuid.UUID, int]]] = {member_id: set() for member_id in wanted}
+    most_readers = -(-len(wanted) // len(places)) if places else 0
+    most_places = -(-len(places) // len(wanted)) if wanted else 0
+    for member_id in sorted(wanted):
+        for place in sorted(present.get(member_id, NO_PARTITIONS) & set(wanted[member_id])):
+            if len(readers[place]) < most_readers and len(targets[member_id]) < most_places:
+                readers[place].append(member_id)
+                targets[member_id].add(place)
+    for place in places:
+        if not readers[place]:
+            able = [member_id for member_id in sorted(wanted) if place in wanted[member_id]]
+            chosen = min(able, key=lambda member_id: len(targets[member_id]))
+            readers[place].append(chosen)
+            targets[chosen].add(place)
+    for member_id in sorted(wanted):
+        if not targets[member_id] and wanted[member_id]:
+            place = min(wanted[member_id], key=lambda place: len(readers[place]))
+            readers[place].append(member_id)
+            targets[member_id].add(place)
+    return {member_id: frozenset(mine) for member_id, mine in targets.items()}

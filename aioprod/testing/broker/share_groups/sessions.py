@@ -1,0 +1,122 @@
+"""Share sessions (KIP-932): a node remembers the partitions of a member, so that its requests name
+only changes. A session ends with its connection.
+
+Plain decisions without sockets, clock or event loop.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.errors import RequestError
+
+MAX_SESSIONS = 2000  # broker setting group.share.max.share.sessions
+FIRST_EPOCH = 0  # in a request for a new session
+FINAL_EPOCH = -1  # in a request that closes its session
+_HIGHEST_EPOCH = 2**31 - 1
+
+
+class SharedPlace(NamedTuple):
+    """A partition as a request names it."""
+
+    topic_id: uuid.UUID
+    partition: int
+
+
+class SessionKey(NamedTuple):
+    """Whose session it is."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(slots=True)
+class ShareSession:
+    """The partitions that a member reads from a node.
+
+    Attributes:
+        connection: of the request that began the session.
+        epoch: the epoch that the next request must have.
+        places: in the order of reading; one that gave records moves to the end.
+    """
+
+    connection: object
+    epoch: int = FIRST_EPOCH + 1
+    places: dict[SharedPlace, None] = field(default_factory=dict)
+
+    def update(self, added: Iterable[SharedPlace], forgotten: Iterable[SharedPlace]) -> None:
+        """Apply the changes of a request."""
+        self.places.update(dict.fromkeys(added))
+        for place in forgotten:
+            self.places.pop(place, None)
+
+    def gave(self, place: SharedPlace) -> None:
+        """Let the other partitions come first next time."""
+        if place in self.places:
+            del self.places[place]
+            self.places[place] = None
+
+
+class ShareSessions:
+    """The sessions of one node, at most ``limit``."""
+
+    def __init__(self, limit: int = MAX_SESSIONS) -> None:
+        self._limit = limit
+        self._sessions: dict[SessionKey, ShareSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, key: SessionKey, connection: object) -> ShareSession:
+        """Begin a session, also instead of the member's present one.
+
+        Raises:
+            RequestError: if there are too many (SHARE_SESSION_LIMIT_REACHED).
+        """
+        if key not in self._sessions and len(self._sessions) >= self._limit:
+            raise RequestError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"there are {self._limit} share sessions (group.share.max.share.sessions)",
+            )
+        session = self._sessions[key] = ShareSession(connection)
+        return session
+
+    def use(self, key: SessionKey, epoch: int) -> ShareSession:
+        """Return the session of a request and move it to the next epoch.
+
+        Raises:
+            RequestError: if there is no session, or if it has another epoch.
+        """
+        session = self.find(key)
+        if session.epoch != epoch:
+            raise RequestError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+                f"the share session has epoch {session.epoch}, not {epoch}",
+            )
+        session.epoch = epoch + 1 if epoch < _HIGHEST_EPOCH else FIRST_EPOCH + 1
+        return session
+
+    def find(self, key: SessionKey) -> ShareSession:
+        """Return a session; raise RequestError if there is none."""
+        session = self._sessions.get(key)
+        if session is None:
+            raise RequestError(
+                ErrorCode.SHARE_SESSION_NOT_FOUND,
+                f"member {key.member_id} of group {key.group_id} has no share session here",
+            )
+        return session
+
+    def end(self, key: SessionKey) -> None:
+        """End a session."""
+        self._sessions.pop(key, None)
+
+    def end_with(self, connection: object) -> list[SessionKey]:
+        """End the sessions of a connection, and return whose they were."""
+        ended = [key for key, each in self._sessions.items() if each.connection is connection]
+        for key in ended:
+            del self._sessions[key]
+        return ended

@@ -1,0 +1,443 @@
+"""The records of one partition for one share group: which are available, acquired, acknowledged or
+archived, as in Kafka's SharePartition.
+
+Plain decisions over (state, now) without sockets, clock or event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+from aioprod.error_codes import ErrorCode
+from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.share_groups.settings import ShareSettings
+
+
+class Acknowledge(IntEnum):
+    """What a member says of a record: the numbers of the protocol."""
+
+    GAP = 0  # there is no record at this offset
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class RecordState(StrEnum):
+    """The state of a record."""
+
+    AVAILABLE = "available"
+    ACQUIRED = "acquired"
+    ACKNOWLEDGED = "acknowledged"
+    ARCHIVED = "archived"
+
+
+_DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+class LogBatch(NamedTuple):
+    """A batch of the log that members may get.
+
+    Attributes:
+        is_aborted: whether it belongs to an aborted transaction, and the group does not want it.
+    """
+
+    first: int
+    last: int
+    is_aborted: bool = False
+
+
+class Acknowledgements(NamedTuple):
+    """What a member says of the records from ``first`` to ``last``: one type for all, or one for
+    each.
+    """
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+    def type_of(self, offset: int) -> int:
+        """Return the type for an offset."""
+        return self.types[0] if len(self.types) == 1 else self.types[offset - self.first]
+
+
+class Acquired(NamedTuple):
+    """Records that a member has got, with their delivery count."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A record between the start and the end offset.
+
+    Attributes:
+        member_id: who has it, if it is acquired.
+        locked_until: in seconds of the caller's clock, if it is acquired.
+        saved_state: its state in the log of share groups, with which a new leader begins.
+        saved_count: its delivery count there.
+    """
+
+    state: RecordState = RecordState.AVAILABLE
+    delivery_count: int = 0
+    member_id: str = ""
+    locked_until: float = 0.0
+    saved_state: RecordState = RecordState.AVAILABLE
+    saved_count: int = 0
+
+    def acquire(self, member_id: str, locked_until: float) -> None:
+        """Give it to a member."""
+        self.state, self.member_id, self.locked_until = (
+            RecordState.ACQUIRED,
+            member_id,
+            locked_until,
+        )
+        self.delivery_count += 1
+
+    def settle(self, state: RecordState) -> None:
+        """Take it from its member, and write its state to the log of share groups."""
+        self.state, self.member_id = state, ""
+        self.saved_state, self.saved_count = state, self.delivery_count
+
+
+@dataclass(slots=True)
+class Unit:
+    """Records that were read from the log together. They are acquired together, until one of them
+    has another state than the others.
+    """
+
+    first: int
+    records: dict[int, InFlight] = field(default_factory=dict)
+    is_split: bool = False
+
+    @property
+    def last(self) -> int:
+        """The offset of the last record."""
+        return self.first + len(self.records) - 1
+
+
+class SharePartition:
+    """The state of a partition for a group.
+
+    Attributes:
+        start_offset: the first record that is not done.
+        end_offset: the first record that was never acquired.
+    """
+
+    def __init__(self, start_offset: int) -> None:
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        self._units: list[Unit] = []
+
+    # -- queries -----------------------------------------------------------------------------------
+
+    @property
+    def next_fetch_offset(self) -> int:
+        """The first record that a member may get."""
+        return next(
+            (offset for offset, record in self.records() if record.state is RecordState.AVAILABLE),
+            self.end_offset,
+        )
+
+    @property
+    def next_timeout(self) -> float | None:
+        """When the next lock ends, or None if no record is acquired."""
+        locks = (
+            record.locked_until
+            for unit in self._units
+            for record in unit.records.values()
+            if record.state is RecordState.ACQUIRED
+        )
+        return min(locks, default=None)
+
+    @property
+    def done_count(self) -> int:
+        """The records between the start and the end offset that are done."""
+        return sum(record.state in _DONE for _, record in self.records())
+
+    def records(self) -> Iterator[tuple[int, InFlight]]:
+        """Iterate over the records between the start and the end offset."""
+        return (
+            (offset, record)
+            for unit in self._units
+            for offset, record in unit.records.items()
+            if offset >= self.start_offset
+        )
+
+    # -- acquiring ---------------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        member_id: str,
+        batches: Sequence[LogBatch],
+        max_records: int,
+        batch_size: int,
+        settings: ShareSettings,
+        now: float,
+        *,
+        exact: bool,
+    ) -> list[Acquired]:
+        """Give records to a member.
+
+        Args:
+            batches: the batches of the log from ``next_fetch_offset`` on.
+            max_records: how many records the member wants. Only with ``exact`` (KIP-1206) it never
+                gets more; else it gets whole batches.
+            batch_size: about how many records are acquired together.
+        """
+        taken: dict[int, InFlight] = {}
+        until = now + settings.lock_duration_ms / 1000
+        is_over = False
+        last_readable = batches[-1].last if batches else self.start_offset - 1
+        for unit in self._units:
+            left = max_records - len(taken)
+            if left <= 0 or is_over:
+                break
+            chosen, is_over = _choose(
+                unit, last_readable, left, settings, is_first=not taken, exact=exact
+            )
+            for offset in chosen:
+                unit.records[offset].acquire(member_id, until)
+                taken[offset] = unit.records[offset]
+        if len(taken) < max_records and not is_over:
+            taken |= self._acquire_new(
+                batches, max_records - len(taken), batch_size, settings, (member_id, until), exact
+            )
+        for batch in batches:
+            if batch.is_aborted:
+                for offset in range(batch.first, batch.last + 1):
+                    record = taken.pop(offset, None)
+                    if record is not None:
+                        record.settle(RecordState.ARCHIVED)
+        self._slide()
+        return _in_runs(taken)
+
+    def _acquire_new(
+        self,
+        batches: Sequence[LogBatch],
+        wanted: int,
+        batch_size: int,
+        settings: ShareSettings,
+        lock: tuple[str, float],
+        exact: bool,
+    ) -> dict[int, InFlight]:
+        """Acquire records that no member had yet."""
+        wanted = min(wanted, settings.max_record_locks - (self.end_offset - self.start_offset))
+        taken: dict[int, InFlight] = {}
+        unit: Unit | None = None
+        for batch in batches:
+            if batch.last < self.end_offset:
+                continue
+            if len(taken) >= wanted:
+                break
+            first = max(batch.first, self.end_offset)
+            if unit is None or (not exact and first - unit.first >= batch_size):
+                unit = Unit(first)
+                self._units.append(unit)
+            for offset in range(first, batch.last + 1):
+                record = unit.records[offset] = InFlight()
+                if exact and len(taken) >= wanted:
+                    unit.is_split = True
+                    continue
+                record.acquire(*lock)
+                taken[offset] = record
+            self.end_offset = batch.last + 1
+        return taken
+
+    # -- acknowledging -----------------------------------------------------------------------------
+
+    def acknowledge(
+        self,
+        member_id: str,
+        runs: Iterable[Acknowledgements],
+        settings: ShareSettings,
+        now: float,
+    ) -> None:
+        """Change all records that a member names, or none.
+
+        Raises:
+            RequestError: if a record is not acquired by this member (INVALID_RECORD_STATE), or was
+                never acquired (INVALID_REQUEST).
+        """
+        changes: list[tuple[InFlight, int]] = []
+        split: list[Unit] = []
+        for run in runs:
+            if run.last < self.start_offset:
+                continue
+            self._check_range(run)
+            for unit in self._units:
+                first, last = max(run.first, unit.first), min(run.last, unit.last)
+                if first > last:
+                    continue
+                if len(run.types) > 1 or (first, last) != (unit.first, unit.last):
+                    split.append(unit)
+                for offset in range(max(first, self.start_offset), last + 1):
+                    record = unit.records[offset]
+                    _check_owner(record, member_id, offset)
+                    changes.append((record, run.type_of(offset)))
+        for unit in split:
+            unit.is_split = True
+        for record, kind in changes:
+            self._change(record, kind, settings, now)
+        self._slide()
+
+    def _check_range(self, run: Acknowledgements) -> None:
+        """Raise RequestError if records were never acquired."""
+        if not self._units:
+            raise RequestError(
+                ErrorCode.INVALID_RECORD_STATE, f"no record from {run.first} on is acquired"
+            )
+        if max(run.first, run.last) >= self.end_offset:
+            raise RequestError(
+                ErrorCode.INVALID_REQUEST,
+                f"the records {run.first} to {run.last} end after {self.end_offset - 1}, the last "
+                "one that was acquired",
+            )
+
+    def _change(self, record: InFlight, kind: int, settings: ShareSettings, now: float) -> None:
+        if kind == Acknowledge.RENEW:
+            record.locked_until = now + settings.lock_duration_ms / 1000
+        elif kind == Acknowledge.RELEASE:
+            _release(record, settings)
+        else:
+            record.settle(
+                RecordState.ACKNOWLEDGED if kind == Acknowledge.ACCEPT else RecordState.ARCHIVED
+            )
+
+    def release(self, member_id: str, settings: ShareSettings) -> None:
+        """Release all records of a member, whose session has ended."""
+        for _, record in self._all():
+            if record.state is RecordState.ACQUIRED and record.member_id == member_id:
+                _release(record, settings)
+        self._slide()
+
+    def expire(self, now: float, settings: ShareSettings) -> None:
+        """Release the records whose locks have ended."""
+        for _, record in self._all():
+            if record.state is RecordState.ACQUIRED and record.locked_until <= now:
+                _release(record, settings)
+        self._slide()
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    def follow_log(self, log_start: int) -> None:
+        """Begin at the log's start if it has moved beyond the start offset."""
+        if log_start <= self.start_offset:
+            return
+        for offset, record in self._all():
+            if offset < log_start and record.state is RecordState.AVAILABLE:
+                record.settle(RecordState.ARCHIVED)
+        self.start_offset = log_start
+        self.end_offset = max(self.end_offset, log_start)
+        self._slide()
+
+    def reload(self) -> None:
+        """Begin as a new leader does: with the state in the log of share groups. Records that were
+        acquired are available, and the last delivery is not counted.
+        """
+        kept = [
+            record.saved_state is not RecordState.AVAILABLE or record.saved_count > 0
+            for _, record in self._all()
+        ]
+        while kept and not kept[-1]:
+            kept.pop()
+        saved = dict(list(self._all())[: len(kept)])
+        self._units = []
+        for offset, record in saved.items():
+            state = RecordState.AVAILABLE if record.saved_state not in _DONE else record.saved_state
+            fresh = InFlight(state, record.saved_count)
+            fresh.saved_state, fresh.saved_count = state, record.saved_count
+            if not self._units:
+                self._units.append(Unit(offset, is_split=True))
+            self._units[0].records[offset] = fresh
+        self.end_offset = max(saved, default=self.start_offset - 1) + 1
+        self._slide()
+
+    def _all(self) -> Iterator[tuple[int, InFlight]]:
+        return (pair for unit in self._units for pair in unit.records.items())
+
+    def _slide(self) -> None:
+        """Move the start offset to the first record that is not done, and forget those before."""
+        self.start_offset = next(
+            (offset for offset, record in self.records() if record.state not in _DONE),
+            self.end_offset,
+        )
+        self._units = [unit for unit in self._units if unit.last >= self.start_offset]
+
+
+def _choose(
+    unit: Unit,
+    last_readable: int,
+    wanted: int,
+    settings: ShareSettings,
+    *,
+    is_first: bool,
+    exact: bool,
+) -> tuple[list[int], bool]:
+    """Return the available records of a unit that a member gets, and whether it gets no others.
+
+    A record that was delivered often is delivered with ever fewer others, and the last time alone:
+    it may be the one that ends its members.
+    """
+    limit = settings.delivery_count_limit
+    available = [
+        offset
+        for offset, record in unit.records.items()
+        if record.state is RecordState.AVAILABLE and offset <= last_readable
+    ]
+    if not available:
+        return [], False
+    counts = [unit.records[offset].delivery_count for offset in available]
+    slow_from = max(2, (limit + 1) // 2)
+    is_slow = max(counts) >= slow_from
+    if is_slow and not is_first:
+        return [], True
+    is_whole = len(available) == len(unit.records) and not unit.is_split
+    if is_whole and not is_slow and not (exact and len(available) > wanted):
+        return available, False
+    unit.is_split = True
+    most = wanted if exact else len(available)
+    chosen: list[int] = []
+    for offset, count in zip(available, counts, strict=True):
+        if len(chosen) >= most:
+            break
+        if limit > 2 and count == limit - 1:
+            if not chosen:
+                chosen.append(offset)
+            break
+        if count >= slow_from:
+            most = min(most, max(1, len(unit.records) >> (count - slow_from + 1)))
+            slow_from = limit + 1  # the first such record decides
+        chosen.append(offset)
+    return chosen, is_slow
+
+
+def _release(record: InFlight, settings: ShareSettings) -> None:
+    is_last = record.delivery_count >= settings.delivery_count_limit
+    record.settle(RecordState.ARCHIVED if is_last else RecordState.AVAILABLE)
+
+
+def _check_owner(record: InFlight, member_id: str, offset: int) -> None:
+    if record.state is not RecordState.ACQUIRED or record.member_id != member_id:
+        raise RequestError(
+            ErrorCode.INVALID_RECORD_STATE, f"member {member_id} has not acquired record {offset}"
+        )
+
+
+def _in_runs(taken: dict[int, InFlight]) -> list[Acquired]:
+    runs: list[Acquired] = []
+    for offset, record in sorted(taken.items()):
+        if (
+            runs
+            and runs[-1].last == offset - 1
+            and runs[-1].delivery_count == record.delivery_count
+        ):
+            runs[-1] = runs[-1]._replace(last=offset)
+        else:
+            runs.append(Acquired(offset, offset, record.delivery_count))
+    return runs

@@ -1,0 +1,154 @@
+"""The state of all partitions of all share groups: creates it, follows leaders and logs, and ends
+locks by the event loop's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aioprod.testing.broker.cluster import NO_NODE
+from aioprod.testing.broker.partition import Partition
+from aioprod.testing.broker.share_groups.sessions import SessionKey, ShareSessions
+from aioprod.testing.broker.share_groups.settings import GroupConfigs
+from aioprod.testing.broker.share_groups.share_partition import SharePartition
+
+
+class ShareKey(NamedTuple):
+    """A partition of a share group."""
+
+    group_id: str
+    topic_id: uuid.UUID
+    partition: int
+
+
+@dataclass(slots=True)
+class Shared:
+    """A partition of a share group.
+
+    Attributes:
+        log: the partition.
+        state: None until a member first fetches, after which the group has a start offset.
+        leader: the leader epoch for which ``state`` holds.
+    """
+
+    key: ShareKey
+    log: Partition
+    state: SharePartition | None = None
+    leader: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+
+class SharePartitions:
+    """The state of all partitions of all share groups, which brokers would keep in
+    ``__share_group_state``.
+    """
+
+    def __init__(self, configs: GroupConfigs) -> None:
+        self.configs = configs
+        self._shared: dict[ShareKey, Shared] = {}
+        self._sessions: dict[int, ShareSessions] = {}
+        self._watched: set[asyncio.Future[None]] = set()
+
+    # -- sessions ----------------------------------------------------------------------------------
+
+    def sessions(self, node_id: int, connection: asyncio.Future[None]) -> ShareSessions:
+        """Return the share sessions of a node. Those of a connection end when it does.
+
+        Args:
+            connection: done when the connection has ended.
+        """
+        sessions = self._sessions.setdefault(node_id, ShareSessions())
+        if connection not in self._watched:
+            self._watched.add(connection)
+
+            def end(ended: asyncio.Future[None]) -> None:
+                self._watched.discard(ended)
+                for key in sessions.end_with(ended):
+                    self.release(key, node_id)
+
+            connection.add_done_callback(end)
+        return sessions
+
+    def release(self, session: SessionKey, node_id: int) -> None:
+        """Release the records that a member has got from a node."""
+        settings = self.configs.of(session.group_id)
+        for shared in self._of_group(session.group_id):
+            if shared.state is not None and shared.log.leadership.leader in (node_id, NO_NODE):
+                shared.state.release(session.member_id, settings)
+                self.changed(shared)
+
+    # -- partitions --------------------------------------------------------------------------------
+
+    def initialize(self, key: ShareKey, log: Partition) -> Shared:
+        """Return a partition of a group; note it for the group if it is new."""
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._shared[key] = Shared(key, log)
+        return shared
+
+    def open(self, key: ShareKey, log: Partition) -> tuple[Shared, SharePartition]:
+        """Return a partition as its leader knows it, with a start offset."""
+        shared = self.initialize(key, log)
+        state = shared.state
+        if state is None:
+            settings = self.configs.of(key.group_id)
+            start = log.log.start_offset if settings.from_earliest else log.high_watermark
+            state = shared.state = SharePartition(start)
+        elif shared.leader != log.log.leader_epoch:
+            state.reload()
+        shared.leader = log.log.leader_epoch
+        state.follow_log(log.log.start_offset)
+        return shared, state
+
+    def find(self, key: ShareKey) -> Shared | None:
+        """Return a partition of a group, or None if the group has not used it."""
+        return self._shared.get(key)
+
+    def of_group(self, group_id: str) -> list[Shared]:
+        """Return the partitions of a group."""
+        return self._of_group(group_id)
+
+    def move(self, key: ShareKey, log: Partition, start_offset: int) -> None:
+        """Begin at an offset, with new delivery counts."""
+        shared = self.initialize(key, log)
+        shared.state = SharePartition(start_offset)
+        shared.leader = log.log.leader_epoch
+        self.changed(shared)
+
+    def forget(self, chosen: Callable[[ShareKey], bool]) -> None:
+        """Forget the state of partitions, because the topic or the group is deleted, or because an
+        administrator asks for it.
+        """
+        for key in [key for key in self._shared if chosen(key)]:
+            timer = self._shared.pop(key).timer
+            if timer is not None:
+                timer.cancel()
+
+    def changed(self, shared: Shared) -> None:
+        """Wake the requests that wait for records, and set the timer of the locks."""
+        shared.log.log.wake()
+        self.arm(shared)
+
+    def arm(self, shared: Shared) -> None:
+        """Set the timer for the next lock that ends."""
+        if shared.timer is not None:
+            shared.timer.cancel()
+            shared.timer = None
+        due = None if shared.state is None else shared.state.next_timeout
+        if due is not None:
+            shared.timer = asyncio.get_running_loop().call_at(due, self._expire, shared, due)
+
+    def _expire(self, shared: Shared, due: float) -> None:
+        shared.timer = None
+        # The clock may be a tick behind its timers.
+        now = max(due, asyncio.get_running_loop().time())
+        if shared.state is not None and self._shared.get(shared.key) is shared:
+            shared.state.expire(now, self.configs.of(shared.key.group_id))
+            self.changed(shared)
+
+    def _of_group(self, group_id: str) -> list[Shared]:
+        return [shared for key, shared in self._shared.items() if key.group_id == group_id]
