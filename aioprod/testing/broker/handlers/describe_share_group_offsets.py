@@ -39,7 +39,8 @@ def _describe(
     group_id = asked.group_id
     try:
         check_group(context, group_id)
-        if not isinstance(context.store.groups.groups.get(group_id), ShareGroup):
+        group = context.store.groups.groups.get(group_id)
+        if group is not None and not isinstance(group, ShareGroup):
             raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     except RequestError as error:
         return DescribeShareGroupOffsetsResponseGroup(
@@ -96,7 +97,7 @@ def _topic(
 
 def _partition(number: int, shared: Shared | None) -> DescribeShareGroupOffsetsResponsePartition:
     state = None if shared is None else shared.state
-    if shared is None or state is None:
+    if shared is None or state is None or state.saved_start < 0:
         return DescribeShareGroupOffsetsResponsePartition(number, _UNKNOWN, 0, _UNKNOWN)
-    lag = shared.log.high_watermark - state.start_offset - state.done_count
-    return DescribeShareGroupOffsetsResponsePartition(number, state.start_offset, 0, max(lag, 0))
+    lag = shared.log.high_watermark - state.saved_start - state.saved_done
+    return DescribeShareGroupOffsetsResponsePartition(number, state.saved_start, 0, max(lag, 0))

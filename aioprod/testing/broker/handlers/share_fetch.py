@@ -187,6 +187,9 @@ def _acquire(
             records_left -= sum(each.last - each.first + 1 for each in acquired)
             bytes_left -= len(records)
             session.gave(place)
+    if not got:
+        got = {place: _Got() for place in sorted(session.unanswered)}
+    session.unanswered -= got.keys()
     return got
 
 

@@ -119,11 +119,12 @@ def _acknowledge(
     _, shared, state = open_partition(key.group_id, place, context)
     settings = context.store.group_configs.of(key.group_id)
     renews = any(Acknowledge.RENEW in run.types for run in checked)
-    if renews and not (request.is_renew_ack and settings.may_renew):
+    if renews and not request.is_renew_ack:
+        raise RequestError(ErrorCode.INVALID_REQUEST, "the request does not say that it renews")
+    if renews and not settings.may_renew:
         raise RequestError(
-            ErrorCode.INVALID_REQUEST,
-            "the request does not say that it renews, or the group's "
-            "share.renew.acknowledge.enable is false",
+            ErrorCode.INVALID_RECORD_STATE,
+            "share.renew.acknowledge.enable of the group is false",
         )
     now = context.disconnected.get_loop().time()
     state.acknowledge(key.member_id, checked, settings, now)
@@ -137,7 +138,7 @@ def _checked(runs: Sequence[Run], *, may_renew: bool) -> list[Acknowledgements]:
     for run in runs:
         types, count = run.acknowledge_types, run.last_offset - run.first_offset + 1
         if (
-            run.first_offset <= previous
+            run.first_offset < previous
             or count < 1
             or len(types) not in (1, count)
             or not all(0 <= kind <= highest for kind in types)

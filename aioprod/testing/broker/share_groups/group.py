@@ -259,14 +259,10 @@ def assign_simple(
                 readers[place].append(member_id)
                 targets[member_id].add(place)
     for place in places:
-        if not readers[place]:
-            able = [member_id for member_id in sorted(wanted) if place in wanted[member_id]]
-            chosen = min(able, key=lambda member_id: len(targets[member_id]))
+        able = [member_id for member_id in sorted(wanted) if place in wanted[member_id]]
+        while len(readers[place]) < min(most_readers, len(able)):
+            free = [member_id for member_id in able if member_id not in readers[place]]
+            chosen = min(free, key=lambda member_id: len(targets[member_id]))
             readers[place].append(chosen)
             targets[chosen].add(place)
-    for member_id in sorted(wanted):
-        if not targets[member_id] and wanted[member_id]:
-            place = min(wanted[member_id], key=lambda place: len(readers[place]))
-            readers[place].append(member_id)
-            targets[member_id].add(place)
     return {member_id: frozenset(mine) for member_id, mine in targets.items()}

@@ -42,17 +42,22 @@ class ShareSession:
         connection: of the request that began the session.
         epoch: the epoch that the next request must have.
         places: in the order of reading; one that gave records moves to the end.
+        unanswered: places of which no response has told anything yet.
     """
 
     connection: object
     epoch: int = FIRST_EPOCH + 1
     places: dict[SharedPlace, None] = field(default_factory=dict)
+    unanswered: set[SharedPlace] = field(default_factory=set)
 
     def update(self, added: Iterable[SharedPlace], forgotten: Iterable[SharedPlace]) -> None:
         """Apply the changes of a request."""
-        self.places.update(dict.fromkeys(added))
+        new = [place for place in added if place not in self.places]
+        self.places.update(dict.fromkeys(new))
+        self.unanswered.update(new)
         for place in forgotten:
             self.places.pop(place, None)
+            self.unanswered.discard(place)
 
     def gave(self, place: SharedPlace) -> None:
         """Let the other partitions come first next time."""

@@ -127,11 +127,16 @@ class SharePartition:
     Attributes:
         start_offset: the first record that is not done.
         end_offset: the first record that was never acquired.
+        saved_start: the start offset in the log of share groups: that before the last change of
+            records, -1 before the first. Administrators see this one.
+        saved_done: the records from ``saved_start`` on that are done.
     """
 
-    def __init__(self, start_offset: int) -> None:
+    def __init__(self, start_offset: int, saved_start: int = -1) -> None:
         self.start_offset = start_offset
         self.end_offset = start_offset
+        self.saved_start = saved_start
+        self.saved_done = 0
         self._units: list[Unit] = []
 
     # -- queries -----------------------------------------------------------------------------------
@@ -147,18 +152,8 @@ class SharePartition:
     @property
     def next_timeout(self) -> float | None:
         """When the next lock ends, or None if no record is acquired."""
-        locks = (
-            record.locked_until
-            for unit in self._units
-            for record in unit.records.values()
-            if record.state is RecordState.ACQUIRED
-        )
+        locks = (record.locked_until for record in self._acquired())
         return min(locks, default=None)
-
-    @property
-    def done_count(self) -> int:
-        """The records between the start and the end offset that are done."""
-        return sum(record.state in _DONE for _, record in self.records())
 
     def records(self) -> Iterator[tuple[int, InFlight]]:
         """Iterate over the records between the start and the end offset."""
@@ -264,7 +259,7 @@ class SharePartition:
             RequestError: if a record is not acquired by this member (INVALID_RECORD_STATE), or was
                 never acquired (INVALID_REQUEST).
         """
-        changes: list[tuple[InFlight, int]] = []
+        changes: dict[int, tuple[InFlight, int]] = {}
         split: list[Unit] = []
         for run in runs:
             if run.last < self.start_offset:
@@ -278,13 +273,14 @@ class SharePartition:
                     split.append(unit)
                 for offset in range(max(first, self.start_offset), last + 1):
                     record = unit.records[offset]
-                    _check_owner(record, member_id, offset)
-                    changes.append((record, run.type_of(offset)))
+                    _check_owner(record, member_id, offset, is_new=offset not in changes)
+                    changes[offset] = record, run.type_of(offset)
         for unit in split:
             unit.is_split = True
-        for record, kind in changes:
+        for record, kind in changes.values():
             self._change(record, kind, settings, now)
-        self._slide()
+        if any(kind != Acknowledge.RENEW for _, kind in changes.values()):
+            self._save()
 
     def _check_range(self, run: Acknowledgements) -> None:
         """Raise RequestError if records were never acquired."""
@@ -311,17 +307,22 @@ class SharePartition:
 
     def release(self, member_id: str, settings: ShareSettings) -> None:
         """Release all records of a member, whose session has ended."""
-        for _, record in self._all():
-            if record.state is RecordState.ACQUIRED and record.member_id == member_id:
-                _release(record, settings)
-        self._slide()
+        self._release_all(
+            [each for each in self._acquired() if each.member_id == member_id], settings
+        )
 
     def expire(self, now: float, settings: ShareSettings) -> None:
         """Release the records whose locks have ended."""
-        for _, record in self._all():
-            if record.state is RecordState.ACQUIRED and record.locked_until <= now:
-                _release(record, settings)
-        self._slide()
+        self._release_all([each for each in self._acquired() if each.locked_until <= now], settings)
+
+    def _acquired(self) -> Iterator[InFlight]:
+        return (record for _, record in self._all() if record.state is RecordState.ACQUIRED)
+
+    def _release_all(self, records: Sequence[InFlight], settings: ShareSettings) -> None:
+        for record in records:
+            _release(record, settings)
+        if records:
+            self._save()
 
     # -- offsets -----------------------------------------------------------------------------------
 
@@ -360,6 +361,12 @@ class SharePartition:
 
     def _all(self) -> Iterator[tuple[int, InFlight]]:
         return (pair for unit in self._units for pair in unit.records.items())
+
+    def _save(self) -> None:
+        """Note what is in the log of share groups, and move the start offset."""
+        self.saved_start = self.start_offset
+        self.saved_done = sum(record.state in _DONE for _, record in self.records())
+        self._slide()
 
     def _slide(self) -> None:
         """Move the start offset to the first record that is not done, and forget those before."""
@@ -422,10 +429,12 @@ def _release(record: InFlight, settings: ShareSettings) -> None:
     record.settle(RecordState.ARCHIVED if is_last else RecordState.AVAILABLE)
 
 
-def _check_owner(record: InFlight, member_id: str, offset: int) -> None:
-    if record.state is not RecordState.ACQUIRED or record.member_id != member_id:
+def _check_owner(record: InFlight, member_id: str, offset: int, *, is_new: bool) -> None:
+    is_own = record.state is RecordState.ACQUIRED and record.member_id == member_id
+    if not (is_own and is_new):
         raise RequestError(
-            ErrorCode.INVALID_RECORD_STATE, f"member {member_id} has not acquired record {offset}"
+            ErrorCode.INVALID_RECORD_STATE,
+            f"member {member_id} has not acquired record {offset}, or names it twice",
         )
 
 

@@ -115,7 +115,7 @@ class SharePartitions:
     def move(self, key: ShareKey, log: Partition, start_offset: int) -> None:
         """Begin at an offset, with new delivery counts."""
         shared = self.initialize(key, log)
-        shared.state = SharePartition(start_offset)
+        shared.state = SharePartition(start_offset, start_offset)
         shared.leader = log.log.leader_epoch
         self.changed(shared)
 
