@@ -8,15 +8,15 @@ from aioprod import Admin, BrokerError, ConfigError, ErrorCode, TopicPartition
 from aioprod.admin import AclOperation, GroupListing, ShareGroupOffset
 from aioprod.errors import UnsupportedVersionError
 from aioprod.testing import EmbeddedCluster
+from tests.consumer.share.conftest import share_broker as share_broker
 from tests.consumer.share.share_groups import ShareTopic, numbers, take
 
 
 @pytest.fixture
-def topic(kafka: str) -> ShareTopic:
-    return ShareTopic(kafka)
+def topic(share_broker: str) -> ShareTopic:
+    return ShareTopic(share_broker)
 
 
-@pytest.mark.kafka
 async def test_members_and_their_partitions(topic: ShareTopic) -> None:
     await topic.create(2)
     await topic.write(range(3))
@@ -44,7 +44,6 @@ async def test_members_and_their_partitions(topic: ShareTopic) -> None:
         assert described.authorized_operations is None
 
 
-@pytest.mark.kafka
 async def test_offsets_are_listed_set_and_deleted(topic: ShareTopic) -> None:
     await topic.create(2)
     await topic.write(range(10))
@@ -78,7 +77,6 @@ async def test_offsets_are_listed_set_and_deleted(topic: ShareTopic) -> None:
         assert topic.group not in await admin.list_groups()
 
 
-@pytest.mark.kafka
 async def test_what_does_not_exist(topic: ShareTopic) -> None:
     tp = TopicPartition("no-such-topic", 0)
     async with Admin(topic.kafka) as admin:
@@ -101,9 +99,9 @@ async def test_what_does_not_exist(topic: ShareTopic) -> None:
             missing.check()
 
 
-async def test_a_cluster_without_share_groups(kafka_broker: EmbeddedCluster) -> None:
+async def test_a_cluster_without_share_groups(kafka_3_9: str) -> None:
     tp = TopicPartition("orders", 0)
-    async with Admin(kafka_broker.bootstrap_servers) as admin:
+    async with Admin(kafka_3_9) as admin:
         with pytest.raises(UnsupportedVersionError, match="share groups need Kafka"):
             await admin.describe_share_groups("group")
         with pytest.raises(UnsupportedVersionError, match="share groups need Kafka"):

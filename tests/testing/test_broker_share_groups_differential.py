@@ -185,7 +185,7 @@ async def offsets(scene: ShareScene) -> list[object]:
     answers += [await scene.offsets(0, topic="no-such-topic"), await a.end(), await a.leave()]
     answers += [await scene.describe(), await scene.alter({0: 2, 5: 1})]
     answers += [await scene.offsets(0), await scene.alter({0: 0}, "no-such-topic")]
-    answers += [await a.fetch(), await a.end(), await scene.forget(scene.topic, "no-such-topic")]
+    answers += [await scene.forget(scene.topic, "no-such-topic")]
     answers += [await scene.offsets(0), await scene.listed(), await scene.delete()]
     return [*answers, await scene.describe(), await scene.delete(), await scene.listed()]
 
@@ -230,8 +230,7 @@ async def shared_partitions(scene: ShareScene) -> list[object]:
         found = (await scene.describe())[3]
         return sorted(each[5] for each in found)
 
-    done: Callable[[Any], bool] = lambda found: len(found) == 4 and all(found)
-    whole = await ask_until(done, spread)
+    whole = await ask_until(lambda found: len(found) == 4 and all(found), spread)
     sizes = sorted(map(len, whole))
     return [sizes, {number for each in whole for number in each}]
 

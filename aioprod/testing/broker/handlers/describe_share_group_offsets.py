@@ -74,13 +74,7 @@ def _topic(
         return DescribeShareGroupOffsetsResponseTopic(
             topic_name=name,
             partitions=[
-                DescribeShareGroupOffsetsResponsePartition(
-                    number,
-                    _UNKNOWN,
-                    0,
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    error_message=f"there is no topic {name!r}",
-                )
+                DescribeShareGroupOffsetsResponsePartition(number, _UNKNOWN, 0, _UNKNOWN)
                 for number in numbers
             ],
         )
