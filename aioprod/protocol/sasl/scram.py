@@ -68,14 +68,18 @@ class ScramClient(ClientMechanism):
     Args:
         mechanism: ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"``.
         nonce: random visible ASCII without a comma, for one use.
+        is_token: whether these are the id and the HMAC of a delegation token (KIP-48).
     """
 
-    def __init__(self, mechanism: str, username: str, password: str, nonce: str) -> None:
+    def __init__(
+        self, mechanism: str, username: str, password: str, nonce: str, *, is_token: bool = False
+    ) -> None:
         self.name = mechanism
         self._hash = _HASHES[mechanism]
         self._password = password
         self._nonce = nonce
-        self._bare = f"n={_escape(username)},r={nonce}".encode()
+        extension = ",tokenauth=true" if is_token else ""
+        self._bare = f"n={_escape(username)},r={nonce}{extension}".encode()
         self._server_signature: bytes | None = None
 
     def first_message(self) -> bytes:
