@@ -1,4 +1,4 @@
-"""Stands in for the library gssapi, where it is not installed or should fail."""
+"""Stands in for the library gssapi: it fails as a test needs it, and need not be installed."""
 
 from __future__ import annotations
 

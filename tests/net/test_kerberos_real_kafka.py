@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aioprod import Admin, Consumer, Producer, ShareConsumer, cli
+from aioprod.compat.aiokafka import AIOKafkaProducer
 from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError
 from aioprod.net.connection import Connection
@@ -23,6 +24,7 @@ from aioprod.testing.kafka_process import QUICK_START
 from aioprod.testing.real_cluster import RealCluster
 from tests.net import kdc
 from tests.net.kdc import Kdc
+from tests.testing.doc_blocks import security_example
 
 pytestmark = [
     pytest.mark.kafka,
@@ -103,6 +105,15 @@ async def test_a_keytab_is_enough_for_each_client(realm: Realm) -> None:
         await shared.getmany(timeout_ms=0)
 
 
+async def test_the_example_of_the_page(realm: Realm) -> None:
+    with_a_keytab = security_example(
+        "with_a_keytab",
+        realm.servers,
+        {"/etc/orders.keytab": str(realm.keytab), "orders@EXAMPLE.ORG": "alice"},
+    )
+    await with_a_keytab()
+
+
 async def test_javas_settings_are_enough(realm: Realm) -> None:
     module = "com.sun.security.auth.module.Krb5LoginModule"
     given = {
@@ -129,6 +140,18 @@ async def test_the_environment_is_enough(
     path = {"KRB5CCNAME": ticket, "KRB5_CLIENT_KTNAME": realm.keytab}[variable]
     monkeypatch.setenv(variable, f"FILE:{path}")
     await (await log_in(realm)).close()
+
+
+async def test_aiokafkas_settings(realm: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{realm.kdc.ticket('alice', realm.keytab)}")
+    producer = AIOKafkaProducer(
+        bootstrap_servers=realm.servers.replace("127.0.0.1", "localhost"),
+        sasl_kerberos_domain_name="127.0.0.1",
+        **GSSAPI,
+    )
+    await producer.start()
+    await producer.send_and_wait("aiokafka", b"1")
+    await producer.stop()
 
 
 def test_the_command_line(realm: Realm, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -191,6 +214,8 @@ class TestErrorsSayWhatToDo:
                 while True:
                     connection = await log_in(realm, sasl_kerberos_ticket_cache=ticket)
                     await connection.close()
+        realm.kdc.ticket("alice", realm.keytab)
+        await (await log_in(realm, sasl_kerberos_ticket_cache=ticket)).close()
 
     async def test_a_ticket_of_another_user(self, realm: Realm) -> None:
         settings = {"sasl_kerberos_ticket_cache": realm.kdc.ticket("alice", realm.keytab)}
