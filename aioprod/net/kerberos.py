@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from aioprod.config.security import SecurityConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
 from aioprod.protocol.sasl.gssapi import GssapiClient
+from aioprod.threads import in_thread
 
 _DEFAULT_SERVICE = "kafka"
 _MOST_THREADS = 4
@@ -138,13 +139,19 @@ async def _in_thread(
     if slots is None:
         slots = _slots[loop] = asyncio.Semaphore(_MOST_THREADS)
     await slots.acquire()
+
+    def kerberos() -> GssapiClient | KafkaError:
+        try:
+            return call()
+        finally:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(slots.release)
+
     try:
-        running = loop.run_in_executor(None, call)
-    except BaseException:
+        return await in_thread(kerberos)
+    except RuntimeError:  # the system gives no thread
         slots.release()
         raise
-    running.add_done_callback(lambda _: slots.release())
-    return await asyncio.shield(running)
 
 
 def _outcome(target: _Target) -> GssapiClient | KafkaError:

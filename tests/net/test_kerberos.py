@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,21 @@ async def test_a_cancelled_login_gives_its_thread_back(gssapi: FakeGssapi) -> No
     gssapi.gate.set()
     async with asyncio.timeout(20):
         await asyncio.gather(*(login() for _ in range(8)))
+
+
+def test_no_loop_waits_for_a_silent_kerberos_server_when_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gssapi = FakeGssapi()
+    monkeypatch.setitem(sys.modules, "gssapi", gssapi)
+    gssapi.gate.clear()
+    with pytest.raises(BrokerConnectionError, match="no ticket"):
+        asyncio.run(login(request_timeout_ms=50))
+    threads = [each for each in threading.enumerate() if each.name == "aioprod-kerberos"]
+    assert len(threads) == 1 and threads[0].daemon
+    gssapi.gate.set()
+    threads[0].join(20)
+    assert not threads[0].is_alive()
 
 
 @pytest.mark.parametrize(

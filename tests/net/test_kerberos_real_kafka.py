@@ -194,6 +194,33 @@ async def test_sessions_are_renewed(realm: Realm) -> None:
     await connection.close()
 
 
+async def test_a_renewal_waits_for_the_kerberos_server(
+    realm: Realm, caplog: pytest.LogCaptureFixture
+) -> None:
+    ticket = realm.kdc.ticket("alice", realm.keytab)
+    settings: dict[str, Any] = {
+        "sasl_kerberos_ticket_cache": ticket,
+        "reconnect_backoff_max_ms": 100,
+    }
+    connection = await log_in(realm, **settings)
+    renewal = connection.reauthentication
+    assert isinstance(renewal, Reauthentication)
+    realm.kdc.ticket("alice", realm.keytab)  # a cache without the ticket for the broker
+    realm.kdc.stop()
+    try:
+        async with asyncio.timeout(20):
+            while "Cannot contact any KDC" not in caplog.text:
+                await connection.request(MetadataRequest(topics=[]))
+    finally:
+        realm.kdc.start()
+    assert renewal.task is not None
+    async with asyncio.timeout(20):
+        await renewal.task
+    await connection.request(MetadataRequest(topics=[]))
+    assert connection.error is None
+    await connection.close()
+
+
 async def test_other_names_than_those_of_brokers(realm: Realm) -> None:
     with pytest.raises(AuthenticationError, match=r"kafka/localhost@.* not found .*advertised"):
         await log_in(realm, "localhost", **by_keytab(realm))
