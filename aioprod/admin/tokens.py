@@ -95,6 +95,7 @@ class TokenCalls:
 
         Raises:
             ConfigError: if a principal or the lifetime is invalid.
+            ProtocolError: if ``owner`` is given, and the broker is older than 3.3.
             BrokerError: such as DELEGATION_TOKEN_AUTH_DISABLED,
                 DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (the connection has no login, or one by a
                 token), or DELEGATION_TOKEN_AUTHORIZATION_FAILED (CREATE_TOKENS on the owner).
@@ -103,10 +104,9 @@ class TokenCalls:
         given = [_Principal.of(call, "renewers", each) for each in renewers]
         other = None if owner is None else _Principal.of(call, "owner", owner)
         request = CreateDelegationTokenRequest(
-            None if other is None else other.kind,
-            None if other is None else other.name,
+            *(other or ("", "")),  # which older versions have, too
             [CreatableRenewers(*each) for each in given],
-            _milliseconds(call, "max_lifetime_ms", max_lifetime_ms),
+            _milliseconds(call, "max_lifetime_ms", max_lifetime_ms, 1),
         )
 
         async def ask(attempt: Attempt[str]) -> DelegationToken:
@@ -256,11 +256,13 @@ def _named(kind: str, name: str) -> str:
     return str(_Principal(kind, name)) if kind or name else ""
 
 
-def _milliseconds(call: str, name: str, value: int | None) -> int:
+def _milliseconds(call: str, name: str, value: int | None, least: int = 0) -> int:
     if value is None:
         return _BROKERS_CHOICE
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise ConfigError(f"{call}: {name}={value!r}: must be a whole number of at least 0")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
+        raise ConfigError(
+            f"{call}: {name}={value!r}: must be a whole number from {least} to {(1 << 63) - 1}"
+        )
     return value
 
 

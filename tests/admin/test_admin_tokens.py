@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from aioprod import Admin, BrokerError, ConfigError, Consumer, ErrorCode, Producer
+from aioprod import Admin, BrokerError, ConfigError, Consumer, ErrorCode, Producer, ProtocolError
 from aioprod.admin import AclBinding, AclOperation, DelegationToken, ResourceType
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaTimeoutError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay
+from aioprod.testing import BrokerSecurity, EmbeddedCluster, change_answer, delay
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
 from tests.testing import leaks
@@ -226,7 +226,7 @@ async def test_arguments_are_checked_before_a_request(broker: EmbeddedCluster) -
             (admin.create_delegation_token(renewers=["bob"]), "renewers: 'bob' must be TYPE:NAME"),
             (admin.create_delegation_token(renewers="User:bob"), "renewers: 'U' must be TYPE"),
             (admin.create_delegation_token(owner=":bob"), "owner: ':bob' must be TYPE:NAME"),
-            (admin.create_delegation_token(max_lifetime_ms=-1), "max_lifetime_ms=-1: must be"),
+            (admin.create_delegation_token(max_lifetime_ms=0), "max_lifetime_ms=0: must be"),
             (admin.renew_delegation_token(b"x", renew_period_ms=1 << 63), "renew_period_ms=9"),
             (admin.expire_delegation_token(b""), "token: must be a DelegationToken, or its HMAC"),
             (admin.expire_delegation_token("hush"[:3]), "expire_delegation_token: token: must"),
@@ -234,6 +234,22 @@ async def test_arguments_are_checked_before_a_request(broker: EmbeddedCluster) -
         ):
             with pytest.raises(ConfigError, match=text):
                 await call
+
+
+async def test_a_broker_that_knows_no_other_owners() -> None:
+    def forget(answer: Any) -> None:
+        for api in answer.api_keys:
+            if api.api_key == ApiKey.CREATE_DELEGATION_TOKEN:
+                api.max_version = 2
+
+    settings = {**SCRAM, "sasl_username": "alice", "sasl_password": "pencil"}
+    async with EmbeddedCluster(security=BrokerSecurity(users={"alice": "pencil"})) as broker:
+        broker.on_every(ApiKey.API_VERSIONS, change_answer(forget))
+        async with Admin(broker.bootstrap_servers, **settings) as admin:
+            with pytest.raises(BrokerError, match="DELEGATION_TOKEN_AUTH_DISABLED"):
+                await admin.create_delegation_token(renewers=["User:bob"])
+            with pytest.raises(ProtocolError, match="owner_principal_type is set, but version 2"):
+                await admin.create_delegation_token(owner="User:bob")
 
 
 @pytest.mark.parametrize("way", ["refused", "no answer", "wrong argument"])

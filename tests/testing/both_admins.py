@@ -40,7 +40,7 @@ from tests.testing.raw_admin import BROKER
 from tests.testing.raw_client import RawClient, fetch_request
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-# Kafka describes an internal setting only where it is set, as the fixtures of real brokers do.
+# Kafka describes an internal setting only if it is set, as the fixtures of real brokers do.
 _INTERNAL = "log.initial.task.delay.ms"
 
 
