@@ -199,13 +199,13 @@ async def test_a_password_is_not_a_token(issuing: RealKafka, alice: Admin) -> No
     token = await alice.create_delegation_token()
     await until_known(issuing, token)
     servers = issuing.bootstrap_servers_of("SASL_PLAINTEXT")
-    for wrong in (
-        {**login(token), "sasl_delegation_token": False},
-        {**SCRAM, "sasl_username": "alice", "sasl_password": "a-password"}
-        | {"sasl_delegation_token": True},
-    ):
-        with pytest.raises(AuthenticationError):
-            await Admin(servers, **wrong).start()
+    password: dict[str, Any] = {"sasl_username": "alice", "sasl_password": PASSWORDS["alice"]}
+    with pytest.raises(AuthenticationError):
+        await Admin(servers, **{**login(token), "sasl_delegation_token": False}).start()
+    async with EmbeddedCluster(security=BrokerSecurity(users=PASSWORDS)) as embedded:
+        for each in (servers, embedded.bootstrap_servers):
+            with pytest.raises(AuthenticationError, match="due to invalid credentials with SASL"):
+                await Admin(each, **SCRAM, **password, sasl_delegation_token=True).start()
     await alice.expire_delegation_token(token)
 
 

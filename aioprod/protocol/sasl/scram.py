@@ -28,9 +28,10 @@ _FIRST = re.compile(
     re.DOTALL,
 )
 _CLIENT_FIRST = re.compile(
-    r"n,(?:a=[^,]*)?,(?P<bare>n=(?P<user>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)",
+    r"n,(?:a=[^,]*)?,(?P<bare>n=(?P<user>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,(?P<more>.*))?)",
     re.DOTALL,
 )
+_TOKEN = "tokenauth=true"
 _CLIENT_FINAL = re.compile(
     r"(?P<unproved>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>[^,]+)(?:,.*)?),p=(?P<proof>[A-Za-z0-9+/=]+)",
     re.DOTALL,
@@ -78,7 +79,7 @@ class ScramClient(ClientMechanism):
         self._hash = _HASHES[mechanism]
         self._password = password
         self._nonce = nonce
-        extension = ",tokenauth=true" if is_token else ""
+        extension = f",{_TOKEN}" if is_token else ""
         self._bare = f"n={_escape(username)},r={nonce}{extension}".encode()
         self._server_signature: bytes | None = None
 
@@ -164,8 +165,8 @@ class ScramServer(ServerMechanism):
             raise AuthenticationError("Invalid SCRAM client first message format")
         self._claimed = _unescape(found["user"])
         self._credential = credential = self._find_credential(self._claimed)
-        if credential is None:
-            raise self._refusal()
+        if credential is None or _TOKEN in (found["more"] or "").split(","):
+            raise self._refusal()  # no broker of this kind has given out delegation tokens
         self._nonce = found["nonce"] + self._nonce
         salt = b64encode(credential.salt).decode()
         first = f"r={self._nonce},s={salt},i={credential.iterations}".encode()
