@@ -33,7 +33,7 @@ pytestmark = [
 ]
 GSSAPI: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
 BROKER = "kafka/127.0.0.1"
-SESSION_MS = 3_000
+SESSION_MS = 6_000
 # The number of Kerberos, 1.2.840.113554.1.2.2.
 IN_EACH_TOKEN = repr(bytes.fromhex("2a864886f712010202"))[2:-1]
 
@@ -42,7 +42,7 @@ class Early(random.Random):
     """Renews sessions long before they end. Kafka refuses that in their first second."""
 
     def uniform(self, a: float, b: float) -> float:
-        return 0.4
+        return 0.2
 
 
 @dataclass
