@@ -25,6 +25,7 @@ from aioprod.admin.share_groups import (
     ShareGroupOffset,
     ShareMemberDescription,
 )
+from aioprod.admin.tokens import DelegationToken
 from aioprod.admin.topics import (
     CreatedTopic,
     NewPartitions,
@@ -61,6 +62,7 @@ __all__ = [
     "ConfigSynonym",
     "ConfigType",
     "CreatedTopic",
+    "DelegationToken",
     "ElectionType",
     "FencedProducer",
     "GroupDescription",

@@ -22,6 +22,10 @@ from aioprod.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from aioprod.protocol.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+)
 from aioprod.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -40,6 +44,7 @@ from aioprod.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
+from aioprod.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from aioprod.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -52,6 +57,7 @@ from aioprod.protocol.messages.describe_topic_partitions import (
 )
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from aioprod.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from aioprod.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -60,6 +66,7 @@ from aioprod.protocol.messages.incremental_alter_configs import (
 from aioprod.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from aioprod.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
+from aioprod.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 
 TOPIC, BROKER = 2, 4
 
@@ -121,4 +128,10 @@ def admin_requests() -> dict[ApiKey, Request[Any]]:
         ApiKey.ALTER_CLIENT_QUOTAS: AlterClientQuotasRequest(
             [EntryData([EntityData("client-id", "c")], [OpData("producer_byte_rate", 5.0)])]
         ),
+        ApiKey.CREATE_DELEGATION_TOKEN: CreateDelegationTokenRequest(
+            renewers=[CreatableRenewers("User", "bob")]
+        ),
+        ApiKey.RENEW_DELEGATION_TOKEN: RenewDelegationTokenRequest(b"hmac"),
+        ApiKey.EXPIRE_DELEGATION_TOKEN: ExpireDelegationTokenRequest(b"hmac"),
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: DescribeDelegationTokenRequest(),
     }

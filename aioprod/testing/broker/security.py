@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from aioprod.config.settings.security import PASSWORD_MECHANISMS, SASL_MECHANISMS
+from aioprod.config.settings.security import PASSWORD_MECHANISMS
 from aioprod.errors import AuthenticationError, ConfigError, ProtocolError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import decode_request_header
@@ -23,6 +23,7 @@ from aioprod.testing.broker.actions import Answer, DropConnection
 from aioprod.testing.broker.connection import Connection, ConnectionHandler
 
 _SALT_BYTES = 16
+_MECHANISMS = (*PASSWORD_MECHANISMS, OAuthBearerServer.name)
 
 
 @set_module("aioprod.testing")
@@ -52,10 +53,10 @@ class BrokerSecurity:
     session_lifetime_ms: int = 0
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.mechanisms or () if name not in SASL_MECHANISMS]
+        unknown = [name for name in self.mechanisms or () if name not in _MECHANISMS]
         if unknown:
             raise ConfigError(
-                f"mechanisms={self.mechanisms!r}: must be among {', '.join(SASL_MECHANISMS)}"
+                f"mechanisms={self.mechanisms!r}: must be among {', '.join(_MECHANISMS)}"
             )
 
     @property
