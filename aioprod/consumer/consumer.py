@@ -267,11 +267,17 @@ class Consumer:
         """Return the partitions that are read now."""
         return frozenset(self._subscription.partitions)
 
-    def pause(self, *partitions: TopicPartition) -> None:
+    def pause(self, *partitions: TopicPartition, reason: str = "") -> None:
         """Return no records of these until ``resume``; fetched records are kept.
-        ConsumerStateError: if one is not assigned.
+
+        Args:
+            reason: is in the log and in ``state`` if their records wait for ``stall_timeout_ms``.
+                That time begins again when they are paused for another reason.
+
+        Raises:
+            ConsumerStateError: if one is not assigned.
         """
-        self._subscribing.pause(partitions)
+        self._subscribing.pause(partitions, reason)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return records of these again. ConsumerStateError: if one is not assigned."""

@@ -85,6 +85,14 @@ class Workers:
         """Return the records that are being handled, as stored."""
         return [item.record for items in list(self._tasks.values()) for item in items]
 
+    def is_handling(self, partition: PartitionProgress, offset: int) -> bool:
+        """Whether a record is being handled."""
+        return any(
+            item.partition is partition and item.record.offset == offset
+            for items in self._tasks.values()
+            for item in items
+        )
+
     def longest_call_s(self) -> float:
         """Return the seconds since the oldest call began that has not ended; 0 without one."""
         began = list(self._called_at.values())
