@@ -268,14 +268,8 @@ class Consumer:
         return frozenset(self._subscription.partitions)
 
     def pause(self, *partitions: TopicPartition, reason: str = "") -> None:
-        """Return no records of these until ``resume``; fetched records are kept.
-
-        Args:
-            reason: is in the log and in ``state`` if their records wait for ``stall_timeout_ms``.
-                That time begins again when they are paused for another reason.
-
-        Raises:
-            ConsumerStateError: if one is not assigned.
+        """Return no records of these until ``resume``; fetched records are kept. A stall of them is
+        told with ``reason``. ConsumerStateError: if one is not assigned.
         """
         self._subscribing.pause(partitions, reason)
 

@@ -143,10 +143,11 @@ class Runner:
         Args:
             partition: the only one that they are of; None if they may be of several.
         """
-        changes, self._changes = self._changes, []
-        for change in changes:
-            if not change.done():
-                change.set_result(None)
+        if self._changes:
+            changes, self._changes = self._changes, []
+            for change in changes:
+                if not change.done():
+                    change.set_result(None)
         if self._polling and (
             self.stage is Stage.STOPPING
             or self._guarantee.is_pressing()
@@ -224,11 +225,13 @@ class Runner:
     async def _take(self, records: Collection[ConsumerRecord]) -> None:
         loop = asyncio.get_running_loop()
         items = []
-        wall_ms = time.time() * 1000
+        policy, wall_ms = self._config.policy, time.time() * 1000
         for record in records:
-            partition = self._partition_of(record)
-            delay_s = retry_delay_s(self._config.policy, record.topic, record.timestamp, wall_ms)
-            items.append(Item(record, partition, loop.time() + delay_s if delay_s else 0.0))
+            item = Item(record, self._partition_of(record))
+            if policy.retry_topics:
+                delay_s = retry_delay_s(policy, record.topic, record.timestamp, wall_ms)
+                item.due = loop.time() + delay_s if delay_s else 0.0
+            items.append(item)
         if await self._guarantee.admit(items):
             now = loop.time()
             for item in items:

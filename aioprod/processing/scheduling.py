@@ -99,9 +99,9 @@ class OrderedScheduler:
         return None
 
     @property
-    def has_ready(self) -> bool:
-        """Whether a record can be handled now; waiting ones count from the next ``take`` on."""
-        return bool(self._ready)
+    def has_next(self) -> bool:
+        """Whether a record can be handled now, or waits to be due."""
+        return bool(self._ready or self._waiting)
 
     def add(self, item: Item, now: float) -> None:
         """Add a record that was read, behind the earlier ones of its lane."""
