@@ -269,8 +269,8 @@ class Runner:
                 paused.add(tp)
 
     def _holds_up(self, partition: PartitionProgress, now: float) -> str:
-        """Say what keeps the position to commit where it is. While that stays the same, the
-        partition is stalled.
+        """Say what the position to commit waits for. While that stays the same, the partition makes
+        no progress.
         """
         offset = partition.completed.first_incomplete
         if offset is None:
