@@ -278,7 +278,7 @@ class Runner:
         if self._workers.is_handling(partition, offset):
             return f"the handler of the record at offset {offset} is busy"
         due = self._scheduler.due_of(partition, offset)
-        if due is not None:  # a wait that is wanted, and no stall: the text changes
+        if due is not None and due > now:  # a wait that is wanted, and no stall: the text changes
             return f"the record at offset {offset} is tried again in {due - now:.1f} s"
         busy = f"all {self._config.concurrency} handlers are busy"
         return f"the record at offset {offset} waits, {busy}"

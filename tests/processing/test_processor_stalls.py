@@ -133,6 +133,28 @@ async def test_all_handlers_are_busy_with_other_partitions(
         await assert_reads_again(broker, processor, heard, 80)
 
 
+async def test_a_retry_that_is_due_with_all_handlers_busy(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The wait for the retry was wanted; that for a handler is not."""
+    free = asyncio.Event()
+
+    async def handle(record: Raw) -> None:
+        if record.offset == 0 and record.attempt == 1:
+            raise ValueError
+        if record.offset == 1:
+            await free.wait()
+
+    await fill(broker, *(b"%d" % number for number in range(40)), key=None)
+    heard = Heard()
+    given = watched(broker, heard, concurrency=1)
+    async with Processor(handle, "orders", **given) as processor:
+        reason = "the record at offset 0 waits, all 1 handlers are busy"
+        await assert_stalls(processor, caplog, heard, reason)
+        free.set()
+        await assert_reads_again(broker, processor, heard, 40)
+
+
 async def fill_topic(broker: EmbeddedCluster, topic: str, records: int) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
         for _ in range(records):
