@@ -22,6 +22,12 @@ from aioprod.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from aioprod.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from aioprod.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from aioprod.protocol.messages.create_delegation_token import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
@@ -30,11 +36,13 @@ from aioprod.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
+from aioprod.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from aioprod.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from aioprod.protocol.messages.describe_acls import DescribeAclsRequest
 from aioprod.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -56,6 +64,10 @@ from aioprod.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from aioprod.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from aioprod.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from aioprod.protocol.messages.incremental_alter_configs import (
@@ -69,6 +81,7 @@ from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
 from aioprod.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 
 TOPIC, BROKER = 2, 4
+ANY, READ, LITERAL, ALLOW = 1, 3, 3, 3
 
 
 def admin_requests() -> dict[ApiKey, Request[Any]]:
@@ -124,6 +137,20 @@ def admin_requests() -> dict[ApiKey, Request[Any]]:
         ApiKey.LIST_TRANSACTIONS: ListTransactionsRequest(["Ongoing", "Strange"], [5]),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest(
             [ComponentData("client-id", 0, "c")]
+        ),
+        ApiKey.CREATE_ACLS: CreateAclsRequest(
+            [AclCreation(TOPIC, "t", LITERAL, "User:bob", "*", READ, ALLOW)]
+        ),
+        ApiKey.DESCRIBE_ACLS: DescribeAclsRequest(ANY, None, LITERAL, "User:bob", None, ANY, ANY),
+        ApiKey.DELETE_ACLS: DeleteAclsRequest(
+            [DeleteAclsFilter(ANY, None, LITERAL, "User:bob", None, ANY, ANY)]
+        ),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentialsRequest(
+            [UserName("bob")]
+        ),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentialsRequest(
+            [ScramCredentialDeletion("bob", 1)],
+            [ScramCredentialUpsertion("carol", 2, 4096, b"salt", b"x" * 64)],
         ),
         ApiKey.ALTER_CLIENT_QUOTAS: AlterClientQuotasRequest(
             [EntryData([EntityData("client-id", "c")], [OpData("producer_byte_rate", 5.0)])]

@@ -52,8 +52,13 @@ class ScramCredential:
         cls, mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
         """Derive the credential from a password."""
+        salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
+        return cls.salted(mechanism, salted, salt, iterations)
+
+    @classmethod
+    def salted(cls, mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+        """Derive the credential from the hash of a password (KIP-554)."""
         name = _HASHES[mechanism]
-        salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", name)
         return cls(
             salt,
