@@ -312,12 +312,24 @@ class BrokerError(KafkaError):
 
     Attributes:
         code: the error code; see :class:`aioprod.ErrorCode`.
+        is_explained: whether the text says more than the description of the code, such as which
+            operation is not authorized.
     """
 
     def __init__(self, code: ErrorCode, context: str = "") -> None:
         self.code = code
-        text = f"{code.name} ({int(code)}): {code.description}"
-        super().__init__(f"{context}: {text}" if context else text)
+        self._context = context
+        self.is_explained = False
+        super().__init__(self._text(code.description))
+
+    def explain(self, reason: str) -> None:
+        """Replace the description of the code by a reason that says more."""
+        self.args = (self._text(reason),)
+        self.is_explained = True
+
+    def _text(self, reason: str) -> str:
+        text = f"{self.code.name} ({int(self.code)}): {reason}"
+        return f"{self._context}: {text}" if self._context else text
 
 
 class AbortableTransactionError(BrokerError):

@@ -34,6 +34,7 @@ BASE_MODULES = {
     "preparation",
     "public_module",
     "arguments",
+    "threads",
     "user_code",
     "_version",
 }

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from aioprod import Producer, cli
+from aioprod import Admin, BrokerError, Producer, cli
+from aioprod.admin import NewTopic
 
 LIMIT_S = 30
 PASSWORD = "pencil-7"
@@ -79,6 +80,26 @@ async def test_tls_and_sasl(tmp_path: Path) -> None:
             sasl_password=PASSWORD,
         ) as producer:
             assert (await producer.send_and_wait("t", b"x")).offset == 0
+
+
+async def test_a_super_user_gives_rights(tmp_path: Path) -> None:
+    (tmp_path / "users").write_text(f"alice:{PASSWORD}\nroot:{PASSWORD}\n")
+    with running("--users", str(tmp_path / "users"), "--super-user", "root") as told:
+        servers = told["bootstrap_servers"]
+
+        async def create(user: str, topic: str) -> None:
+            async with Admin(
+                servers,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="SCRAM-SHA-256",
+                sasl_username=user,
+                sasl_password=PASSWORD,
+            ) as admin:
+                await admin.create_topics(NewTopic(topic))
+
+        with pytest.raises(BrokerError, match="not authorized for CREATE"):
+            await create("alice", "t")
+        await create("root", "t")
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ ARGUMENTS: dict[str | tuple[str, str], Any] = {
     "acls": [],
     "selected": [],
     ("alter_user_scram_credentials", "changes"): [],
+    "token": b"hmac",
 }
 WRONG_LIMITS: list[Any] = [
     10**400,

@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,11 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioprod import Admin, Consumer, Producer
-from aioprod.config.jaas import Login, parse_jaas
+from aioprod.config.client import ClientConfig
+from aioprod.config.jaas import KerberosLogin, Login, parse_jaas
 from aioprod.errors import ConfigError
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,28 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 )
 def test_a_login_is_read(text: str) -> None:
     assert parse_jaas(text) == Login("alice", "s3cret")
+
+
+@pytest.mark.parametrize(
+    ("options", "login"),
+    [
+        ("useTicketCache=true", KerberosLogin()),
+        ('useTicketCache="true" ticketCache="/c" keyTab="/k"', KerberosLogin(None, None, "/c")),
+        (
+            'useKeyTab=true storeKey=true doNotPrompt=true debug=false keyTab="/k" principal="a@B" '
+            'serviceName="kafka" useTicketCache=false',
+            KerberosLogin("a@B", "/k", None, "kafka"),
+        ),
+    ],
+)
+def test_a_login_with_kerberos_is_read(options: str, login: KerberosLogin) -> None:
+    assert parse_jaas(f"{KERBEROS} required {options};") == login
+
+
+def test_a_delegation_token_is_read() -> None:
+    options = "required username=id password=hmac tokenauth=true;"
+    assert parse_jaas(f"{SCRAM} {options}") == Login("id", "hmac", True)
+    assert parse_jaas(f"{PLAIN} {options}") == Login("id", "hmac")  # as in Java
 
 
 @given(st.text(), st.text())
@@ -75,13 +101,14 @@ def test_any_name_and_password_come_back(username: str, password: str) -> None:
         (f'{PLAIN} required password="s3cret";', "username is missing"),
         (f'{PLAIN} required username="alice";', "password is missing"),
         (
-            'com.sun.security.auth.module.Krb5LoginModule required keyTab="s3cret";',
-            "Krb5LoginModule is not supported, only PlainLoginModule, Scram",
+            'x.LdapLoginModule required username="alice" password="s3cret";',
+            "LdapLoginModule is not supported, only PlainLoginModule, Scram",
         ),
-        (
-            'x.ScramLoginModule required username="alice" password="s3cret" tokenauth=true;',
-            "delegation tokens",
-        ),
+        (f'{KERBEROS} required keyTab="s3cret";', "are both false: no password is asked for"),
+        (f"{KERBEROS} required useKeyTab=true useTicketCache=true;", "are both true; set one"),
+        (f"{KERBEROS} required useKeyTab=true principal=a;", "keyTab is missing"),
+        (f"{KERBEROS} required useTicketCache=true renewTGT=true;", "renewTGT is not supported"),
+        (f"{KERBEROS} required useTicketCache=true odd=s3cret;", "the option odd of Krb5Login"),
     ],
 )
 def test_a_wrong_one_is_explained_and_tells_no_secret(text: str, words: str) -> None:
@@ -101,7 +128,7 @@ def test_any_text_is_a_login_or_an_error(text: str) -> None:
 # -- in each client --------------------------------------------------------------------------------
 
 LOGIN = f'{PLAIN} required username="alice" password="s3cret";'
-SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+SASL: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
 CLIENTS = (Producer, Consumer, Admin)
 
 
@@ -143,6 +170,34 @@ def test_settings_that_contradict_it_are_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         client(**settings, sasl_jaas_config=LOGIN)
+
+
+def test_kerberos_and_delegation_tokens_are_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", ModuleType("gssapi"))
+    keytab = tmp_path / "a.keytab"
+    keytab.touch()
+    login = f'{KERBEROS} required useKeyTab=true keyTab="{keytab}" serviceName=kafka;'
+    kerberos: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}
+    for service in (None, "kafka"):
+        config = ClientConfig(
+            **kerberos, sasl_jaas_config=login, sasl_kerberos_service_name=service
+        )
+        assert config.sasl_kerberos_keytab == str(keytab)
+        assert config.sasl_kerberos_service_name == "kafka"
+        assert dataclasses.replace(config) == config
+    with pytest.raises(ConfigError, match="service_name and sasl_jaas_config are both set"):
+        ClientConfig(**kerberos, sasl_jaas_config=login, sasl_kerberos_service_name="other")
+    with pytest.raises(ConfigError, match="sasl_jaas_config is for GSSAPI, but sasl_mechanism"):
+        ClientConfig(**SASL, sasl_jaas_config=login)
+
+    scram: dict[str, Any] = {**SASL, "sasl_mechanism": "SCRAM-SHA-512"}
+    token = f"{SCRAM} required username=id password=s3cret tokenauth=true;"
+    config = ClientConfig(**scram, sasl_jaas_config=token)
+    assert config.sasl_delegation_token and config.sasl_username == "id"
+    with pytest.raises(ConfigError, match="'PLAIN' does not use it"):
+        ClientConfig(**SASL, sasl_jaas_config=token)
 
 
 @pytest.mark.parametrize("option", ["-X", "--config-file"])

@@ -206,5 +206,5 @@ def test_the_extras_that_the_workflows_install_exist() -> None:
         for names in re.findall(r'"\.\[([\w,]+)\]"', path.read_text())
         for extra in names.split(",")
     }
-    assert extras == {"test", "docs", "coverage"}
+    assert extras == {"test", "docs", "coverage", "kerberos"}
     assert extras <= project["optional-dependencies"].keys()

@@ -62,6 +62,8 @@ def declared_default(field: Field) -> str:
     default = default_value(field)
     if default == "[]":
         return "field(default_factory=list)"
+    if field.secret:
+        return f"field(default={default}, repr=False)"
     return f"field(default_factory={field.type})" if default.endswith("()") else default
 
 

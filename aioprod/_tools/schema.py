@@ -11,6 +11,7 @@ A definition, one file per API, looks like this::
         name: string 3-12 ignorable       only in versions 3 to 12; ignored in others
         rack: string?7+                   nullable from version 7 on
         cluster_id: string? 12+ tag 0     a tagged field
+      hmac: bytes secret                not in the repr
       struct Shared                       a struct that several fields use
         id: int32
 
@@ -45,7 +46,7 @@ _NULLABLE = frozenset({"string", "bytes", "records"})
 _FIELD = re.compile(
     r"(?P<name>\w+): (?P<array>\[\])?(?P<type>\w+)(?P<nullable>\?(?P<null_from>\d+\+)?)?"
     r"(?: (?P<versions>\d+(?:-\d+|\+)?))?(?: tag (?P<tag>\d+))?(?: = "
-    r"(?P<default>\S+))?(?P<ignorable> ignorable)?$"
+    r"(?P<default>\S+))?(?P<ignorable> ignorable)?(?P<secret> secret)?$"
 )
 _MESSAGE = re.compile(
     r"(?P<kind>request|response) (?P<versions>\d+(?:-\d+)?)(?: flexible (?P<flexible>\d+)\+)?$"
@@ -96,6 +97,7 @@ class Field:
     default: str | None
     tag: int | None
     ignorable: bool
+    secret: bool
 
     @property
     def is_struct(self) -> bool:
@@ -270,6 +272,7 @@ def _parse_field(text: str, within: Versions) -> Field:
         match["default"],
         tag,
         match["ignorable"] is not None,
+        match["secret"] is not None,
     )
 
 

@@ -1,6 +1,5 @@
 """The admin client, with the types of its arguments and results."""
 
-from aioprod.admin.acls import AclBinding, AclFilter, AclPermission, PatternType, ResourceType
 from aioprod.admin.admin import Admin
 from aioprod.admin.cluster import ClusterDescription, LogDirDescription, Node, ReplicaLog
 from aioprod.admin.configs import (
@@ -15,7 +14,6 @@ from aioprod.admin.configs import (
 )
 from aioprod.admin.groups import GroupDescription, GroupListing, MemberDescription
 from aioprod.admin.offsets import OffsetResult, OffsetSpec
-from aioprod.admin.operations import AclOperation
 from aioprod.admin.quotas import ClientQuotaEntity, QuotaMatch
 from aioprod.admin.records import TO_THE_END, ProducerState
 from aioprod.admin.replicas import ElectionType, PartitionReassignment
@@ -25,6 +23,7 @@ from aioprod.admin.share_groups import (
     ShareGroupOffset,
     ShareMemberDescription,
 )
+from aioprod.admin.tokens import DelegationToken
 from aioprod.admin.topics import (
     CreatedTopic,
     NewPartitions,
@@ -41,6 +40,14 @@ from aioprod.admin.users import (
     ScramRemoval,
 )
 from aioprod.config.admin import AdminConfig
+from aioprod.protocol.acls import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 from aioprod.public_module import set_module as _set_module
 
 __all__ = [
@@ -61,6 +68,7 @@ __all__ = [
     "ConfigSynonym",
     "ConfigType",
     "CreatedTopic",
+    "DelegationToken",
     "ElectionType",
     "FencedProducer",
     "GroupDescription",

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from aioprod.admin.answers import broker_error, check, outcome
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver
-from aioprod.admin.operations import AclOperation
 from aioprod.admin.results import Results
 from aioprod.errors import ConfigError, KafkaError, ProtocolError
+from aioprod.protocol.acls import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 from aioprod.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from aioprod.protocol.messages.delete_acls import (
     DeleteAclsFilter,
@@ -21,91 +28,6 @@ from aioprod.protocol.messages.delete_acls import (
 from aioprod.protocol.messages.describe_acls import DescribeAclsRequest
 
 E = TypeVar("E", bound=IntEnum)
-
-
-class ResourceType(IntEnum):
-    """What an ACL is about, with Kafka's numbers."""
-
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4  #: its name is ``kafka-cluster``
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class PatternType(IntEnum):
-    """How the name of a resource is meant, with Kafka's numbers (KIP-290)."""
-
-    UNKNOWN = 0
-    ANY = 1  #: only in filters: any kind of pattern
-    MATCH = 2  #: only in filters: all patterns that match the name
-    LITERAL = 3  #: the name itself; ``*`` is all names
-    PREFIXED = 4  #: all names that begin with it
-
-
-class AclPermission(IntEnum):
-    """Whether an ACL allows or denies, with Kafka's numbers."""
-
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
-
-
-class AclBinding(NamedTuple):
-    """One ACL.
-
-    Attributes:
-        resource_type: what it is about.
-        resource_name: the name of the resource, or its beginning.
-        principal: who: ``User:alice``, or ``User:*`` for all.
-        operation: what they do.
-        permission: whether they may.
-        pattern_type: LITERAL or PREFIXED.
-        host: from which address; ``*`` for any.
-    """
-
-    resource_type: ResourceType
-    resource_name: str
-    principal: str
-    operation: AclOperation
-    permission: AclPermission = AclPermission.ALLOW
-    pattern_type: PatternType = PatternType.LITERAL
-    host: str = "*"
-
-    def __str__(self) -> str:
-        star = "*" if self.pattern_type is PatternType.PREFIXED else ""
-        return (
-            f"{self.permission.name} {self.principal} {self.operation.name} "
-            f"{self.resource_type.name} {self.resource_name}{star} from {self.host}"
-        )
-
-
-class AclFilter(NamedTuple):
-    """Selects ACLs; the default of each attribute selects all.
-
-    Attributes:
-        resource_type, operation, permission, pattern_type: ANY selects all.
-        resource_name, principal, host: None selects all.
-    """
-
-    resource_type: ResourceType = ResourceType.ANY
-    resource_name: str | None = None
-    principal: str | None = None
-    operation: AclOperation = AclOperation.ANY
-    permission: AclPermission = AclPermission.ANY
-    pattern_type: PatternType = PatternType.ANY
-    host: str | None = None
-
-    def __str__(self) -> str:
-        return (
-            f"{self.permission.name} {self.principal or 'ANY'} {self.operation.name} "
-            f"{self.resource_type.name} {self.resource_name or 'ANY'} "
-            f"({self.pattern_type.name}) from {self.host or 'ANY'}"
-        )
 
 
 class AclCalls:

@@ -17,6 +17,7 @@ from aioprod.admin.quotas import QuotaCalls
 from aioprod.admin.records import RecordCalls
 from aioprod.admin.replicas import ReplicaCalls
 from aioprod.admin.share_groups import ShareGroupCalls
+from aioprod.admin.tokens import TokenCalls
 from aioprod.admin.topics import TopicCalls
 from aioprod.admin.transactions import TransactionCalls
 from aioprod.admin.users import UserCalls
@@ -42,10 +43,11 @@ class Admin(
     QuotaCalls,
     AclCalls,
     UserCalls,
+    TokenCalls,
     ShareGroupCalls,
 ):
     """Describes and changes a cluster: topics, settings, groups and their offsets, records,
-    transactions, replicas, quotas, access rights, users.
+    transactions, replicas, quotas, access rights, users, delegation tokens.
 
     The constructor needs no event loop. Use the client in one event loop, from any number of tasks.
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from aioprod.admin.answers import check, outcome
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
-from aioprod.admin.operations import AclOperation, operations
+from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.errors import KafkaError, UnsupportedVersionError
+from aioprod.protocol.acls import AclOperation
 from aioprod.protocol.messages.describe_cluster import DescribeClusterRequest
 from aioprod.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,

@@ -29,6 +29,7 @@ from aioprod.metrics import AdminObservers, CallDone, ObservedAdmin
 from aioprod.metrics.admin import AdminMetrics
 from aioprod.metrics.telemetry import TelemetrySource, admin_figures
 from aioprod.net.connection import Connection
+from aioprod.net.refusals import explain
 from aioprod.protocol.message import Message, Request
 from aioprod.types import TopicPartition
 
@@ -92,16 +93,26 @@ class AdminDriver(ClientLifecycle):
         call: str,
         ask: Callable[[Attempt[str]], Awaitable[V]],
         timeout_ms: float | None = None,
+        *,
+        name: str | None = None,
     ) -> V:
-        """Make a call about one item, and return its result or raise its error."""
+        """Make a call about one item, and return its result or raise its error.
+        For ``name``, see :meth:`each`.
+        """
 
         async def ask_once(attempt: Attempt[str]) -> Mapping[str, V | KafkaError]:
             return {call: await ask(attempt)}
 
-        return (await self.each(call, (call,), ask_once, timeout_ms))[call]
+        return (await self.each(call, (call,), ask_once, timeout_ms, name=name))[call]
 
     async def each(
-        self, call: str, items: Iterable[K], ask: Ask[K, V], timeout_ms: float | None = None
+        self,
+        call: str,
+        items: Iterable[K],
+        ask: Ask[K, V],
+        timeout_ms: float | None = None,
+        *,
+        name: str | None = None,
     ) -> Results[K, V]:
         """Make a call about several items, and return the result or error of each one.
 
@@ -110,6 +121,7 @@ class AdminDriver(ClientLifecycle):
             items: the items.
             ask: makes one attempt. If it raises an error, all items have it.
             timeout_ms: limit on all attempts together; ``default_api_timeout_ms`` if None.
+            name: the name of the call's method, if ``call`` is another text.
 
         Raises:
             AdminClosedError: if the client is not started, or is closed before or during the call.
@@ -128,7 +140,8 @@ class AdminDriver(ClientLifecycle):
             left_ms = limit_ms - (loop.time() - begun) * 1000
             timeout_ms = max(1, int(min(left_ms, self.config.request_timeout_ms)))
             present = Attempt(list(outcomes.pending), outcomes.attempts + 1, timeout_ms)
-            outcomes.take(await _answers(ask, present), loop.time() - begun)
+            answers = await self._answers(ask, present, name or call)
+            outcomes.take(answers, loop.time() - begun)
             outcomes.check_complete()
 
         try:
@@ -152,6 +165,18 @@ class AdminDriver(ClientLifecycle):
         first = failures[0] if failures else None
         self._report(call, outcomes, len(failures), first, loop.time() - begun)
         return results
+
+    async def _answers(
+        self, ask: Ask[K, V], attempt: Attempt[K], call: str
+    ) -> Mapping[K, V | KafkaError]:
+        try:
+            answers = await ask(attempt)
+        except KafkaError as error:
+            answers = dict.fromkeys(attempt.items, error)
+        for answer in answers.values():
+            if isinstance(answer, BrokerError):
+                explain(answer, call, self._metadata.snapshot.principal)
+        return answers
 
     def _report(
         self,
@@ -283,17 +308,10 @@ class AdminDriver(ClientLifecycle):
         return await self.once(call, ask, timeout_ms)
 
 
-async def _answers(ask: Ask[K, V], attempt: Attempt[K]) -> Mapping[K, V | KafkaError]:
-    try:
-        return await ask(attempt)
-    except KafkaError as error:
-        return dict.fromkeys(attempt.items, error)
-
-
 def _leader(snapshot: ClusterSnapshot, tp: TopicPartition) -> PartitionInfo | KafkaError:
     topic = snapshot.topics[tp.topic]
-    if topic.error:
-        return BrokerError(topic.error, f"topic {tp.topic}")
+    if error := snapshot.topic_error(tp.topic):
+        return error
     info = next((info for info in topic.partitions if info.partition == tp.partition), None)
     if info is None:
         return BrokerError(

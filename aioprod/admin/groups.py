@@ -9,12 +9,13 @@ from typing import overload
 from aioprod.admin.answers import broker_error, check, outcome, single
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
-from aioprod.admin.operations import AclOperation, operations
+from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
+from aioprod.protocol.acls import AclOperation
 from aioprod.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from aioprod.protocol.messages.consumer_group_describe import (
     Assignment,

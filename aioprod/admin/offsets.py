@@ -107,7 +107,9 @@ class OffsetCalls:
             )
             return _committed(group_id, reply)
 
-        return await self._driver.once(f"offsets of group {group_id}", ask, timeout_ms)
+        return await self._driver.once(
+            f"offsets of group {group_id}", ask, timeout_ms, name="list_consumer_group_offsets"
+        )
 
     async def alter_consumer_group_offsets(
         self,

@@ -2,30 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from aioprod.protocol.acls import AclOperation
 
 _NOT_REQUESTED = -(2**31)
-
-
-class AclOperation(IntEnum):
-    """Kafka's ACL operations, with their numbers."""
-
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
 
 
 def operations(bits: int) -> frozenset[AclOperation] | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, overload
 from aioprod.admin.answers import check, outcome, partition_name, single
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
-from aioprod.admin.operations import AclOperation, operations
+from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
 from aioprod.arguments import check_offsets, check_partitions
 from aioprod.cluster.coordinators import CoordinatorType
@@ -17,6 +17,7 @@ from aioprod.cluster.share_groups import NEEDED, pick_version
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
+from aioprod.protocol.acls import AclOperation
 from aioprod.protocol.consumer_protocol import group_by_topic
 from aioprod.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -210,7 +211,9 @@ class ShareGroupCalls:
             _check(told.error_code, group_id, told.error_message)
             return _offsets(told)
 
-        return await self._driver.once(f"offsets of share group {group_id}", ask, timeout_ms)
+        return await self._driver.once(
+            f"offsets of share group {group_id}", ask, timeout_ms, name="list_share_group_offsets"
+        )
 
     async def alter_share_group_offsets(
         self,

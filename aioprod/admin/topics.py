@@ -12,10 +12,11 @@ from aioprod.admin.attempts import Attempt
 from aioprod.admin.cluster import Node
 from aioprod.admin.configs import ConfigEntry, ConfigSource, ConfigValue, config_text, known
 from aioprod.admin.driver import AdminDriver
-from aioprod.admin.operations import AclOperation, operations
+from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
 from aioprod.arguments import check_mapping
 from aioprod.errors import ConfigError, KafkaError
+from aioprod.protocol.acls import AclOperation
 from aioprod.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,

@@ -191,7 +191,7 @@ class TransactionCalls:
                 reply: InitProducerIdResponse = await self._driver.from_coordinator(
                     CoordinatorType.TRANSACTION, transactional_id, attempt, prepare
                 )
-                check(reply.error_code, f"transactional id {transactional_id}")
+                check(reply.error_code, f"transactional id {transactional_id!r}")
                 return FencedProducer(reply.producer_id, reply.producer_epoch)
 
             return await gather_outcomes(attempt.items, fence)
@@ -206,8 +206,8 @@ class TransactionCalls:
 def _described(
     transactional_id: str, reply: DescribeTransactionsResponse
 ) -> TransactionDescription:
-    told = single(reply.transaction_states, f"transactional id {transactional_id}")
-    check(told.error_code, f"transactional id {transactional_id}")
+    told = single(reply.transaction_states, f"transactional id {transactional_id!r}")
+    check(told.error_code, f"transactional id {transactional_id!r}")
     return TransactionDescription(
         transactional_id,
         told.transaction_state,

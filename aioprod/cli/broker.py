@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Commands, Parser, port, positive_int
 
 if TYPE_CHECKING:
-    from aioprod.testing import BrokerSecurity
+    from aioprod.testing import Authorizer, BrokerSecurity
 
 
 def add_broker(commands: Commands[Parser]) -> None:
@@ -98,6 +98,12 @@ def _add_security(broker: Parser) -> None:
         metavar="NAME",
         help="offer only this SASL mechanism; may be repeated",
     )
+    security.add_argument(
+        "--super-user",
+        action="append",
+        metavar="NAME",
+        help="clients may do only what ACLs allow, but this user everything; may be repeated",
+    )
 
 
 def _topic(text: str) -> tuple[str, int | None]:
@@ -148,6 +154,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
             port=arguments.port,
             num_partitions=arguments.partitions,
             security=security,
+            authorizer=_authorizer(arguments),
         )
         for name, partitions in arguments.topic:
             cluster.create_topic(name, partitions)
@@ -193,6 +200,13 @@ def _security(arguments: argparse.Namespace) -> BrokerSecurity:
         )
     except ConfigError as error:
         raise _UsageError(str(error)) from None
+
+
+def _authorizer(arguments: argparse.Namespace) -> Authorizer | None:
+    from aioprod.testing import Authorizer
+
+    names = arguments.super_user
+    return Authorizer([f"User:{name}" for name in names]) if names else None
 
 
 def _tls_context(arguments: argparse.Namespace) -> ssl.SSLContext | None:

@@ -16,6 +16,7 @@ from aioprod.cli.groups import add_groups
 from aioprod.cli.parser import Parser, name_choices, unknown_text
 from aioprod.cli.pipeline import add_pipeline
 from aioprod.cli.produce import add_produce
+from aioprod.cli.tokens import add_tokens
 from aioprod.cli.top import add_top
 from aioprod.cli.topics import add_topics
 from aioprod.cli.users import add_users
@@ -28,6 +29,7 @@ _COMMANDS = (
     add_groups,
     add_acls,
     add_users,
+    add_tokens,
     add_cluster,
     add_top,
     add_produce,

@@ -317,7 +317,7 @@ class Printing:
         return True
 
     async def _print(self, records: Sequence[ConsumerRecord]) -> None:
-        from aioprod.demo.interrupt import in_thread
+        from aioprod.threads import in_thread
 
         if not records:
             return

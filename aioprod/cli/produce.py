@@ -196,7 +196,7 @@ class Sending:
 
 async def _lines(source: int) -> AsyncIterator[tuple[int, list[bytes]]]:
     """Yield available lines, without line ends, many at once, with the number of the first."""
-    from aioprod.demo.interrupt import in_thread
+    from aioprod.threads import in_thread
 
     rest, number = b"", 1
     while chunk := await in_thread(partial(os.read, source, _CHUNK_BYTES)):

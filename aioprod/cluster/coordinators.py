@@ -27,6 +27,7 @@ from aioprod.errors import (
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
+from aioprod.net.refusals import explain, principal_of
 from aioprod.net.silence import SILENCE_S
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -177,18 +178,25 @@ class Coordinators:
         """
         missing = [key for key in keys if (kind, key) not in self._known]
         if missing:
-            found = await self._brokers.ask_any(partial(_find_coordinators, kind, missing))
+            found = await self._ask(kind, missing)
             for key, node in found.items():
                 self._brokers.learn(node)
                 self._known[kind, key] = node
         return {key: self._known[kind, key].node_id for key in keys}
 
     async def _find(self, kind: CoordinatorType, key: str) -> BrokerAddress:
-        node = (await self._brokers.ask_any(partial(_find_coordinators, kind, [key])))[key]
+        node = (await self._ask(kind, [key]))[key]
         self._brokers.learn(node)
         self._known[kind, key] = node
         log.debug("the coordinator of %s %r is broker %d at %s:%d", kind.name.lower(), key, *node)
         return node
+
+    async def _ask(self, kind: CoordinatorType, keys: Collection[str]) -> dict[str, BrokerAddress]:
+        try:
+            return await self._brokers.ask_any(partial(_find_coordinators, kind, keys))
+        except BrokerError as error:
+            explain(error, "FindCoordinator", principal_of(self._config))
+            raise
 
 
 async def _find_coordinators(
@@ -230,7 +238,5 @@ async def _find_coordinator(
 def _check(kind: CoordinatorType, key: str, error_code: int, message: str | None) -> None:
     code = ErrorCode.of(error_code)
     if code != ErrorCode.NONE:
-        raise BrokerError(
-            code,
-            f"no coordinator of {kind.name.lower()} {key!r}" + (f" ({message})" if message else ""),
-        )
+        said = f" ({message})" if message and message != code.description else ""
+        raise BrokerError(code, f"no coordinator of {kind.name.lower()} {key!r}{said}")

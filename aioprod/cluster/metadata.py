@@ -16,6 +16,7 @@ from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
+from aioprod.net.refusals import principal_of
 from aioprod.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -49,7 +50,7 @@ class Metadata:
     def __init__(
         self, config: ClientConfig, brokers: Brokers, rng: random.Random, *, create_topics: bool
     ) -> None:
-        self.snapshot = ClusterSnapshot()
+        self.snapshot = ClusterSnapshot(principal=principal_of(config))
         self.last_error: KafkaError | None = None
         self.refreshed_at = 0.0
         self.want_all_topics = False

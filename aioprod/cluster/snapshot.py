@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ProtocolError
 from aioprod.net.brokers import BrokerAddress
+from aioprod.net.refusals import UNNAMED, explain
 from aioprod.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.types import TopicPartition
@@ -71,6 +72,7 @@ class ClusterSnapshot:
         topics: the topics by name.
         controller_id: the node id of the controller; -1 if unknown.
         cluster_id: the id of the cluster, if known.
+        principal: the client's, for errors.
     """
 
     version: int = 0
@@ -78,6 +80,14 @@ class ClusterSnapshot:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     controller_id: int = -1
     cluster_id: str | None = None
+    principal: str = UNNAMED
+
+    def topic_error(self, name: str) -> BrokerError | None:
+        """Return the error of a topic in the last metadata that named it, or None."""
+        topic = self.topics.get(name)
+        if topic is None or not topic.error:
+            return None
+        return explain(BrokerError(topic.error, f"topic {name!r}"), "Metadata", self.principal)
 
     def topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
         """Return the topics' ids; none of them if one is unknown, since a request has either the
@@ -93,8 +103,8 @@ class ClusterSnapshot:
         topic = self.topics.get(tp.topic)
         if topic is None:
             return None
-        if topic.error:
-            return BrokerError(topic.error, f"topic {tp.topic}")
+        if error := self.topic_error(tp.topic):
+            return error
         info = topic.find(tp.partition)
         if info is None:
             return BrokerError(
@@ -121,7 +131,12 @@ class ClusterSnapshot:
             for broker in reply.brokers
         }
         return ClusterSnapshot(
-            self.version + 1, nodes, topics, reply.controller_id, reply.cluster_id
+            self.version + 1,
+            nodes,
+            topics,
+            reply.controller_id,
+            reply.cluster_id,
+            self.principal,
         )
 
     def with_leaders(

@@ -42,18 +42,37 @@ class AdminConfig(ClientConfig):
         sasl_mechanism: SASL mechanism, required if ``security_protocol`` is ``SASL_PLAINTEXT`` or
             ``SASL_SSL``. The default of Java is ``GSSAPI``.
             Kafka: ``sasl.mechanism``. Default: ``None``; allowed: ``PLAIN``, ``SCRAM-SHA-256``,
-            ``SCRAM-SHA-512``, ``OAUTHBEARER``.
-        sasl_username: User name for PLAIN and SCRAM.
+            ``SCRAM-SHA-512``, ``OAUTHBEARER``, ``GSSAPI``.
+        sasl_username: User name for PLAIN and SCRAM; or the id of a delegation token.
             Not in Kafka. Default: ``None``.
-        sasl_password: Password for PLAIN and SCRAM.
+        sasl_password: Password for PLAIN and SCRAM; or the HMAC of a delegation token, in base64.
             Not in Kafka. Default: ``None``.
+        sasl_delegation_token: Whether user name and password for SCRAM are those of a delegation
+            token (KIP-48).
+            Not in Kafka. Default: ``False``.
         sasl_jaas_config: User name and password for PLAIN and SCRAM as Java configures them:
             ``...PlainLoginModule required username="..." password="...";``. Sets ``sasl_username``
             and ``sasl_password``. For OAUTHBEARER ``...OAuthBearerLoginModule`` with ``clientId``,
-            ``clientSecret``, ``scope`` and ``extension_NAME``.
+            ``clientSecret``, ``scope`` and ``extension_NAME``; for GSSAPI ``...Krb5LoginModule``;
+            for a delegation token ``...ScramLoginModule`` with ``tokenauth="true"``.
             Kafka: ``sasl.jaas.config`` (since 0.10.2, KIP-85). Default: ``None``.
         sasl_oauth_token_provider: Async function that returns an ``OAuthToken``, for OAUTHBEARER;
             ``from_config`` also takes its import path.
+            Not in Kafka. Default: ``None``.
+        sasl_kerberos_service_name: First part of the brokers' Kerberos principals, for GSSAPI.
+            Without it, ``serviceName`` of ``sasl_jaas_config``, or else ``kafka``.
+            Kafka: ``sasl.kerberos.service.name`` (since 0.9, KIP-12). Default: ``None``.
+        sasl_kerberos_principal: Kerberos principal of the client, such as ``orders@EXAMPLE.COM``.
+            Without it, that of the ticket, or the first one in the keytab.
+            Not in Kafka. Default: ``None``.
+        sasl_kerberos_keytab: File with the client's keys, with which it requests tickets. Without
+            it, a ticket that ``kinit`` has requested is used.
+            Not in Kafka. Default: ``None``.
+        sasl_kerberos_ticket_cache: Cache of tickets that ``kinit`` has written. Without it, that of
+            the environment (``KRB5CCNAME``).
+            Not in Kafka. Default: ``None``.
+        sasl_kerberos_domain_name: Host name in the principal of all brokers, if they are reached by
+            other names, such as that of a load balancer.
             Not in Kafka. Default: ``None``.
         sasl_oauthbearer_token_endpoint_url: Address at which the client requests tokens for
             OAUTHBEARER, instead of ``sasl_oauth_token_provider``.

@@ -1,4 +1,4 @@
-"""Parses ``sasl.jaas.config``, the setting of Java's clients for user name and password."""
+"""Parses ``sasl.jaas.config``, the setting of Java's clients for logins."""
 
 from __future__ import annotations
 
@@ -18,6 +18,20 @@ _OAUTH_EXAMPLE = (
 )
 _OAUTH_MODULE = "OAuthBearerLoginModule"
 _EXTENSION = "extension_"
+_KERBEROS_EXAMPLE = (
+    'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="..." '
+    'principal="...";'
+)
+_KERBEROS_MODULE = "Krb5LoginModule"
+# Options of Java's own work: the Kerberos library needs none of them.
+_KERBEROS_IGNORED = (
+    "clearPass",
+    "debug",
+    "doNotPrompt",
+    "isInitiator",
+    "refreshKrb5Config",
+    "storeKey",
+)
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(
     r"""\s*(?://[^\n]*\n?|/\*.*?\*/|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w.$-]+|[=;]))""",
@@ -28,10 +42,11 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v
 
 
 class Login(NamedTuple):
-    """User name and password."""
+    """User name and password, or id and HMAC of a delegation token."""
 
     username: str
     password: str
+    is_token: bool = False
 
 
 class OAuthLogin(NamedTuple):
@@ -43,9 +58,18 @@ class OAuthLogin(NamedTuple):
     extensions: dict[str, str]
 
 
-def parse_jaas(text: str) -> Login | OAuthLogin:
-    """Parse a login module for PLAIN, SCRAM or OAUTHBEARER. The class may be that of a repackaged
-    Kafka client (``kafkashaded.org.apache...``).
+class KerberosLogin(NamedTuple):
+    """The keys or the ticket of a login with Kerberos."""
+
+    principal: str | None = None
+    keytab: str | None = None
+    ticket_cache: str | None = None
+    service_name: str | None = None
+
+
+def parse_jaas(text: str) -> Login | OAuthLogin | KerberosLogin:
+    """Parse a login module for PLAIN, SCRAM, OAUTHBEARER or GSSAPI. The class may be that of a
+    repackaged Kafka client (``kafkashaded.org.apache...``).
 
     Raises:
         ConfigError: if the text is not such a module, or an option is missing. The error
@@ -57,20 +81,21 @@ def parse_jaas(text: str) -> Login | OAuthLogin:
     module = tokens[0].rpartition(".")[2]
     if not module.endswith("LoginModule"):  # not shown: it may be a password
         raise _error(f"must be like {_EXAMPLE}")
-    if module not in (*_MODULES, _OAUTH_MODULE):
+    if module not in (*_MODULES, _OAUTH_MODULE, _KERBEROS_MODULE):
         raise _error(
-            f"the login module {module} is not supported, only {', '.join(_MODULES)} and "
-            f"{_OAUTH_MODULE}"
+            f"the login module {module} is not supported, only {', '.join(_MODULES)}, "
+            f"{_OAUTH_MODULE} and {_KERBEROS_MODULE}"
         )
     options = _options(tokens[2:-1])
     if module == _OAUTH_MODULE:
         return _oauth_login(options)
-    if _value(options.get("tokenauth", "")).lower() == "true":
-        raise _error("delegation tokens (tokenauth) are not supported")
-    for name in Login._fields:
+    if module == _KERBEROS_MODULE:
+        return _kerberos_login(options)
+    for name in ("username", "password"):
         if name not in options:
             raise _error(f"{name} is missing; it must be like {_EXAMPLE}")
-    return Login(_value(options["username"]), _value(options["password"]))
+    is_token = module == "ScramLoginModule" and _is_true(options, "tokenauth")
+    return Login(_value(options["username"]), _value(options["password"]), is_token)
 
 
 def _oauth_login(options: dict[str, str]) -> OAuthLogin:
@@ -89,6 +114,38 @@ def _oauth_login(options: dict[str, str]) -> OAuthLogin:
     if given:
         raise _error(f"the option {min(given)} of {_OAUTH_MODULE} is not supported")
     return login
+
+
+def _kerberos_login(options: dict[str, str]) -> KerberosLogin:
+    from_keytab, from_cache = _is_true(options, "useKeyTab"), _is_true(options, "useTicketCache")
+    if from_keytab == from_cache:
+        how = "both true" if from_keytab else "both false: no password is asked for"
+        raise _error(
+            f"useKeyTab and useTicketCache are {how}; set one of them, like {_KERBEROS_EXAMPLE}"
+        )
+    if _is_true(options, "renewTGT"):
+        raise _error("renewTGT is not supported; renew the tickets with k5start or kinit -R")
+    given = {
+        name: _value(value)
+        for name, value in options.items()
+        if name not in (*_KERBEROS_IGNORED, "useKeyTab", "useTicketCache", "renewTGT")
+    }
+    if from_keytab and not given.get("keyTab"):
+        raise _error(f"keyTab is missing; it must be like {_KERBEROS_EXAMPLE}")
+    keytab, ticket_cache = given.pop("keyTab", None), given.pop("ticketCache", None)
+    login = KerberosLogin(
+        given.pop("principal", None),
+        keytab if from_keytab else None,  # as in Java, each is ignored without its switch
+        ticket_cache if from_cache else None,
+        given.pop("serviceName", None),
+    )
+    if given:
+        raise _error(f"the option {min(given)} of {_KERBEROS_MODULE} is not supported")
+    return login
+
+
+def _is_true(options: dict[str, str], name: str) -> bool:
+    return _value(options.get(name, "")).lower() == "true"
 
 
 def _error(reason: str) -> ConfigError:

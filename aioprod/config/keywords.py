@@ -30,8 +30,14 @@ class SecuritySettings(TypedDict, total=False):
     sasl_mechanism: str | None
     sasl_username: str | None
     sasl_password: str | None
+    sasl_delegation_token: bool
     sasl_jaas_config: str | None
     sasl_oauth_token_provider: TokenProvider | None
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_principal: str | None
+    sasl_kerberos_keytab: str | Path | None
+    sasl_kerberos_ticket_cache: str | Path | None
+    sasl_kerberos_domain_name: str | None
     sasl_oauthbearer_token_endpoint_url: str | None
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | None

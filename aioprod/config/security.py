@@ -6,16 +6,20 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aioprod.config.jaas import Login, OAuthLogin, parse_jaas
+from aioprod.config.jaas import KerberosLogin, Login, OAuthLogin, parse_jaas
+from aioprod.config.kerberos import KERBEROS, check_kerberos
 from aioprod.config.oauthbearer import OAUTHBEARER, URL, given_settings, token_provider
 from aioprod.config.redaction import HidesArguments, hide_arguments
 from aioprod.config.setting import apply_checks
-from aioprod.config.settings.security import PASSWORD_MECHANISMS, SASL_MECHANISMS, SECURITY
+from aioprod.config.settings.security import SASL_MECHANISMS, SCRAM_MECHANISMS, SECURITY
 from aioprod.errors import ConfigError
 from aioprod.types import TokenProvider
 
 #: Mechanisms that send a secret to the broker, and what it is.
 READABLE_SECRETS = {"PLAIN": "password", "OAUTHBEARER": "token"}
+
+#: The mechanism for which a login in ``sasl_jaas_config`` is; a ``Login`` is for several.
+_MECHANISM_OF_LOGIN = {OAuthLogin: "OAUTHBEARER", KerberosLogin: "GSSAPI"}
 
 _JAVA_KEYSTORES = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER_SEQUENCE = b"\x30"
@@ -49,18 +53,37 @@ class SecurityConfig(metaclass=HidesArguments):
         sasl_mechanism: SASL mechanism, required if ``security_protocol`` is ``SASL_PLAINTEXT`` or
             ``SASL_SSL``. The default of Java is ``GSSAPI``.
             Kafka: ``sasl.mechanism``. Default: ``None``; allowed: ``PLAIN``, ``SCRAM-SHA-256``,
-            ``SCRAM-SHA-512``, ``OAUTHBEARER``.
-        sasl_username: User name for PLAIN and SCRAM.
+            ``SCRAM-SHA-512``, ``OAUTHBEARER``, ``GSSAPI``.
+        sasl_username: User name for PLAIN and SCRAM; or the id of a delegation token.
             Not in Kafka. Default: ``None``.
-        sasl_password: Password for PLAIN and SCRAM.
+        sasl_password: Password for PLAIN and SCRAM; or the HMAC of a delegation token, in base64.
             Not in Kafka. Default: ``None``.
+        sasl_delegation_token: Whether user name and password for SCRAM are those of a delegation
+            token (KIP-48).
+            Not in Kafka. Default: ``False``.
         sasl_jaas_config: User name and password for PLAIN and SCRAM as Java configures them:
             ``...PlainLoginModule required username="..." password="...";``. Sets ``sasl_username``
             and ``sasl_password``. For OAUTHBEARER ``...OAuthBearerLoginModule`` with ``clientId``,
-            ``clientSecret``, ``scope`` and ``extension_NAME``.
+            ``clientSecret``, ``scope`` and ``extension_NAME``; for GSSAPI ``...Krb5LoginModule``;
+            for a delegation token ``...ScramLoginModule`` with ``tokenauth="true"``.
             Kafka: ``sasl.jaas.config`` (since 0.10.2, KIP-85). Default: ``None``.
         sasl_oauth_token_provider: Async function that returns an ``OAuthToken``, for OAUTHBEARER;
             ``from_config`` also takes its import path.
+            Not in Kafka. Default: ``None``.
+        sasl_kerberos_service_name: First part of the brokers' Kerberos principals, for GSSAPI.
+            Without it, ``serviceName`` of ``sasl_jaas_config``, or else ``kafka``.
+            Kafka: ``sasl.kerberos.service.name`` (since 0.9, KIP-12). Default: ``None``.
+        sasl_kerberos_principal: Kerberos principal of the client, such as ``orders@EXAMPLE.COM``.
+            Without it, that of the ticket, or the first one in the keytab.
+            Not in Kafka. Default: ``None``.
+        sasl_kerberos_keytab: File with the client's keys, with which it requests tickets. Without
+            it, a ticket that ``kinit`` has requested is used.
+            Not in Kafka. Default: ``None``.
+        sasl_kerberos_ticket_cache: Cache of tickets that ``kinit`` has written. Without it, that of
+            the environment (``KRB5CCNAME``).
+            Not in Kafka. Default: ``None``.
+        sasl_kerberos_domain_name: Host name in the principal of all brokers, if they are reached by
+            other names, such as that of a load balancer.
             Not in Kafka. Default: ``None``.
         sasl_oauthbearer_token_endpoint_url: Address at which the client requests tokens for
             OAUTHBEARER, instead of ``sasl_oauth_token_provider``.
@@ -94,8 +117,14 @@ class SecurityConfig(metaclass=HidesArguments):
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
+    sasl_delegation_token: bool = False
     sasl_jaas_config: str | None = field(default=None, repr=False)
     sasl_oauth_token_provider: TokenProvider | None = field(default=None, repr=False)
+    sasl_kerberos_service_name: str | None = None
+    sasl_kerberos_principal: str | None = None
+    sasl_kerberos_keytab: str | Path | None = None
+    sasl_kerberos_ticket_cache: str | Path | None = None
+    sasl_kerberos_domain_name: str | None = None
     sasl_oauthbearer_token_endpoint_url: str | None = None
     sasl_oauthbearer_client_credentials_client_id: str | None = None
     sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
@@ -245,26 +274,41 @@ def _check_tls(config: SecurityConfig) -> None:
 
 
 def _read_jaas_config(config: SecurityConfig) -> OAuthLogin | None:
-    """Set ``sasl_username`` and ``sasl_password`` from ``sasl_jaas_config``, which is then unset:
-    so a copy of the configuration does not set them twice. Return a login for OAUTHBEARER.
+    """Set what ``sasl_jaas_config`` has, such as ``sasl_username`` and ``sasl_password``. It is
+    then unset: so a copy of the configuration does not set them twice. Return a login for
+    OAUTHBEARER.
     """
     text = config.sasl_jaas_config
     if text is None:
         return None
     login = parse_jaas(text)
-    if isinstance(login, Login):
-        for name, value in (("sasl_username", login.username), ("sasl_password", login.password)):
-            if getattr(config, name) is not None:
-                raise ConfigError(f"{name} and sasl_jaas_config are both set: set one of them")
-            object.__setattr__(config, name, value)
+    for name, value in _settings_of(login).items():
+        if getattr(config, name) not in (None, False, value):
+            raise ConfigError(f"{name} and sasl_jaas_config are both set: set one of them")
+        object.__setattr__(config, name, value)
     if not config.uses_sasl:
         raise _without_sasl("sasl_jaas_config", config)
-    if not isinstance(login, Login) and config.sasl_mechanism != "OAUTHBEARER":
+    needed = _MECHANISM_OF_LOGIN.get(type(login), config.sasl_mechanism)
+    if needed != config.sasl_mechanism:
         raise ConfigError(
-            f"sasl_jaas_config is for OAUTHBEARER, but sasl_mechanism={config.sasl_mechanism!r}"
+            f"sasl_jaas_config is for {needed}, but sasl_mechanism={config.sasl_mechanism!r}"
         )
     object.__setattr__(config, "sasl_jaas_config", None)
     return login if isinstance(login, OAuthLogin) else None
+
+
+def _settings_of(login: Login | OAuthLogin | KerberosLogin) -> dict[str, str | bool]:
+    """Return the settings that a login sets."""
+    if isinstance(login, Login):
+        named: dict[str, str | bool] = {
+            "sasl_username": login.username,
+            "sasl_password": login.password,
+        }
+        return {**named, "sasl_delegation_token": True} if login.is_token else named
+    if isinstance(login, KerberosLogin):
+        given = login._asdict().items()
+        return {f"sasl_kerberos_{name}": value for name, value in given if value is not None}
+    return {}
 
 
 def _set_token_provider(config: SecurityConfig, login: OAuthLogin | None) -> None:
@@ -288,7 +332,7 @@ def _without_sasl(name: str, config: SecurityConfig) -> ConfigError:
 
 
 def _check_sasl(config: SecurityConfig) -> None:
-    given = [name for name in _SASL_NAMES if getattr(config, name) is not None]
+    given = [name for name in _SASL_NAMES if getattr(config, name) not in (None, False)]
     given += given_settings(config)
     if not config.uses_sasl:
         if given:
@@ -300,17 +344,13 @@ def _check_sasl(config: SecurityConfig) -> None:
             f"security_protocol={config.security_protocol!r} needs sasl_mechanism: one of "
             f"{', '.join(SASL_MECHANISMS)}"
         )
-    wanted = (
-        ("sasl_username", "sasl_password")
-        if mechanism in PASSWORD_MECHANISMS
-        else ("sasl_oauth_token_provider",)
-    )
-    for name in wanted:
+    needed, used = _USED_BY[mechanism]
+    for name in needed:
         if not getattr(config, name):
             other = f", or {URL}" if mechanism == "OAUTHBEARER" else ""
             raise ConfigError(f"sasl_mechanism={mechanism!r} needs {name}{other}")
     for name in given:
-        if name not in wanted and name != "sasl_mechanism":
+        if name not in (*needed, *used, "sasl_mechanism"):
             raise ConfigError(f"{name} is set, but sasl_mechanism={mechanism!r} does not use it")
     for name in ("sasl_username", "sasl_password"):
         if "\0" in (getattr(config, name) or ""):
@@ -319,6 +359,22 @@ def _check_sasl(config: SecurityConfig) -> None:
         raise ConfigError(
             "sasl_oauth_token_provider: must be an async function that returns an OAuthToken"
         )
+    if mechanism == "GSSAPI":
+        check_kerberos(config)
 
 
-_SASL_NAMES = ("sasl_mechanism", "sasl_username", "sasl_password", "sasl_oauth_token_provider")
+_PASSWORD = ("sasl_username", "sasl_password")
+# Mechanism -> the settings that it needs, and others that it uses.
+_USED_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "PLAIN": (_PASSWORD, ()),
+    **dict.fromkeys(SCRAM_MECHANISMS, (_PASSWORD, ("sasl_delegation_token",))),
+    "OAUTHBEARER": (("sasl_oauth_token_provider",), ()),
+    "GSSAPI": ((), KERBEROS),
+}
+_SASL_NAMES = (
+    "sasl_mechanism",
+    *_PASSWORD,
+    "sasl_delegation_token",
+    "sasl_oauth_token_provider",
+    *KERBEROS,
+)

@@ -148,9 +148,19 @@ def number(
     )
 
 
-def switch(name: str, default: bool, meaning: str, *, since: str = "") -> Setting:
+def switch(
+    name: str, default: bool, meaning: str, *, kafka_name: str | None = "", since: str = ""
+) -> Setting:
     """Declare a setting that is True or False."""
-    return Setting(name, "bool", default, meaning, one_of((True, False)), since=since)
+    return Setting(
+        name,
+        "bool",
+        default,
+        meaning,
+        one_of((True, False)),
+        kafka_name=kafka_name,
+        since=since,
+    )
 
 
 def choice(
@@ -190,9 +200,17 @@ def secret(name: str, meaning: str, *, kafka_name: str | None = "", since: str =
     )
 
 
-def text(name: str, meaning: str, *, since: str = "") -> Setting:
+def text(name: str, meaning: str, *, kafka_name: str | None = "", since: str = "") -> Setting:
     """Declare text that may be shown, or is not set."""
-    return Setting(name, "str | None", None, meaning, check_secret_text, since=since)
+    return Setting(
+        name,
+        "str | None",
+        None,
+        meaning,
+        check_secret_text,
+        kafka_name=kafka_name,
+        since=since,
+    )
 
 
 def _or_none(check: Check) -> Check:

@@ -20,7 +20,10 @@ _TOKENS = (
 )
 _ASSERTION = "set sasl_oauth_token_provider to an aioprod.oauth.JwtBearer"
 _OF_BROKERS = "brokers use it to check tokens"
-_KERBEROS = "SASL/GSSAPI (Kerberos) is not supported; use PLAIN, SCRAM or OAUTHBEARER"
+_TICKETS = (
+    "the Kerberos library renews the tickets of a keytab; renew those of a cache with k5start or "
+    "kinit -R"
+)
 _ALWAYS_RECORDED = "all metrics are always recorded"
 _NO_METRICS = "an admin client has no metrics over windows of time"
 _NO_SHARE_METRICS = "a share consumer has no metrics"
@@ -64,11 +67,10 @@ SHARED_UNSUPPORTED: Mapping[str, str] = {
         (
             "sasl.kerberos.kinit.cmd",
             "sasl.kerberos.min.time.before.relogin",
-            "sasl.kerberos.service.name",
             "sasl.kerberos.ticket.renew.jitter",
             "sasl.kerberos.ticket.renew.window.factor",
         ),
-        _KERBEROS,
+        _TICKETS,
     ),
     **dict.fromkeys(
         (

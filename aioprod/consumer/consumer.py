@@ -267,11 +267,11 @@ class Consumer:
         """Return the partitions that are read now."""
         return frozenset(self._subscription.partitions)
 
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these until ``resume``; fetched records are kept.
-        ConsumerStateError: if one is not assigned.
+    def pause(self, *partitions: TopicPartition, reason: str = "") -> None:
+        """Return no records of these until ``resume``; fetched records are kept. A stall of them is
+        told with ``reason``. ConsumerStateError: if one is not assigned.
         """
-        self._subscribing.pause(partitions)
+        self._subscribing.pause(partitions, reason)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return records of these again. ConsumerStateError: if one is not assigned."""

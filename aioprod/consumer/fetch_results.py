@@ -21,6 +21,7 @@ from aioprod.errors import BrokerError, OffsetOutOfRangeError
 from aioprod.metrics import ConsumerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress
+from aioprod.net.refusals import explain
 from aioprod.protocol.messages.fetch import FetchResponse, PartitionData
 from aioprod.types import TopicPartition
 
@@ -173,14 +174,9 @@ class FetchResults:
         state.preferred_replica = -1
         if code.refresh_metadata or code.retriable:
             self._metadata.request_topic(state.tp.topic)
-        self.failed(
-            state,
-            BrokerError(
-                code,
-                f"fetch from {state.tp.topic}-{state.tp.partition} at offset {fetch.start.offset}",
-            ),
-            now,
-        )
+        where = f"{state.tp.topic}-{state.tp.partition} at offset {fetch.start.offset}"
+        error = BrokerError(code, f"fetch from {where}")
+        self.failed(state, explain(error, "Fetch", self._metadata.snapshot.principal), now)
 
     def _out_of_range(self, fetch: PartitionFetch, now: float) -> None:
         state = fetch.state

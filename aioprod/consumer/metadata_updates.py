@@ -10,7 +10,6 @@ from aioprod.consumer.membership import Membership
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import SubscriptionState
-from aioprod.errors import BrokerError
 
 
 class MetadataUpdates:
@@ -55,9 +54,9 @@ class MetadataUpdates:
         """
         now = asyncio.get_running_loop().time()
         for topic in self._subscription.topics:
-            info = snapshot.topics.get(topic)
-            if info is None or not info.error:
+            error = snapshot.topic_error(topic)
+            if error is None:
                 self._problems.over(topic)
                 continue
-            self._problems.add(topic, BrokerError(info.error, f"topic {topic}"), now)
+            self._problems.add(topic, error, now)
             self._metadata.request_topic(topic)

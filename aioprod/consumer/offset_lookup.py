@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, ProtocolError, RequestTimedOutError
+from aioprod.net.refusals import explain
 from aioprod.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -83,22 +84,24 @@ def list_offsets_request(
 
 
 def found_offsets(
-    reply: ListOffsetsResponse, timestamps: Mapping[TopicPartition, int]
+    reply: ListOffsetsResponse, timestamps: Mapping[TopicPartition, int], principal: str
 ) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError]:
     """Return the offset of each partition in a response; -1 if all records are earlier.
 
     Args:
         timestamps: those of the request. A log always has a beginning and an end, so -1 is an error
             for these.
+        principal: the client's, for errors.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | KafkaError] = {}
     for topic in reply.topics:
         for answer in topic.partitions:
             tp = TopicPartition(topic.name, answer.partition_index)
             if answer.error_code:
-                found[tp] = BrokerError(
+                error = BrokerError(
                     ErrorCode.of(answer.error_code), f"offset of {tp.topic}-{tp.partition}"
                 )
+                found[tp] = explain(error, "ListOffsets", principal)
             elif answer.offset < (0 if timestamps.get(tp) in _ALWAYS_THERE else -1):
                 where = f"{tp.topic}-{tp.partition}"
                 found[tp] = ProtocolError(
@@ -137,7 +140,7 @@ def epoch_request(
 
 
 def found_epochs(
-    reply: OffsetForLeaderEpochResponse,
+    reply: OffsetForLeaderEpochResponse, principal: str
 ) -> dict[TopicPartition, EpochEnd | BrokerError]:
     """Return the end of the epoch, or the error, of each partition in a response."""
     found: dict[TopicPartition, EpochEnd | BrokerError] = {}
@@ -145,9 +148,10 @@ def found_epochs(
         for answer in topic.partitions:
             tp = TopicPartition(topic.topic, answer.partition)
             if answer.error_code:
-                found[tp] = BrokerError(
+                error = BrokerError(
                     ErrorCode.of(answer.error_code), f"leader epoch of {tp.topic}-{tp.partition}"
                 )
+                found[tp] = explain(error, "OffsetForLeaderEpoch", principal)
             else:
                 found[tp] = EpochEnd(answer.leader_epoch, answer.end_offset)
     return found

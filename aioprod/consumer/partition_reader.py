@@ -35,6 +35,7 @@ from aioprod.errors import (
 )
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
+from aioprod.net.refusals import explain, principal_of
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import Record, read_batch_records
@@ -135,8 +136,8 @@ async def partitions_of(
     async def attempt() -> list[TopicPartition]:
         snapshot = await client.refresh_topics(names)
         for name in names:
-            if code := snapshot.topics[name].error:
-                raise BrokerError(code, f"topic {name}")
+            if error := snapshot.topic_error(name):
+                raise error
         return [
             TopicPartition(name, info.partition)
             for name in names
@@ -260,7 +261,8 @@ class PartitionReader:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise await self._out_of_range(code)
         if code:
-            raise BrokerError(code, self._doing())
+            principal = principal_of(self._client.config)
+            raise explain(BrokerError(code, self._doing()), "Fetch", principal)
         return data
 
     def _doing(self) -> str:
@@ -434,7 +436,7 @@ async def _list_offsets_once(
             continue
         if isinstance(reply, BaseException):
             raise reply
-        for tp, answer in found_offsets(reply, timestamps).items():
+        for tp, answer in found_offsets(reply, timestamps, principal_of(client.config)).items():
             if isinstance(answer, KafkaError):
                 failure = answer
             else:

@@ -196,7 +196,8 @@ class PositionFinder:
         self, leaders: Mapping[TopicPartition, PartitionInfo], asked: _Asked, reply: Any, now: float
     ) -> None:
         present = _present(self._subscription, asked, Phase.AWAIT_RESET)
-        found = found_offsets(reply, {state.tp: self._timestamp(state) for state in present})
+        timestamps = {state.tp: self._timestamp(state) for state in present}
+        found = found_offsets(reply, timestamps, self._metadata.snapshot.principal)
         for state in present:
             answer = found.get(state.tp)
             if isinstance(answer, OffsetAndTimestamp) and answer.offset >= 0:
@@ -219,7 +220,7 @@ class PositionFinder:
     def _take_epochs(
         self, leaders: Mapping[TopicPartition, PartitionInfo], asked: _Asked, reply: Any, now: float
     ) -> None:
-        found = found_epochs(reply)
+        found = found_epochs(reply, self._metadata.snapshot.principal)
         for state in _present(self._subscription, asked, Phase.AWAIT_VALIDATION):
             answer = found.get(state.tp)
             assert state.position is not None

@@ -123,7 +123,7 @@ class StallWatch:
         for state in self._subscription.partitions.values():
             reason = self._reason(state)
             if reason is not None:
-                waiting[state.tp] = (state.version, state.position), reason
+                waiting[state.tp] = (state.version, state.position, state.pause_reason), reason
         for gone in self._seen.keys() - waiting.keys():
             del self._seen[gone]
         stalls = {}
@@ -166,7 +166,7 @@ class StallWatch:
         position = state.position
         if state.phase is not Phase.FETCHING or position is None:
             return self._problem_of(state) or _PHASES.get(state.phase, _PHASES[Phase.INITIALIZING])
-        paused = "it is paused" if state.paused else None
+        paused = _paused(state) if state.paused else None
         problem = self._problem_of(state)
         if problem is not None:
             return paused or problem
@@ -192,6 +192,10 @@ class StallWatch:
         if problem is None and state.phase is Phase.INITIALIZING:
             problem = self._membership.problem
         return None if problem is None else _said(problem)
+
+
+def _paused(state: PartitionState) -> str:
+    return f"it is paused: {state.pause_reason}" if state.pause_reason else "it is paused"
 
 
 def _said(error: KafkaError) -> str:

@@ -51,6 +51,7 @@ class PartitionState:
     Attributes:
         version: grows with each jump of the position; responses to requests of an earlier version
             are void.
+        pause_reason: why the application has paused it, if it says so.
         awaiting_callback: the listener was not called for the partition yet: nothing is fetched.
         revoking: the partition is about to be revoked: nothing is fetched or returned.
         high_watermark, last_stable_offset, log_start_offset: as of the last fetch, -1 before.
@@ -68,6 +69,7 @@ class PartitionState:
     reset: OffsetReset | None = None
     version: int = 0
     paused: bool = False
+    pause_reason: str = ""
     awaiting_callback: bool = False
     revoking: bool = False
     high_watermark: int = -1
@@ -340,16 +342,18 @@ class SubscriptionState:
             self._on_drop(state.tp)
         self._on_change()
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Iterable[TopicPartition], reason: str = "") -> None:
         """Return no records of these; buffered records are kept."""
         for state in [self[tp] for tp in partitions]:
             state.paused = True
+            state.pause_reason = reason
             self._on_pause(state.tp)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these again."""
         for state in [self[tp] for tp in partitions]:
             state.paused = False
+            state.pause_reason = ""
         self._on_change()
 
     def revalidate(self, tp: TopicPartition) -> None:

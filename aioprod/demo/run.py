@@ -22,7 +22,7 @@ from aioprod.config.keywords import ProducerSettings
 from aioprod.demo.checking import check_result, check_sending
 from aioprod.demo.expected import Expected, expect
 from aioprod.demo.flights import Flights, read_airlines, read_flights
-from aioprod.demo.interrupt import INTERRUPTED, Interrupt, Interrupted, in_thread
+from aioprod.demo.interrupt import INTERRUPTED, Interrupt, Interrupted
 from aioprod.demo.options import DemoError, DemoOptions, prepare_out
 from aioprod.demo.page import DemoPage, demo_page
 from aioprod.demo.planting import PLANTED, BadRecord, check_dead_letters, plant, read_dead_letters
@@ -42,6 +42,7 @@ from aioprod.testing.cache import SetupError
 from aioprod.testing.java import find_java
 from aioprod.testing.real_cluster import RealCluster
 from aioprod.testing.real_kafka import RealKafka
+from aioprod.threads import in_thread
 
 if TYPE_CHECKING:
     from aioprod.demo.submitted_job import SubmittedJob

@@ -17,6 +17,7 @@ from aioprod.config.security import READABLE_SECRETS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, KafkaError
 from aioprod.net.connection import Connection
+from aioprod.net.kerberos import kerberos_login
 from aioprod.protocol.framing import encode_request
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.sasl_authenticate import (
@@ -24,6 +25,7 @@ from aioprod.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from aioprod.protocol.sasl.gssapi import GssapiClient
 from aioprod.protocol.sasl.mechanism import ClientMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
 from aioprod.protocol.sasl.plain import PlainClient
@@ -41,14 +43,20 @@ _warned: set[tuple[str, str]] = set()
 log = logging.getLogger(__name__)
 
 
-async def new_mechanism(config: ClientConfig) -> ClientMechanism:
-    """Prepare one login; get a token if there is a token provider.
+async def new_mechanism(config: ClientConfig, host: str) -> ClientMechanism:
+    """Prepare one login; get a token if there is a token provider, with Kerberos a ticket.
+
+    Args:
+        host: to which the client connects.
 
     Raises:
         AuthenticationError: if the token provider fails, or returns nothing within
-            ``request_timeout_ms``.
+            ``request_timeout_ms``; or if Kerberos gives no ticket.
+        BrokerConnectionError: if no Kerberos server answers.
     """
     _warn_if_readable(config)
+    if config.sasl_mechanism == GssapiClient.name:
+        return await kerberos_login(config, host, config.request_timeout_ms)
     token = None
     if config.sasl_oauth_token_provider is not None:
         token = await _ask_token(config.sasl_oauth_token_provider, config.request_timeout_ms)
@@ -68,7 +76,8 @@ def _mechanism(config: ClientConfig, token: OAuthToken | None) -> ClientMechanis
     assert name is not None and username is not None and password is not None
     if name == PlainClient.name:
         return PlainClient(username, password)
-    return ScramClient(name, username, password, secrets.token_urlsafe(24))
+    nonce = secrets.token_urlsafe(24)
+    return ScramClient(name, username, password, nonce, is_token=config.sasl_delegation_token)
 
 
 def _warn_if_readable(config: ClientConfig) -> None:

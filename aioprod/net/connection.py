@@ -273,11 +273,11 @@ class Connection:
             await self._throttle.wait(
                 kind.__name__, self.address, timeout_ms or self.request_timeout_ms
             )
-        if version is None:
-            version = self.pick_version(kind)
+        version = self.pick_version(kind) if version is None else version
         correlation_id = self.next_correlation_id()
         frame = encode_request(message, version, correlation_id, self.client_id)
         future = self.send([frame], kind, version, correlation_id, timeout_ms, past_hold)
+        del frame  # it may have a secret, and errors pass through here
         return cast(ResponseT, await future)
 
     def send(

@@ -80,7 +80,7 @@ async def _connect(
         if failures
         else config.socket_connection_setup_timeout_ms
     )
-    reauthentication = Reauthentication(config, rng) if config.uses_sasl else None
+    reauthentication = Reauthentication(config, rng, host) if config.uses_sasl else None
     connection = await Connection.open(
         host,
         port,
@@ -97,7 +97,7 @@ async def _connect(
     try:
         await _ask_versions(connection, expected, setup_timeout_ms)
         if reauthentication is not None:
-            mechanism = await new_mechanism(config)
+            mechanism = await new_mechanism(config, host)
             lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)
             reauthentication.schedule(connection, lifetime_ms)
     except BaseException:

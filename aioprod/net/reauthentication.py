@@ -27,14 +27,16 @@ class Reauthentication:
 
     Args:
         rng: source of jitter.
+        host: to which the client connects.
 
     Attributes:
         due: loop time of the next login; 0 if the session does not expire.
         task: the current or last login.
     """
 
-    def __init__(self, config: ClientConfig, rng: random.Random) -> None:
+    def __init__(self, config: ClientConfig, rng: random.Random, host: str) -> None:
         self._config = config
+        self._host = host
         self._rng = rng
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -107,15 +109,15 @@ class Reauthentication:
             connection.release()
 
     async def _prepare(self, address: str) -> ClientMechanism:
-        """Prepare the login while requests are still sent. A token provider that fails is asked
-        again until the session ends.
+        """Prepare the login while requests are still sent. A token provider or a Kerberos server
+        that fails is asked again until the session ends.
         """
         pause = self._config.reconnect_backoff_max_ms / 1000
         failures = 0
         while True:
             try:
-                return await new_mechanism(self._config)
-            except AuthenticationError as error:
+                return await new_mechanism(self._config, self._host)
+            except (AuthenticationError, BrokerConnectionError) as error:
                 failures += 1
                 if self._loop.time() + pause >= self._ends_at:
                     raise

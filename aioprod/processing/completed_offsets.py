@@ -75,14 +75,16 @@ class CompletedOffsets:
         if self.position is not None and offset < self.position.offset:
             return False  # it was done already
         self._done[offset] = outputs
-        moved = False
-        while self._reading and self._reading[0][0] in self._done:
-            first, leader_epoch = self._reading.popleft()
-            self.outputs.extend(self._done.pop(first))
-            self.position = OffsetAndMetadata(first + 1, "", leader_epoch)
-            self.uncommitted += 1
-            moved = True
-        return moved
+        reading, moved = self._reading, 0
+        while reading and reading[0][0] in self._done:
+            last, leader_epoch = reading.popleft()
+            self.outputs.extend(self._done.pop(last))
+            moved += 1
+        if not moved:
+            return False
+        self.position = OffsetAndMetadata(last + 1, "", leader_epoch)
+        self.uncommitted += moved
+        return True
 
     def committed(self, offset: int, records: int, outputs: int = 0) -> None:
         """Note that a position was committed.

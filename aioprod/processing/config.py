@@ -73,7 +73,8 @@ class ProcessorConfig:
             transaction collects. By default 1,000, with ``exactly_once`` 100 (as Kafka Streams).
         drain_timeout_ms: how long handlers may take to end when the processor stops, or their
             partition is revoked. Then they are cancelled, and their records are not committed.
-        unhealthy_after_ms: how long the consumer may fail before ``healthy`` is false.
+        unhealthy_after_ms: how long the consumer may fail, or a partition be stalled, before
+            ``healthy`` is false. Longer than the longest handler.
         transactional_id: of the producer, with ``exactly_once``. Another one for each process that
             runs at the same time; by default the group with the ``group_instance_id``, or else with
             a random number.

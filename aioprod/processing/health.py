@@ -27,6 +27,8 @@ class ProcessorStatus(StrEnum):
     """Handling records."""
     FAILING = "failing"
     """Its consumer or its group fails; it retries."""
+    STALLED = "stalled"
+    """A partition with records to read makes no progress; ``error`` says why."""
     STOPPING = "stopping"
     """Waiting for the handlers that run."""
     STOPPED = "stopped"
@@ -61,8 +63,9 @@ def answer(path: str, state: ProcessorState) -> tuple[int, bytes]:
         "healthy": state.healthy,
     }
     if state.error is not None:
-        # The text of an error may show data of a record.
-        body["error"] = type(state.error).__name__
+        # The text of an error may show data of a record; that of a stall names places only.
+        stalled = state.status is ProcessorStatus.STALLED
+        body["error"] = str(state.error) if stalled else type(state.error).__name__
     return (200 if good else 503), json.dumps(body).encode()
 
 

@@ -37,6 +37,12 @@ _STATUS = {
 }
 
 
+_TROUBLE = {
+    ConsumerStatus.FAILING: ProcessorStatus.FAILING,
+    ConsumerStatus.STALLED: ProcessorStatus.STALLED,
+}
+
+
 class ProcessorBase:
     """What both kinds of processors have in common."""
 
@@ -250,27 +256,25 @@ class ProcessorBase:
         limit_s = self.config.unhealthy_after_ms / 1000
         healthy = asyncio.get_running_loop().time() - runner.last_poll <= limit_s
         reading = self._consumer.state
-        if reading.status is ConsumerStatus.FAILING:
-            failing_s = self._figures.clock() - reading.since
-            return ProcessorState(
-                ProcessorStatus.FAILING,
-                ready=False,
-                healthy=healthy and failing_s <= limit_s,
-                error=reading.error,
-            )
+        trouble = _TROUBLE.get(reading.status)
+        if trouble is not None:
+            healthy = healthy and self._figures.clock() - reading.since <= limit_s
+            # One partition may stall while all others are read.
+            ready = trouble is ProcessorStatus.STALLED and healthy and runner.joined
+            return ProcessorState(trouble, ready, healthy, reading.error)
         if not runner.joined:
             return ProcessorState(ProcessorStatus.STARTING, ready=False, healthy=healthy)
         return ProcessorState(status, ready=healthy, healthy=healthy)
 
     @property
     def ready(self) -> bool:
-        """Whether it handles records: started, a member of its group, and not failing."""
+        """Whether it handles records: started, a member of its group, not failing, and healthy."""
         return self.state.ready
 
     @property
     def healthy(self) -> bool:
-        """Whether a restart would not help: it has not ended, polls, and its consumer has not
-        failed for longer than ``unhealthy_after_ms``.
+        """Whether a restart would not help: it has not ended, polls, and for ``unhealthy_after_ms``
+        its consumer has not failed and no partition was stalled, such as by a handler that hangs.
         """
         return self.state.healthy
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from aioprod import ConsumerRecord, TopicPartition
 from aioprod.metrics import ObserverList
+from aioprod.processing.scheduling import Item
 from aioprod.public_module import set_module
 
 _TOTALS = (
@@ -221,18 +222,22 @@ class ProcessorFigures:
         """Close the observers."""
         self._observers.close()
 
-    def handling(
-        self, records: Sequence[ConsumerRecord], is_batch: bool, attempt: int
-    ) -> AbstractContextManager[None]:
+    def handling(self, items: Sequence[Item], is_batch: bool) -> AbstractContextManager[None]:
         """Return the context manager in which the handler is called."""
         if not self._observers.wants("handling"):
             return _NO_SURROUNDINGS
-        return _Surroundings(self._observers, Handling(records, is_batch, attempt))
+        records = [item.record for item in items]
+        return _Surroundings(self._observers, Handling(records, is_batch, items[0].attempt))
 
-    def handled(self, event: Handled) -> None:
-        self.totals["records-handled-total"] += event.records
-        self.handler_seconds += event.seconds
-        self._observers.tell("on_handled", event)
+    def handled(self, first: ConsumerRecord, records: int, seconds: float) -> None:
+        """Count a call that succeeded. The event is made for observers only: this happens once per
+        record.
+        """
+        self.totals["records-handled-total"] += records
+        self.handler_seconds += seconds
+        if self._observers.wants("on_handled"):
+            event = Handled(first.topic, first.partition, records, seconds)
+            self._observers.tell("on_handled", event)
 
     def failed(self, event: HandlerFailed) -> None:
         self.totals["handler-errors-total"] += 1

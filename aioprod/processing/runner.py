@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _CLOSE_MS = 30_000
 _COMMIT_S = 5.0
 _CANCEL_S = 1.0
+_LOOK_S = 1.0
 
 
 class Stage(Enum):
@@ -85,6 +86,9 @@ class Runner:
         self.last_poll = 0.0
         self._polling = False
         self._paused: set[TopicPartition] = set()
+        # How often the consumer is told why partitions are paused, for its watch over stalls.
+        self._look_s = min(_LOOK_S, consumer.config.stall_timeout_ms / 4000) or float("inf")
+        self._next_look = 0.0
         self._drain_until = float("inf")
         self._changes: list[asyncio.Future[None]] = []
         self._workers: Workers
@@ -139,10 +143,11 @@ class Runner:
         Args:
             partition: the only one that they are of; None if they may be of several.
         """
-        changes, self._changes = self._changes, []
-        for change in changes:
-            if not change.done():
-                change.set_result(None)
+        if self._changes:
+            changes, self._changes = self._changes, []
+            for change in changes:
+                if not change.done():
+                    change.set_result(None)
         if self._polling and (
             self.stage is Stage.STOPPING
             or self._guarantee.is_pressing()
@@ -197,6 +202,8 @@ class Runner:
             self._workers.start_due()
             self._guarantee.commit_if_due(loop.time(), self.partitions.values())
             left_s = min(self._interval_s, max(self._drain_until - loop.time(), 0))
+            if self._paused:
+                left_s = min(left_s, self._look_s)
             self._polling = True
             self.last_poll = loop.time()
             try:
@@ -218,11 +225,13 @@ class Runner:
     async def _take(self, records: Collection[ConsumerRecord]) -> None:
         loop = asyncio.get_running_loop()
         items = []
-        wall_ms = time.time() * 1000
+        policy, wall_ms = self._config.policy, time.time() * 1000
         for record in records:
-            partition = self._partition_of(record)
-            delay_s = retry_delay_s(self._config.policy, record.topic, record.timestamp, wall_ms)
-            items.append(Item(record, partition, loop.time() + delay_s if delay_s else 0.0))
+            item = Item(record, self._partition_of(record))
+            if policy.retry_topics:
+                delay_s = retry_delay_s(policy, record.topic, record.timestamp, wall_ms)
+                item.due = loop.time() + delay_s if delay_s else 0.0
+            items.append(item)
         if await self._guarantee.admit(items):
             now = loop.time()
             for item in items:
@@ -241,17 +250,38 @@ class Runner:
 
     def _pause_and_resume(self) -> None:
         self._paused = paused = set(self._consumer.paused())
+        now = asyncio.get_running_loop().time()
+        looks = now >= self._next_look
+        if looks:
+            self._next_look = now + self._look_s
         for tp, partition in self.partitions.items():
             if tp in paused:
                 if self._has_room(tp):
                     self._consumer.resume(tp)
                     paused.discard(tp)
+                elif looks:
+                    self._consumer.pause(tp, reason=self._holds_up(partition, now))
             elif self.stage is Stage.STOPPING or (
                 self._guarantee.backlog(partition)
                 > self._config.max_pending_records - self._poll_records
             ):
                 self._consumer.pause(tp)
                 paused.add(tp)
+
+    def _holds_up(self, partition: PartitionProgress, now: float) -> str:
+        """Say what the position to commit waits for. While that stays the same, the partition makes
+        no progress.
+        """
+        offset = partition.completed.first_incomplete
+        if offset is None:
+            return "what is done is not committed yet"
+        if self._workers.is_handling(partition, offset):
+            return f"the handler of the record at offset {offset} is busy"
+        due = self._scheduler.due_of(partition, offset)
+        if due is not None and due > now:  # a wait that is wanted, and no stall: the text changes
+            return f"the record at offset {offset} is tried again in {due - now:.1f} s"
+        busy = f"all {self._config.concurrency} handlers are busy"
+        return f"the record at offset {offset} waits, {busy}"
 
     def _may_resume(self, changed: PartitionProgress | None) -> bool:
         """Whether there is room again: in one partition, or in any. With six paused partitions,

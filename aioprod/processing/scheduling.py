@@ -91,10 +91,17 @@ class OrderedScheduler:
         """The loop time at which the next waiting record is due; None if none waits."""
         return self._waiting[0][0] if self._waiting else None
 
+    def due_of(self, partition: PartitionProgress, offset: int) -> float | None:
+        """Return the loop time at which a record is due; None unless it waits for that."""
+        for due, _, lane in self._waiting:
+            if lane.partition is partition and lane.items[0].record.offset == offset:
+                return due
+        return None
+
     @property
-    def has_ready(self) -> bool:
-        """Whether a record can be handled now; waiting ones count from the next ``take`` on."""
-        return bool(self._ready)
+    def has_next(self) -> bool:
+        """Whether a record can be handled now, or waits to be due."""
+        return bool(self._ready or self._waiting)
 
     def add(self, item: Item, now: float) -> None:
         """Add a record that was read, behind the earlier ones of its lane."""

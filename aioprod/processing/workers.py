@@ -13,9 +13,9 @@ from aioprod import ConsumerRecord, DeserializationError, Deserializer, KafkaErr
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.processing.config import ProcessorConfig
 from aioprod.processing.errors import ProcessingError
-from aioprod.processing.failure_headers import forwarded, origin_of
+from aioprod.processing.failure_headers import Origin, forwarded, origin_of
 from aioprod.processing.guarantees import Guarantee
-from aioprod.processing.observers import DeadLettered, Handled, HandlerFailed, ProcessorFigures
+from aioprod.processing.observers import DeadLettered, HandlerFailed, ProcessorFigures
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.records import AnyHandler, Record, outputs_of
 from aioprod.processing.retries import Forward, RetryInPlace, decide
@@ -85,6 +85,14 @@ class Workers:
         """Return the records that are being handled, as stored."""
         return [item.record for items in list(self._tasks.values()) for item in items]
 
+    def is_handling(self, partition: PartitionProgress, offset: int) -> bool:
+        """Whether a record is being handled."""
+        return any(
+            item.partition is partition and item.record.offset == offset
+            for items in self._tasks.values()
+            for item in items
+        )
+
     def longest_call_s(self) -> float:
         """Return the seconds since the oldest call began that has not ended; 0 without one."""
         began = list(self._called_at.values())
@@ -136,8 +144,8 @@ class Workers:
         assert task is not None
         while items:
             turn = self._present_turn(loop)
-            self._called_at[task] = time.perf_counter()
-            again = await self._handle(items)
+            self._called_at[task] = began = time.perf_counter()
+            again = await self._handle(items, began)
             now = loop.time()
             self._tasks[task] = []
             self._release(items, again, now)
@@ -148,9 +156,7 @@ class Workers:
             if self.stopped:
                 return
             self._tasks[task] = items = self._take(now)
-            if len(self._tasks) < self._config.concurrency and (
-                self._scheduler.has_ready or self._scheduler.next_due is not None
-            ):
+            if self._scheduler.has_next and len(self._tasks) < self._config.concurrency:
                 self.start_due()
 
     def _present_turn(self, loop: asyncio.AbstractEventLoop) -> int:
@@ -185,7 +191,7 @@ class Workers:
             if error is not None:
                 self._on_failure(error)
         self._on_change(None)
-        if not self.stopped and self._scheduler.has_ready:
+        if not self.stopped and self._scheduler.has_next:
             self.start_due()
 
     def _set_timer(self) -> None:
@@ -205,18 +211,15 @@ class Workers:
 
     # -- one call ----------------------------------------------------------------------------------
 
-    async def _handle(self, items: list[Item]) -> bool:
+    async def _handle(self, items: list[Item], began: float) -> bool:
         """Call the handler; return whether the records are to be handled again."""
-        began = time.perf_counter()
         try:
             try:
                 records = [self._read(item) for item in items]
             except NotPrepared:
                 records = [await self._read_prepared(item) for item in items]
-            is_batch = self._batch_records is not None
-            argument: Any = records if is_batch else records[0]
-            stored = [item.record for item in items]
-            with self._figures.handling(stored, is_batch, items[0].attempt):
+            argument: Any = records[0] if self._batch_records is None else records
+            with self._figures.handling(items, self._batch_records is not None):
                 returned = await self._handler(argument)
                 seconds = time.perf_counter() - began
                 await self._guarantee.deliver(items, outputs_of(returned))
@@ -226,23 +229,26 @@ class Workers:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
             return await self._failed(items, error, time.perf_counter() - began)
-        first = items[0].record
-        self._figures.handled(Handled(first.topic, first.partition, len(items), seconds))
+        self._figures.handled(items[0].record, len(items), seconds)
         return False
 
     def _read(self, item: Item) -> Record[Any, Any]:
         record = item.record
-        origin = origin_of(record, is_retry=record.topic in self._retry_topics)
-        item.attempt = origin.attempts + item.attempt_here
+        origin: ConsumerRecord | Origin = record
+        item.attempt = item.attempt_here
+        if record.topic in self._retry_topics:
+            origin = earlier = origin_of(record, is_retry=True)
+            item.attempt += earlier.attempts
         of_key, of_value = self._deserializers
+        headers = origin.headers
         return Record(
             origin.topic,
             origin.partition,
             origin.offset,
             origin.timestamp,
-            _deserialized("key", of_key, record, origin.headers),
-            _deserialized("value", of_value, record, origin.headers),
-            origin.headers,
+            record.key if of_key is None else _deserialized("key", of_key, record, headers),
+            record.value if of_value is None else _deserialized("value", of_value, record, headers),
+            headers,
             item.attempt,
         )
 
@@ -334,13 +340,10 @@ def _stopped(record: ConsumerRecord, what: str, error: BaseException) -> Process
 
 
 def _deserialized(
-    what: str, deserializer: Deserializer | None, record: ConsumerRecord, headers: Headers
+    what: str, deserializer: Deserializer, record: ConsumerRecord, headers: Headers
 ) -> Any:
-    data = getattr(record, what)
-    if deserializer is None:
-        return data
     try:
-        return deserializer(record.topic, headers, data)
+        return deserializer(record.topic, headers, getattr(record, what))
     except (*ENDS_PROGRAM, NotPrepared):
         raise
     except BaseException as error:

@@ -15,6 +15,7 @@ from aioprod.errors import (
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
+from aioprod.net.refusals import UNNAMED, explain
 from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.sequences import ProducerState
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -29,6 +30,7 @@ class ProducerIdRequest:
         producer: gets the id.
         wake: called when the sender has to run.
         on_fatal: called with the error if no id can be granted.
+        principal: the client's, for errors.
 
     Attributes:
         last_error: why the last attempt has failed.
@@ -42,6 +44,7 @@ class ProducerIdRequest:
         *,
         wake: Callable[[], None],
         on_fatal: Callable[[KafkaError], None],
+        principal: str = UNNAMED,
     ) -> None:
         self.last_error: KafkaError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -50,6 +53,7 @@ class ProducerIdRequest:
         self._producer = producer
         self._backoff = backoff
         self._wake = wake
+        self._principal = principal
 
     def start(self) -> None:
         """Start the task that asks, unless it is running."""
@@ -95,11 +99,12 @@ class ProducerIdRequest:
         elif code.retriable:
             raise BrokerError(code, "InitProducerId")
         else:
-            raise FatalProducerError(
+            error = FatalProducerError(
                 code,
-                "no producer id was granted; grant IDEMPOTENT_WRITE on the cluster to the client's "
-                "principal, or set enable_idempotence=False",
+                "no producer id was granted; grant WRITE on a topic or IDEMPOTENT_WRITE on the "
+                "cluster, or set enable_idempotence=False",
             )
+            raise explain(error, "InitProducerId", self._principal)
 
     def _note(self, error: KafkaError, failures: int) -> None:
         self.last_error = error

@@ -20,6 +20,7 @@ from aioprod.errors import (
 )
 from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
+from aioprod.net.refusals import explain
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import BatchState, ProducerBatch, place_of
 from aioprod.producer.outcomes import Outcome, outcome_of
@@ -266,7 +267,7 @@ class ProduceResponseHandler:
                 "raise the topic's max.message.bytes or the broker's message.max.bytes"
             )
         if not fatal:
-            return BrokerError(code, where)
+            return explain(BrokerError(code, where), "Produce", self._metadata.snapshot.principal)
         if code == ErrorCode.PRODUCER_FENCED and self._transactions.transactional:
             return ProducerFencedError(
                 code,

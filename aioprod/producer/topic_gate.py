@@ -329,12 +329,7 @@ class TopicGate:
             )
 
     def _topic_error(self, name: str) -> BrokerError | None:
-        info = self._metadata.snapshot.topics.get(name)
-        return (
-            BrokerError(info.error, f"topic {name!r}")
-            if info is not None and info.error != ErrorCode.NONE
-            else None
-        )
+        return self._metadata.snapshot.topic_error(name)
 
 
 class TopicHold(PendingCall):

@@ -12,6 +12,7 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from aioprod.protocol.api_keys import ApiKey
+    from aioprod.testing.broker.access.authorizer import Authorizer
     from aioprod.testing.broker.actions import (
         Action,
         change_answer,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Action",
     "ApiKey",
+    "Authorizer",
     "BrokerSecurity",
     "ConsumerGroup",
     "EmbeddedCluster",
@@ -66,6 +68,7 @@ __all__ = [
 _HOMES = {
     "Action": "aioprod.testing.broker.actions",
     "ApiKey": "aioprod.protocol.api_keys",
+    "Authorizer": "aioprod.testing.broker.access.authorizer",
     "BrokerSecurity": "aioprod.testing.broker.security",
     "ConsumerGroup": "aioprod.testing.broker.groups.view",
     "EmbeddedCluster": "aioprod.testing.broker.embedded",

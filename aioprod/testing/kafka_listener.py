@@ -14,6 +14,7 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
 }
 
 
@@ -24,7 +25,8 @@ class Listener:
 
     TLS needs PEM texts. Clients connect to 127.0.0.1, so the broker's certificate must be valid for
     that address. OAUTHBEARER accepts unsigned JSON Web Tokens ("alg": "none") with "sub", "iat" and
-    "exp".
+    "exp". GSSAPI needs a principal ``SERVICE/127.0.0.1@REALM`` with a keytab, and Java's
+    ``-Djava.security.krb5.conf=...`` (``RealCluster(java_options=...)``).
 
     Attributes:
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
@@ -34,9 +36,11 @@ class Listener:
         certificate_chain: for TLS, the broker's certificate first.
         private_key: for TLS, in PKCS #8 ("BEGIN PRIVATE KEY") without a password.
         trusted_certificates: if set, clients must have a certificate that these authorities signed.
-        mechanisms: for SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.
+        mechanisms: for SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER and GSSAPI.
         plain_users: passwords by user name, for PLAIN. SCRAM users are the broker's
             (``RealKafka(scram_users=...)``).
+        kerberos_principal: the broker's principal, for GSSAPI.
+        kerberos_keytab: the file with its keys.
         settings: more of Kafka's listener settings, without the prefix ``listener.name.<name>.``.
             They override the generated ones.
 
@@ -52,6 +56,8 @@ class Listener:
     trusted_certificates: str = ""
     mechanisms: Sequence[str] = ()
     plain_users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    kerberos_principal: str = ""
+    kerberos_keytab: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +81,8 @@ class Listener:
             raise ValueError(
                 f"a {self.security_protocol} listener needs certificate_chain and private_key"
             )
+        if "GSSAPI" in self.mechanisms and not (self.kerberos_principal and self.kerberos_keytab):
+            raise ValueError("GSSAPI needs kerberos_principal and kerberos_keytab")
         if not self.name:
             object.__setattr__(self, "name", self.security_protocol)
 
@@ -120,6 +128,8 @@ class Listener:
             f"{mechanism.lower()}.sasl.jaas.config": self._login_module(mechanism)
             for mechanism in self.mechanisms
         }
+        if "GSSAPI" in self.mechanisms:
+            settings["sasl.kerberos.service.name"] = self.kerberos_principal.partition("/")[0]
         return {"sasl.enabled.mechanisms": ",".join(self.mechanisms), **settings}
 
     def _login_module(self, mechanism: str) -> str:
@@ -129,6 +139,13 @@ class Listener:
         elif mechanism == "OAUTHBEARER":
             # Kafka requires a login for the broker, too.
             options = {"unsecuredLoginStringClaim_sub": "broker"}
+        elif mechanism == "GSSAPI":
+            options = {
+                "useKeyTab": "true",
+                "storeKey": "true",
+                "keyTab": str(self.kerberos_keytab),
+                "principal": self.kerberos_principal,
+            }
         return (
             " ".join(
                 [

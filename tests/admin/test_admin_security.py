@@ -23,10 +23,22 @@ from aioprod.admin import (
     ScramPassword,
     ScramRemoval,
 )
+from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, UnsupportedVersionError
-from aioprod.testing import EmbeddedCluster
+from aioprod.net.handshake import connect
+from aioprod.protocol.message import Message, Request
+from aioprod.protocol.messages.api_versions import ApiVersionsResponse
+from aioprod.protocol.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+)
+from aioprod.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from aioprod.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from aioprod.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from aioprod.testing import ApiKey, BrokerSecurity, EmbeddedCluster, change_answer
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
+from tests.testing.both_brokers import comparable
 
 WRITE = AclBinding(ResourceType.TOPIC, "orders", "User:alice", AclOperation.WRITE)
 BILLS = AclBinding(
@@ -174,6 +186,58 @@ async def test_credentials_are_set_described_and_removed(guarded: RealKafka, adm
 
 
 @pytest.mark.kafka
+async def test_tokens_are_refused_by_the_embedded_broker_as_by_a_real_one(
+    guarded: RealKafka, admin: Admin
+) -> None:
+    (await admin.alter_user_scram_credentials([ScramPassword("dora", "pencil")])).check()
+    requests: list[Request[Any]] = [
+        CreateDelegationTokenRequest(renewers=[CreatableRenewers("User", "bob")]),
+        CreateDelegationTokenRequest("User", "dora"),
+        RenewDelegationTokenRequest(b"hmac", 5),
+        ExpireDelegationTokenRequest(b"hmac", -1),
+        DescribeDelegationTokenRequest(),
+        DescribeDelegationTokenRequest(owners=None),
+    ]
+    plain = ClientConfig()
+    dora = ClientConfig(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username="dora",
+        sasl_password="pencil",
+    )
+    real = {plain: guarded.bootstrap_servers, dora: guarded.bootstrap_servers_of("SASL_PLAINTEXT")}
+    for config in (plain, dora):
+        security = BrokerSecurity(users={"dora": "pencil"}) if config.uses_sasl else None
+        async with EmbeddedCluster(security=security) as embedded:
+            ours = await answers(embedded.bootstrap_servers, config, requests)
+        assert ours == await answers(real[config], config, requests)
+        assert len(ours) == 14
+        assert {reply["error_code"] for reply in ours.values()} == {
+            int(
+                ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+                if config.uses_sasl
+                else ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+            )
+        }
+
+
+async def answers(
+    servers: str, config: ClientConfig, requests: list[Request[Any]]
+) -> dict[str, dict[str, Any]]:
+    """The answers to requests in all versions, without what may differ."""
+    host, _, port = servers.rpartition(":")
+    connection = await connect(host, int(port), config)
+    found = {}
+    for request in requests:
+        own = isinstance(request, CreateDelegationTokenRequest) and request.owner_principal_name
+        for version in range(3 if own else request.MIN_VERSION, request.MAX_VERSION + 1):
+            reply = await connection.request(request, version=version)
+            found[f"{request} v{version}"] = comparable(reply)
+    await connection.close()
+    return found
+
+
+@pytest.mark.kafka
 async def test_a_cluster_without_an_authorizer_says_so(kafka: str) -> None:
     async with Admin(kafka) as admin:
         with pytest.raises(BrokerError, match="describe_acls") as raised:
@@ -184,6 +248,15 @@ async def test_a_cluster_without_an_authorizer_says_so(kafka: str) -> None:
 
 
 async def test_a_broker_without_these_requests_is_named(broker: EmbeddedCluster) -> None:
+    def forget(answer: Message) -> None:
+        assert isinstance(answer, ApiVersionsResponse)
+        answer.api_keys = [
+            api
+            for api in answer.api_keys
+            if api.api_key not in (ApiKey.DESCRIBE_ACLS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+        ]
+
+    broker.on_every(ApiKey.API_VERSIONS, change_answer(forget))
     async with Admin(broker.bootstrap_servers) as admin:
         with pytest.raises(UnsupportedVersionError, match="DescribeAclsRequest"):
             await admin.describe_acls()

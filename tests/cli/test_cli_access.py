@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -28,6 +29,7 @@ def guarded() -> Iterator[RealKafka]:
         settings={
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
+            "delegation.token.secret.key": "the brokers' secret",
         },
     ) as running:
         yield running
@@ -133,6 +135,53 @@ def test_an_acls_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     ]
     assert run("acls", "remove", "--all", *where)[0] == 0
     assert run("acls", "list", *where) == (0, "", "")
+    assert run("users", "remove", "alice", *where)[0] == 0
+
+
+@pytest.mark.kafka
+def test_a_tokens_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
+    where = ["-b", guarded.bootstrap_servers]
+    status, _, errors = run("tokens", "create", *where)
+    assert status == 1 and "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED" in errors
+    password = tmp_path / "password"
+    password.write_text(SECRET)
+    assert run("users", "add", "alice", "--password-file", str(password), *where)[0] == 0
+    alice = login(guarded, tmp_path, SECRET)
+    status, printed, errors = run("tokens", "create", "--renewer", "User:bob", *alice)
+    assert (status, errors) == (0, "")
+    settings = dict(line.split("=", 1) for line in printed.splitlines())
+    token, hmac = settings["sasl.username"], settings["sasl.password"]
+    file = tmp_path / "token.properties"
+    servers = guarded.bootstrap_servers_of("SASL_PLAINTEXT")
+    file.write_text(f"bootstrap.servers={servers}\nsecurity.protocol=SASL_PLAINTEXT\n{printed}")
+    by_token = ["--config-file", str(file)]
+    wait_until(lambda: run("topics", "list", *by_token)[0] == 0)
+
+    status, output, _ = run("tokens", "list", *alice)
+    names, row = (line.split() for line in output.splitlines())
+    assert names == [*("TOKEN", "OWNER", "REQUESTER", "RENEWERS"), *("ISSUED", "EXPIRES", "MAX")]
+    assert row[:4] == [token, "User:alice", "User:alice", "User:bob"]
+    assert hmac not in output and run("tokens", "list", "--owner", "User:eve", *alice)[1] == ""
+    (listed,) = json.loads(run("tokens", "list", "--json", *alice)[1])
+    assert listed["token_id"] == token and "hmac" not in listed
+    status, later, _ = run("tokens", "renew", token, *alice)
+    assert status == 0 and listed["expires"] <= later.strip() <= listed["max"]
+    status, sooner, _ = run("tokens", "expire", token, "--period-ms", "60000", *alice)
+    assert status == 0 and sooner < later
+
+    assert run("tokens", "expire", token, *alice)[0] == 0
+    wait_until(lambda: run("topics", "list", *by_token)[0] == 1)
+    status, _, errors = run("tokens", "renew", token, *alice)
+    assert status == 1 and errors.endswith(f"there is no token {token} that you may describe\n")
+    made = json.loads(run("tokens", "create", "--json", "--max-lifetime-ms", "1", *alice)[1])
+    assert made["max"] == made["expires"] and made["hmac"]
+    assert run("users", "remove", "alice", *where)[0] == 0
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize(
@@ -148,6 +197,9 @@ def test_an_acls_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
         (["users", "add", "a", "--password-file", "{empty}"], "must not be empty"),
         (["users", "add", "a", "--password-file", "{binary}"], "not UTF-8"),
         (["users", "add", "a", "--password", SECRET], "unknown option --password"),
+        (["tokens", "create", "--renewer", "bob"], "renewers: 'bob' must be TYPE:NAME"),
+        (["tokens", "create", "--max-lifetime-ms", "0"], "whole number of at least 1, not '0'"),
+        (["tokens", "renew", "x", "--hmac", SECRET], "unknown option --hmac"),
         (
             ["users", "add", "a", "--password-file", "{good}", "--iterations", "100"],
             "iterations=100: must be from 4096",

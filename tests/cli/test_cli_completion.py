@@ -65,7 +65,7 @@ def complete(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_commands_options_and_values(complete: Complete) -> None:
-    assert complete("to") == {"topics", "top"}
+    assert complete("to") == {"topics", "top", "tokens"}
     assert complete("topics", "de") == {"describe", "delete", "delete-records"}
     assert complete("topics", "create", "--rep") == {"--replication-factor"}
     assert complete("produce", "orders", "--format", "") == {"value", "json"}

@@ -1,5 +1,5 @@
 """What the observers of a consumer hear, and what its metrics count: polls, records, commits,
-rebalances, stalls. With KIP-848: test_consumer_observers_real_kafka.py.
+rebalances, stalls. With KIP-848: test_consumer_observers_epochs.py.
 """
 
 from __future__ import annotations

@@ -331,6 +331,7 @@ CALLERS = {
         "consumer/partition_reader.py",
         "consumer/aborted.py",
         "testing/broker/log.py",
+        "testing/broker/cleaning.py",
     },
     "read_arrays": {"consumer/arrow_tables.py", "spark/reading.py"},
 }

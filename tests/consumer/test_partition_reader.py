@@ -192,7 +192,7 @@ async def test_without_an_end_it_waits_for_more(broker: EmbeddedCluster) -> None
 @pytest.mark.virtual_time
 async def test_a_topic_that_does_not_exist_is_said_to_be_unknown(broker: EmbeddedCluster) -> None:
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
-        with pytest.raises(BrokerError, match="topic nothing: UNKNOWN_TOPIC_OR_PARTITION"):
+        with pytest.raises(BrokerError, match="topic 'nothing': UNKNOWN_TOPIC_OR_PARTITION"):
             await partitions_of(client, ["nothing"], limit_s=0.1)
     assert "nothing" not in broker.topics
 

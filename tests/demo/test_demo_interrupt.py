@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from aioprod.demo.interrupt import Interrupt, Interrupted, in_thread
+from aioprod.demo.interrupt import Interrupt, Interrupted
+from aioprod.threads import in_thread
 
 
 async def _answer() -> int:

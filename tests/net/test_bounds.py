@@ -61,6 +61,11 @@ ONLY_TOLD = {
     "rebalance_timeout_ms",
     "session_timeout_ms",
     "max_timestamp",
+    "max_timestamp_ms",
+    "issue_timestamp",
+    "issue_timestamp_ms",
+    "expiry_timestamp",
+    "expiry_timestamp_ms",
 }
 SUSPICIOUS = re.compile(
     r"_ms$|interval|lifetime|timeout|backoff|throttle|delay|duration|_time\b|timestamp"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioprod import Admin, Consumer, OAuthToken, Producer
-from aioprod.config.settings.security import SASL_MECHANISMS
+from aioprod.config.settings.security import PASSWORD_MECHANISMS
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.net.certificates import Certificates
 
@@ -39,7 +39,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-@pytest.mark.parametrize("mechanism", SASL_MECHANISMS)
+@pytest.mark.parametrize("mechanism", [*PASSWORD_MECHANISMS, "OAUTHBEARER"])
 async def test_what_tells_a_secret_is_warned_of_once_for_each_cluster(
     caplog: pytest.LogCaptureFixture, certificates: Certificates, mechanism: str, encrypted: bool
 ) -> None:

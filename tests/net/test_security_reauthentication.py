@@ -371,7 +371,7 @@ async def test_the_moment_is_chosen_at_random_in_the_last_part_of_the_session(
         loop = asyncio.get_running_loop()
         moments = []
         for seed in range(200):
-            renewal = Reauthentication(ClientConfig(), random.Random(seed))
+            renewal = Reauthentication(ClientConfig(), random.Random(seed), "localhost")
             now = loop.time()
             renewal.schedule(connection, 100_000)
             moments.append(renewal.due - now)

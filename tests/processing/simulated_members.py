@@ -15,7 +15,7 @@ from typing import Any
 from aioprod import BrokerConnectionError, KafkaTimeoutError, Producer, ProducerRecord
 from aioprod.processing import DeadLettered, Processor, ProcessorObserver, Record, RetryPolicy
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, delay, drop_after, drop_before, throttle
+from aioprod.testing import EmbeddedCluster, GroupSettings, delay, drop_after, drop_before, throttle
 from aioprod.testing.simulation import SimulatedLoop
 from tests.processing.oracle import History
 
@@ -43,6 +43,10 @@ _APIS = [
 ]
 
 
+CLASSIC, CONSUMER = "classic", "consumer"  # group.protocol
+_OF_CLASSIC_GROUPS = (ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+
+
 @dataclass
 class Plan:
     """What a run is like, drawn from the seed."""
@@ -52,18 +56,30 @@ class Plan:
     settings: dict[str, Any]
     failures: float
     slow_s: float
+    apis: list[ApiKey]
 
 
-def draw(seed: int, guarantee: str) -> Plan:
+def draw(seed: int, guarantee: str, protocol: str) -> Plan:
     """Draw the settings of the members and their troubles."""
     rng = random.Random(f"{guarantee}-{seed}")
     consumer: dict[str, Any] = {
         "fetch_max_wait_ms": 100,
-        # Eager and cooperative; tests/processing/test_processor_groups.py has KIP-848.
+        # Eager and cooperative.
         "partition_assignment_strategy": (rng.choice(["range", "cooperative-sticky"]),),
         "session_timeout_ms": 6_000,
         "heartbeat_interval_ms": 500,
     }
+    apis = _APIS
+    if protocol == CONSUMER:  # KIP-848
+        assignor = rng.choice(["uniform", "range"])
+        consumer = {
+            "fetch_max_wait_ms": 100,
+            "group_protocol": CONSUMER,
+            "group_remote_assignor": assignor,
+        }
+        apis = [
+            ApiKey.CONSUMER_GROUP_HEARTBEAT if api in _OF_CLASSIC_GROUPS else api for api in _APIS
+        ]
     settings: dict[str, Any] = {
         "guarantee": guarantee,
         "concurrency": rng.choice([1, 3, 20]),
@@ -77,7 +93,7 @@ def draw(seed: int, guarantee: str) -> Plan:
     if guarantee != "at_most_once":
         settings["retry"] = RetryPolicy(attempts=3, backoff_ms=rng.choice([0, 50]))
         settings["dead_letter_topic"] = LETTERS
-    return Plan(rng, guarantee, settings, rng.choice([0.0, 0.1]), rng.choice([0.01, 0.2]))
+    return Plan(rng, guarantee, settings, rng.choice([0.0, 0.1]), rng.choice([0.01, 0.2]), apis)
 
 
 class Letters(ProcessorObserver):
@@ -239,7 +255,7 @@ class Run:
                     action = rng.choice(
                         [drop_before(), drop_after(), delay(rng.uniform(0, 2)), throttle(500)]
                     )
-                    cluster.on(rng.choice(_APIS), action, times=rng.randrange(1, 4))
+                    cluster.on(rng.choice(self.plan.apis), action, times=rng.randrange(1, 4))
                 case 6 if self.members:
                     # Long enough for the session to end: its handlers run on, others take over.
                     fault = network.vanish(rng.choice(sorted(self.members)))
@@ -267,14 +283,15 @@ class Run:
 
 
 @asynccontextmanager
-async def running(seed: int, guarantee: str) -> AsyncIterator[Run]:
+async def running(seed: int, guarantee: str, protocol: str) -> AsyncIterator[Run]:
     """A run through its troubles, until everything is committed and all members have left."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
-    async with EmbeddedCluster(nodes=3) as cluster:
+    groups = GroupSettings(consumer_session_timeout_ms=6_000, consumer_heartbeat_interval_ms=500)
+    async with EmbeddedCluster(nodes=3, groups=groups) as cluster:
         for topic in (TOPIC, OUTPUT, LETTERS):
             cluster.create_topic(topic, PARTITIONS, replication_factor=3)
-        run = Run(draw(seed, guarantee), cluster, loop)
+        run = Run(draw(seed, guarantee, protocol), cluster, loop)
         run.add_member()
         watch = asyncio.create_task(run.watch())
         try:

@@ -91,7 +91,6 @@ def params() -> list[Any]:
         pytest.param(broker, protocol, marks=[pytest.mark.kafka] if broker == "real" else [])
         for broker in ("embedded", "real")
         for protocol in PROTOCOLS
-        if (broker, protocol) != ("embedded", "KIP-848")
     ]
 
 

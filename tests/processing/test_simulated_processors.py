@@ -19,9 +19,17 @@ from aioprod.processing.scheduling import Item, Lane, OrderedScheduler
 from aioprod.processing.transactions import ExactlyOnce
 from aioprod.testing.simulation import SimulatedLoop, SimulationError
 from tests.processing import oracle
-from tests.processing.simulated_members import OUTPUT, PARTITIONS, Run, running
+from tests.processing.simulated_members import (
+    CLASSIC,
+    CONSUMER,
+    OUTPUT,
+    PARTITIONS,
+    Run,
+    running,
+)
 
 SEEDS = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "12")))
+SEEDS_OF_CONSUMER_PROTOCOL = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "4")))
 
 
 def outputs(run: Run) -> list[bytes]:
@@ -29,8 +37,8 @@ def outputs(run: Run) -> list[bytes]:
     return [record.value or b"" for record in records]
 
 
-async def at_least_once(seed: int) -> list[str]:
-    async with running(seed, "at_least_once") as run:
+async def at_least_once(seed: int, protocol: str) -> list[str]:
+    async with running(seed, "at_least_once", protocol) as run:
         findings = run.history.findings
         findings += oracle.disordered_keys(run.history.calls)
         findings += oracle.skipped_keys(run.history.calls, run.keys)
@@ -44,15 +52,15 @@ async def at_least_once(seed: int) -> list[str]:
     return findings
 
 
-async def at_most_once(seed: int) -> list[str]:
-    async with running(seed, "at_most_once") as run:
+async def at_most_once(seed: int, protocol: str) -> list[str]:
+    async with running(seed, "at_most_once", protocol) as run:
         findings = run.history.findings
         findings += oracle.handled_more_than_once(run.history.calls)
     return findings
 
 
-async def exactly_once(seed: int) -> list[str]:
-    async with running(seed, "exactly_once") as run:
+async def exactly_once(seed: int, protocol: str) -> list[str]:
+    async with running(seed, "exactly_once", protocol) as run:
         findings = run.history.findings
         findings += oracle.disordered_keys(run.history.calls)
         dead = [run.cluster_value(place) for place in run.dead_letters()]
@@ -65,18 +73,25 @@ async def exactly_once(seed: int) -> list[str]:
     return findings
 
 
-Judge = Callable[[int], Coroutine[Any, Any, list[str]]]
+Judge = Callable[[int, str], Coroutine[Any, Any, list[str]]]
 
 
-def judge(guarantee: Judge, seed: int) -> list[str]:
+def judge(guarantee: Judge, seed: int, protocol: str = CLASSIC) -> list[str]:
     loop = SimulatedLoop(seed, hostile=seed % 3 == 2, time_limit_seconds=3_000)
-    return loop.run(guarantee(seed))
+    return loop.run(guarantee(seed, protocol))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("guarantee", [at_least_once, at_most_once, exactly_once])
 def test_guarantees(seed: int, guarantee: Judge) -> None:
     assert judge(guarantee, seed) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS_OF_CONSUMER_PROTOCOL)
+@pytest.mark.parametrize("guarantee", [at_least_once, at_most_once, exactly_once])
+def test_guarantees_in_groups_of_the_consumer_protocol(seed: int, guarantee: Judge) -> None:
+    """KIP-848."""
+    assert judge(guarantee, seed, CONSUMER) == []
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,13 @@ FEW = settings(
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _KIO_ERROR_CODES = sorted(int(code) for code in KioErrorCode)
+#: Times that may be -1 in Kafka, but not in kio.
+_NEVER_UNKNOWN_IN_KIO = {
+    "transaction_start_time_ms",
+    "expiry_timestamp_ms",
+    "issue_timestamp_ms",
+    "max_timestamp_ms",
+}
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
@@ -75,8 +82,7 @@ def scalars(field: Field) -> st.SearchStrategy[Any]:
         return st.sampled_from(_KIO_ERROR_CODES)
     if field.name.endswith(("_ms", "timestamp")):
         times = st.integers(0, 2_000_000_000)
-        # Kafka allows -1 for transaction_start_time_ms, kio does not.
-        return times if field.name == "transaction_start_time_ms" else st.just(-1) | times
+        return times if field.name in _NEVER_UNKNOWN_IN_KIO else st.just(-1) | times
     if field.type in _BITS:
         limit = 1 << (_BITS[field.type] - 1)
         return st.integers(-limit, limit - 1)

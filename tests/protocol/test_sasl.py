@@ -81,6 +81,14 @@ class TestScram:
             talk(ScramClient(mechanism, name, tried, "client"), server)
         assert server.user is None
 
+    def test_a_delegation_token_says_so_and_our_server_has_none(self) -> None:
+        client = ScramClient("SCRAM-SHA-256", "id", "hmac", "nonce", is_token=True)
+        assert client.first_message() == b"n,,n=id,r=nonce,tokenauth=true"
+        server = scram_server("SCRAM-SHA-256", "id", "hmac")
+        with pytest.raises(AuthenticationError, match="invalid credentials"):
+            talk(client, server)
+        assert server.user is None
+
     @pytest.mark.parametrize(
         ("challenge", "fault"),
         [

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -51,6 +55,36 @@ def test_a_login_in_javas_way_is_taken_by_reads_and_writes() -> None:
     write = parse_sink_options(SERVERS | security).producer
     for config in (ConsumerConfig(**read), ProducerConfig(**write)):
         assert (config.sasl_username, config.sasl_password) == ("alice", "s3cret")
+
+
+def test_kerberos_and_delegation_tokens_are_taken_by_reads_and_writes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", ModuleType("gssapi"))
+    keytab = tmp_path / "orders.keytab"
+    keytab.touch()
+    module = "com.sun.security.auth.module.Krb5LoginModule"
+    kerberos = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "GSSAPI",
+        "kafka.sasl.kerberos.service.name": "broker",
+        "kafka.sasl.jaas.config": f'{module} required useKeyTab=true keyTab="{keytab}";',
+    }
+    token = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
+        "kafka.sasl.username": "id",
+        "kafka.sasl.password": "hmac",
+        "kafka.sasl.delegation.token": "true",
+    }
+    for security, names in (
+        (kerberos, {"sasl_kerberos_service_name": "broker", "sasl_kerberos_keytab": str(keytab)}),
+        (token, {"sasl_username": "id", "sasl_delegation_token": True}),
+    ):
+        read = client_config(parse_source_options(SOURCE | security, streaming=True).client)
+        write = parse_sink_options(SERVERS | security).producer
+        for config in (ConsumerConfig(**read), ProducerConfig(**write)):
+            assert {name: getattr(config, name) for name in names} == names
 
 
 def test_names_do_not_mind_their_case_as_in_spark() -> None:

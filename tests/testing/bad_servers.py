@@ -12,12 +12,11 @@ from typing import Any
 from aioprod.errors import KafkaError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import decode_request_header, encode_response
-from aioprod.protocol.messages.api_versions import ApiVersion
 from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from aioprod.testing import EmbeddedCluster, change_answer, throttle
+from aioprod.testing import EmbeddedCluster, throttle
 from aioprod.testing.broker.actions import Pieces
 from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.simulation import SimulatedLoop
@@ -72,14 +71,10 @@ def go_bad(cluster: EmbeddedCluster, kind: str, rng: random.Random) -> None:
 def coordinate(
     cluster: EmbeddedCluster, reply: Callable[[], ConsumerGroupHeartbeatResponse]
 ) -> list[float]:
-    """Answer ConsumerGroupHeartbeat (KIP-848), which the embedded broker does not support, with
-    ``reply()``. Return the list to which the time of each is added.
+    """Answer ConsumerGroupHeartbeat (KIP-848) with ``reply()``. Return the list to which the time
+    of each is added.
     """
     api_key, heartbeats = int(ConsumerGroupHeartbeatRequest.API_KEY), list[float]()
-    known = ApiVersion(api_key, 0, 1)
-    cluster.on_every(
-        ApiKey.API_VERSIONS, change_answer(lambda answer: answer.api_keys.append(known))
-    )
     dispatcher: Any = cluster._dispatcher
     well = dispatcher.answer
 

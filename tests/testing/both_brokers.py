@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from aioprod.error_codes import ErrorCode
 from aioprod.protocol.message import Message, Request
 from tests.testing.raw_client import RawClient
 
@@ -123,3 +124,23 @@ class BothBrokers:
         """Send and compare all versions of the request."""
         for version in range(type(request).MIN_VERSION, type(request).MAX_VERSION + 1):
             await self.ask(request, version, settles=settles)
+
+
+def error_codes(answer: Message) -> set[ErrorCode]:
+    """Return the error codes in a message, at any depth."""
+    found: set[ErrorCode] = set()
+
+    def collect(value: Any) -> None:
+        if isinstance(value, list):
+            for item in value:
+                collect(item)
+        elif dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                inner = getattr(value, field.name)
+                if field.name.endswith("error_code"):
+                    found.add(ErrorCode.of(inner))
+                else:
+                    collect(inner)
+
+    collect(answer)
+    return found

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import aioprod
+
+DOCS = Path(aioprod.__file__).parents[1] / "docs"
 
 
 def python_blocks(text: str) -> list[str]:
@@ -17,6 +23,26 @@ def run_block(page: str, text: str, containing: str, bootstrap_servers: str = ""
     source = source.replace("localhost:9092", bootstrap_servers)
     exec(compile(source, f"{page} ({containing})", "exec"), namespace)
     return namespace
+
+
+def security_example(
+    function: str, bootstrap_servers: str, others: Mapping[str, str] | None = None
+) -> Any:
+    """Return a function of docs/security.md, for a broker without TLS.
+
+    Args:
+        others: further texts of the example, and what is used instead.
+    """
+    replaced = {
+        '"SASL_SSL"': '"SASL_PLAINTEXT"',
+        '        ssl_truststore_location="authority.pem",\n': "",
+        "kafka.example.org:9093": bootstrap_servers,
+        **(others or {}),
+    }
+    text = (DOCS / "security.md").read_text()
+    for theirs, ours in replaced.items():
+        text = text.replace(theirs, ours)
+    return run_block("security.md", text, f"async def {function}(")[function]
 
 
 def table_rows(text: str) -> list[list[str]]:

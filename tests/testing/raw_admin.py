@@ -22,15 +22,27 @@ from aioprod.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from aioprod.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from aioprod.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from aioprod.protocol.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+)
 from aioprod.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
+from aioprod.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from aioprod.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from aioprod.protocol.messages.describe_acls import DescribeAclsRequest
 from aioprod.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -40,6 +52,7 @@ from aioprod.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
+from aioprod.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from aioprod.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -51,7 +64,12 @@ from aioprod.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from aioprod.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from aioprod.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from aioprod.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -60,8 +78,10 @@ from aioprod.protocol.messages.incremental_alter_configs import (
 from aioprod.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from aioprod.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
+from aioprod.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 
 TOPIC, BROKER = 2, 4
+ANY, READ, LITERAL, ALLOW = 1, 3, 3, 3
 
 
 def admin_requests() -> dict[ApiKey, Request[Any]]:
@@ -118,7 +138,27 @@ def admin_requests() -> dict[ApiKey, Request[Any]]:
         ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest(
             [ComponentData("client-id", 0, "c")]
         ),
+        ApiKey.CREATE_ACLS: CreateAclsRequest(
+            [AclCreation(TOPIC, "t", LITERAL, "User:bob", "*", READ, ALLOW)]
+        ),
+        ApiKey.DESCRIBE_ACLS: DescribeAclsRequest(ANY, None, LITERAL, "User:bob", None, ANY, ANY),
+        ApiKey.DELETE_ACLS: DeleteAclsRequest(
+            [DeleteAclsFilter(ANY, None, LITERAL, "User:bob", None, ANY, ANY)]
+        ),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentialsRequest(
+            [UserName("bob")]
+        ),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentialsRequest(
+            [ScramCredentialDeletion("bob", 1)],
+            [ScramCredentialUpsertion("carol", 2, 4096, b"salt", b"x" * 64)],
+        ),
         ApiKey.ALTER_CLIENT_QUOTAS: AlterClientQuotasRequest(
             [EntryData([EntityData("client-id", "c")], [OpData("producer_byte_rate", 5.0)])]
         ),
+        ApiKey.CREATE_DELEGATION_TOKEN: CreateDelegationTokenRequest(
+            renewers=[CreatableRenewers("User", "bob")]
+        ),
+        ApiKey.RENEW_DELEGATION_TOKEN: RenewDelegationTokenRequest(b"hmac"),
+        ApiKey.EXPIRE_DELEGATION_TOKEN: ExpireDelegationTokenRequest(b"hmac"),
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: DescribeDelegationTokenRequest(),
     }

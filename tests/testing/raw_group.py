@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message, Request
+from aioprod.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest
 from aioprod.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -78,6 +80,15 @@ def group_requests(version: int) -> dict[ApiKey, Request[Any]]:
         ApiKey.LEAVE_GROUP: LeaveGroupRequest("g", members=[leaving])
         if version >= 3
         else LeaveGroupRequest("g", "m"),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatRequest(
+            "g",
+            "m",
+            0,
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        ),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeRequest(["g"]),
         ApiKey.DESCRIBE_GROUPS: DescribeGroupsRequest(["g"], version >= 3),
         ApiKey.LIST_GROUPS: ListGroupsRequest(
             ["Stable"] if version >= 4 else [], ["classic"] if version >= 5 else []

@@ -197,8 +197,8 @@ def test_mistakes_in_rules_are_named() -> None:
         broker.on(ApiKey.PRODUCE)
     with pytest.raises(ConfigError, match="times=0"):
         broker.on(ApiKey.PRODUCE, drop_before(), times=0)
-    with pytest.raises(ConfigError, match="api_key=30"):
-        broker.on(30, drop_before())  # CreateAcls
+    with pytest.raises(ConfigError, match="api_key=55"):
+        broker.on(55, drop_before())  # DescribeQuorum
     with pytest.raises(ConfigError, match="nth=0"):
         broker.on(ApiKey.PRODUCE, drop_before(), nth=0)
     with pytest.raises(ConfigError, match="node_id=2"):

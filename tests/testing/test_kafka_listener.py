@@ -44,7 +44,11 @@ def test_a_broker_that_cannot_start_does_not_tell_its_passwords() -> None:
     [
         ({"security_protocol": "TLS"}, "security_protocol must be one of"),
         ({"security_protocol": "SASL_PLAINTEXT"}, "needs at least one mechanism"),
-        ({"security_protocol": "SASL_PLAINTEXT", "mechanisms": ["GSSAPI"]}, "not GSSAPI"),
+        ({"security_protocol": "SASL_PLAINTEXT", "mechanisms": ["NTLM"]}, "not NTLM"),
+        (
+            {"security_protocol": "SASL_PLAINTEXT", "mechanisms": ["GSSAPI"]},
+            "needs kerberos_principal and kerberos_keytab",
+        ),
         ({"security_protocol": "PLAINTEXT", "mechanisms": ["PLAIN"]}, "has no mechanisms"),
         ({"security_protocol": "SSL"}, "needs certificate_chain and private_key"),
     ],

@@ -118,7 +118,7 @@ async def test_a_closed_coroutine_ends_the_wait_for_a_token() -> None:
         return await good_token()
 
     config = ClientConfig(**OAUTH, sasl_oauth_token_provider=provide)
-    coroutine = new_mechanism(config)
+    coroutine = new_mechanism(config, "localhost")
     coroutine.send(None)
     coroutine.close()  # raises what the coroutine raises instead of GeneratorExit
 

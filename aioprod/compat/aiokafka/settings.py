@@ -60,6 +60,9 @@ def client_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         ):
             if given[theirs] is not None:
                 settings[ours] = given[theirs]
+        if given["sasl_mechanism"] == "GSSAPI":
+            for name in ("sasl_kerberos_service_name", "sasl_kerberos_domain_name"):
+                settings[name] = given[name]
         if given["sasl_oauth_token_provider"] is not None:
             settings["sasl_oauth_token_provider"] = _Tokens(given["sasl_oauth_token_provider"])
     return settings

@@ -10,21 +10,41 @@ from aioprod.config.setting import Setting, Source, choice, secret, section, swi
 from aioprod.errors import ConfigError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-SASL_MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER")
+SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+PASSWORD_MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
+SASL_MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER", "GSSAPI")
 
 _PEM_BEGIN = "-----BEGIN "
 
 
-def _check_file(name: str, value: Any) -> Any:
+def _check_path(name: str, value: Any) -> Any:
     if value is not None and not isinstance(value, str | Path):
         raise ConfigError(f"{name}: must be a path, not {type(value).__name__}")
+    return value
+
+
+def _check_file(name: str, value: Any) -> Any:
+    _check_path(name, value)
     if value is not None and _PEM_BEGIN in str(value):  # not shown: it may be a private key
         raise ConfigError(
             f"{name}: must be the path of a PEM file, not its content; write the content to a "
             "file, or set ssl_context"
         )
     return value
+
+
+def _check_keytab(name: str, value: Any) -> Any:
+    _check_path(name, value)
+    path = str(value or "").removeprefix("FILE:")
+    if value is None or (":" in path and not path.startswith("/")):  # of another type
+        return value
+    try:
+        with open(path, "rb"):
+            return value
+    except OSError as error:
+        raise ConfigError(f"{name}={str(value)!r}: {error.strerror}") from None
+    except ValueError:  # NUL
+        raise ConfigError(f"{name}: invalid file name") from None
 
 
 def _check_identification(name: str, value: Any) -> Any:
@@ -92,17 +112,28 @@ SECURITY = section(
         "sasl_username",
         "str | None",
         None,
-        "User name for PLAIN and SCRAM.",
+        "User name for PLAIN and SCRAM; or the id of a delegation token.",
         check_secret_text,
         kafka_name=None,
     ),
-    secret("sasl_password", "Password for PLAIN and SCRAM.", kafka_name=None),
+    secret(
+        "sasl_password",
+        "Password for PLAIN and SCRAM; or the HMAC of a delegation token, in base64.",
+        kafka_name=None,
+    ),
+    switch(
+        "sasl_delegation_token",
+        False,
+        "Whether user name and password for SCRAM are those of a delegation token (KIP-48).",
+        kafka_name=None,
+    ),
     secret(
         "sasl_jaas_config",
         "User name and password for PLAIN and SCRAM as Java configures them: "
         '`...PlainLoginModule required username="..." password="...";`. Sets `sasl_username` and '
         "`sasl_password`. For OAUTHBEARER `...OAuthBearerLoginModule` with `clientId`, "
-        "`clientSecret`, `scope` and `extension_NAME`.",
+        "`clientSecret`, `scope` and `extension_NAME`; for GSSAPI `...Krb5LoginModule`; for a "
+        'delegation token `...ScramLoginModule` with `tokenauth="true"`.',
         since="0.10.2, KIP-85",
     ),
     Setting(
@@ -114,6 +145,42 @@ SECURITY = section(
         kafka_name=None,
         hidden=True,
         source=Source.FUNCTION,
+    ),
+    text(
+        "sasl_kerberos_service_name",
+        "First part of the brokers' Kerberos principals, for GSSAPI. Without it, `serviceName` of "
+        "`sasl_jaas_config`, or else `kafka`.",
+        since="0.9, KIP-12",
+    ),
+    text(
+        "sasl_kerberos_principal",
+        "Kerberos principal of the client, such as `orders@EXAMPLE.COM`. Without it, that of the "
+        "ticket, or the first one in the keytab.",
+        kafka_name=None,
+    ),
+    Setting(
+        "sasl_kerberos_keytab",
+        "str | Path | None",
+        None,
+        "File with the client's keys, with which it requests tickets. Without it, a ticket that "
+        "`kinit` has requested is used.",
+        _check_keytab,
+        kafka_name=None,
+    ),
+    Setting(
+        "sasl_kerberos_ticket_cache",
+        "str | Path | None",
+        None,
+        "Cache of tickets that `kinit` has written. Without it, that of the environment "
+        "(`KRB5CCNAME`).",
+        _check_path,
+        kafka_name=None,
+    ),
+    text(
+        "sasl_kerberos_domain_name",
+        "Host name in the principal of all brokers, if they are reached by other names, such as "
+        "that of a load balancer.",
+        kafka_name=None,
     ),
     text(
         "sasl_oauthbearer_token_endpoint_url",

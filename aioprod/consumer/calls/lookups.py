@@ -81,12 +81,12 @@ class LookupCalls:
             deadline = self._guard.deadline(timeout_ms)
             snapshot = await self._refresh([name], deadline)
             info = snapshot.topics.get(topic)
-            if info is not None and info.error not in (
-                ErrorCode.NONE,
+            error = snapshot.topic_error(topic)
+            if error is not None and error.code not in (
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 ErrorCode.LEADER_NOT_AVAILABLE,
             ):
-                raise BrokerError(info.error, f"topic {topic}")
+                raise error
             return (
                 frozenset(partition.partition for partition in info.partitions)
                 if info is not None
@@ -209,7 +209,8 @@ class LookupCalls:
                 assert isinstance(error, KafkaError), error
                 failure = error
                 continue
-            for tp, told in found_offsets(answer.result(), timestamps).items():
+            told_all = found_offsets(answer.result(), timestamps, snapshot.principal)
+            for tp, told in told_all.items():
                 if isinstance(told, KafkaError):
                     failure = told
                 else:

@@ -93,11 +93,11 @@ class SubscriptionCalls:
                 self._listener = None
                 self._changed()
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Iterable[TopicPartition], reason: str) -> None:
         """Return no records of these."""
         chosen = check_partitions(partitions)
         with self._guard.call():
-            self._subscription.pause(chosen)
+            self._subscription.pause(chosen, reason)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these again."""

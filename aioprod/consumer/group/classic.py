@@ -25,6 +25,7 @@ from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, KafkaError, RebalanceInProgressError
 from aioprod.net.connection import Connection
+from aioprod.net.refusals import explain
 from aioprod.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from aioprod.types import ConsumerGroupMetadata
 
@@ -259,6 +260,7 @@ class ClassicMember(GroupMember):
 
     def _act(self, action: ErrorAction, code: ErrorCode, what: str) -> None:
         error = BrokerError(code, f"{what} in group {self._connections.group_id!r}")
+        explain(error, what, self._connections.principal)
         if action is ErrorAction.FENCED:
             self._heartbeats.stop()
             self._state.lose(keep_member_id=False)

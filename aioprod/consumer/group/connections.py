@@ -13,6 +13,7 @@ from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.client import ClientConfig
 from aioprod.errors import BrokerConnectionError, KafkaError
 from aioprod.net.connection import Connection
+from aioprod.net.refusals import principal_of
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -36,6 +37,7 @@ class GroupConnections:
 
     def __init__(self, config: ClientConfig, group_id: str, runtime: ClientRuntime) -> None:
         self.group_id = group_id
+        self.principal = principal_of(config)
         self.backoff = runtime.backoff
         self._brokers = runtime.separate_connections()
         self._coordinators = Coordinators(config, self._brokers, runtime.rng)

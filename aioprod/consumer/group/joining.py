@@ -28,6 +28,7 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.connection import Connection
+from aioprod.net.refusals import explain
 from aioprod.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     Subscription,
@@ -136,6 +137,7 @@ class Joining:
 
     async def _attempt(self) -> tuple[ErrorAction, Joined | None]:
         """Join once; return None if the response ends this attempt, or requires another one."""
+        api = GroupApi.JOIN
         try:
             action, code, joined = await self._join()
         except BrokerError as error:
@@ -145,17 +147,18 @@ class Joining:
                 error.code,
                 None,
             )
-            problem = error
+            problem, api = error, GroupApi.FIND_COORDINATOR
         else:
             problem = BrokerError(code, f"joining group {self._connections.group_id!r}")
         if joined is not None or action in _ENDS_ATTEMPT:
             return action, joined
         if action in (ErrorAction.FENCED, ErrorAction.REFUSED):
-            raise BrokerError(
+            refusal = BrokerError(
                 code,
                 f"group {self._connections.group_id!r}: this consumer can't join"
                 + _ADVICE.get(code, ""),
             )
+            raise explain(refusal, api.value, self._connections.principal)
         if action is ErrorAction.NEW_COORDINATOR:
             self._connections.forget_coordinator()
         self._problem = problem
@@ -309,5 +312,4 @@ _ADVICE = {
     ),
     ErrorCode.FENCED_INSTANCE_ID: "; another consumer has the same group_instance_id",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "; the group is full: raise the broker's group.max.size",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "; grant READ on the group to the client's principal",
 }

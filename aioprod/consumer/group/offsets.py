@@ -25,6 +25,7 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.connection import Connection
+from aioprod.net.refusals import explain
 from aioprod.protocol.group_offsets import (
     LAST_COMMIT_BY_NAME,
     LAST_FETCH_BY_NAME,
@@ -238,10 +239,11 @@ class GroupOffsets:
         ):
             return None
         if action is ErrorAction.REFUSED or hopeless:
-            return BrokerError(
+            error = BrokerError(
                 code,
                 f"OffsetCommit of {tp.topic}-{tp.partition} in group {self.connections.group_id!r}",
             )
+            return explain(error, "OffsetCommit", self.connections.principal)
         return self.standing.commit_refused(action, code, committer)
 
     async def _commit(
@@ -355,7 +357,8 @@ class GroupOffsets:
         if action is ErrorAction.NEW_COORDINATOR:
             self.connections.forget_coordinator()
         if action is not ErrorAction.DONE:
-            raise BrokerError(code, f"OffsetFetch{of} in group {self.connections.group_id!r}")
+            error = BrokerError(code, f"OffsetFetch{of} in group {self.connections.group_id!r}")
+            raise explain(error, "OffsetFetch", self.connections.principal)
 
     def _fetch_request(
         self, connection: Connection, partitions: Collection[TopicPartition], ids: TopicIds

@@ -32,6 +32,7 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.connection import Connection
+from aioprod.net.refusals import explain
 from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -215,7 +216,8 @@ class ReconcilingMember(GroupMember):
     def accept(self, reply: ConsumerGroupHeartbeatResponse) -> ErrorAction:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
         code = ErrorCode.of(reply.error_code)
-        action = action_for(GroupApi.CONSUMER_HEARTBEAT, code)
+        api = GroupApi.CONSUMER_HEARTBEAT
+        action = action_for(api, code)
         if action is ErrorAction.DONE:
             self._problem = None
             self._beats.set_interval(reply.heartbeat_interval_ms)
@@ -227,7 +229,7 @@ class ReconcilingMember(GroupMember):
         text = f"group {self._connections.group_id!r}: ConsumerGroupHeartbeat" + (
             f" ({reply.error_message})" if reply.error_message else ""
         )
-        error = BrokerError(code, text)
+        error = explain(BrokerError(code, text), api.value, self._connections.principal)
         self._problem = error
         self._session.unanswered()
         if action is ErrorAction.FENCED:

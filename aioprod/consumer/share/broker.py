@@ -30,6 +30,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import MAX_LOCK_MS, MIN_LOCK_MS, bounded
+from aioprod.net.refusals import explain
 from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
 from aioprod.protocol.messages.share_fetch import PartitionData, ShareFetchResponse
 from aioprod.types import AcknowledgeType
@@ -226,7 +227,9 @@ class ShareBroker:
             code = ErrorCode.of(reply.error_code)
             if code:
                 text = f" ({reply.error_message})" if reply.error_message else ""
-                raise BrokerError(code, f"broker {self.node_id}: share session{text}")
+                where = f"broker {self.node_id}: share session of group"
+                failed = BrokerError(code, f"{where} {self._requests.group_id!r}{text}")
+                raise explain(failed, "ShareFetch", self._requests.principal)
             self._surroundings.failed(self.node_id, None)
             self._pacing.succeeded()
             handle(reply)
@@ -251,7 +254,7 @@ class ShareBroker:
             code = ErrorCode.of(data.error_code)
             trouble = trouble or bool(code)
             self._surroundings.failed(
-                partition, BrokerError(code, _name(partition)) if code else None
+                partition, self._refusal(partition, code, "ShareFetch") if code else None
             )
             if data.acquired_records:
                 self._surroundings.fetched(self, partition, data, self._locked_until())
@@ -286,10 +289,12 @@ class ShareBroker:
             if code.retriable and not code.refresh_metadata and now < acknowledgements.give_up_at:
                 self._waiting.put_back(partition, acknowledgements)
             else:
-                self._outcomes.failed(
-                    partition.tp, acknowledgements.types, BrokerError(code, _name(partition))
-                )
+                refusal = self._refusal(partition, code, "ShareAcknowledge")
+                self._outcomes.failed(partition.tp, acknowledgements.types, refusal)
         return refused
+
+    def _refusal(self, partition: SharePartition, code: ErrorCode, request: str) -> BrokerError:
+        return explain(BrokerError(code, _name(partition)), request, self._requests.principal)
 
     def _locked_until(self) -> float:
         """Return when locks of the last request end at the earliest: they begin after it was sent.

@@ -15,7 +15,7 @@ from aioprod.consumer.run_state import RunState
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.member import ShareMember
 from aioprod.consumer.share.requests import ShareRequests
-from aioprod.errors import BrokerError, KafkaError
+from aioprod.errors import KafkaError
 
 
 class ShareLifecycle(ClientLifecycle):
@@ -99,11 +99,10 @@ class ShareLifecycle(ClientLifecycle):
         metadata = self.runtime.metadata
         for topic in self._member.topics:
             metadata.touch(topic)
-            info = snapshot.topics.get(topic)
-            if info is None or not info.error:
+            error = snapshot.topic_error(topic)
+            if error is None:
                 self._problems.over(topic)
                 continue
-            error = BrokerError(info.error, f"topic {topic}")
             self._problems.add(topic, error, self.runtime.now())
             metadata.request_topic(topic)
         self._fetcher.assign(self._member.assigned)

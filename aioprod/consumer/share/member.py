@@ -21,6 +21,7 @@ from aioprod.consumer.share.requests import SECOND_VERSION
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
+from aioprod.net.refusals import explain
 from aioprod.protocol.messages.share_fetch import ShareFetchRequest
 from aioprod.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
@@ -167,7 +168,8 @@ class ShareMember:
     def accept(self, reply: ShareGroupHeartbeatResponse) -> ErrorAction:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
         code = ErrorCode.of(reply.error_code)
-        action = action_for(GroupApi.SHARE_HEARTBEAT, code)
+        api = GroupApi.SHARE_HEARTBEAT
+        action = action_for(api, code)
         if action is ErrorAction.DONE:
             self.problem = None
             self._beats.set_interval(reply.heartbeat_interval_ms)
@@ -180,7 +182,7 @@ class ShareMember:
         text = f"share group {self._connections.group_id!r}: ShareGroupHeartbeat" + (
             f" ({reply.error_message})" if reply.error_message else ""
         )
-        error: KafkaError = BrokerError(code, text)
+        error: KafkaError = explain(BrokerError(code, text), api.value, self._connections.principal)
         if code == ErrorCode.UNSUPPORTED_VERSION:
             error = UnsupportedVersionError(f"{text}: {NEEDED}")
         self.unanswered(error)

@@ -19,6 +19,7 @@ from aioprod.consumer.share.acknowledgements import (
 from aioprod.consumer.share.session import CLOSING_EPOCH, SessionChange
 from aioprod.error_codes import ErrorCode
 from aioprod.net.brokers import BrokerAddress
+from aioprod.net.refusals import principal_of
 from aioprod.net.silence import SILENCE_S
 from aioprod.protocol.messages import share_acknowledge, share_fetch
 from aioprod.protocol.messages.share_acknowledge import (
@@ -76,6 +77,8 @@ class ShareRequests:
 
     def __init__(self, config: ShareConsumerConfig, runtime: ClientRuntime, member_id: str) -> None:
         self._config = config
+        self.group_id = config.group_id
+        self.principal = principal_of(config)
         self._member_id = member_id
         self._metadata = runtime.metadata
         self._brokers = runtime.separate_connections(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.backoff import Backoff
+from aioprod.net.refusals import explain, principal_of
 from aioprod.producer.transactions.reply_actions import (
     CoordinatorApi,
     ReplyAction,
@@ -70,6 +71,7 @@ class CoordinatorCall(Generic[ResponseT]):
         codes: returns the error codes in a reply.
         hurry: whether to retry soon if the coordinator still ends the previous transaction.
         before: called before each attempt.
+        topics: for each of the codes, the topic that it is about.
     """
 
     api: CoordinatorApi
@@ -78,6 +80,7 @@ class CoordinatorCall(Generic[ResponseT]):
     group_id: str | None = None
     hurry: bool = False
     before: Callable[[], Awaitable[None]] | None = None
+    topics: Sequence[str] = ()
 
 
 class Attempts:
@@ -154,6 +157,7 @@ class CoordinatorCalls:
         assert config.transactional_id is not None
         self._id = config.transactional_id
         self._config = config
+        self._principal = principal_of(config)
         self._coordinators = coordinators
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.unanswered: set[CoordinatorApi] = set()
@@ -212,7 +216,8 @@ class CoordinatorCalls:
         try:
             reply = await self._coordinators.request(kind, key, prepare)
             answered = True
-            action, code = action_of_reply(call.api, call.codes(reply))
+            codes = list(call.codes(reply))
+            action, code = action_of_reply(call.api, codes)
         except AuthenticationError:
             raise
         except UnsupportedVersionError as error:
@@ -221,9 +226,8 @@ class CoordinatorCalls:
             ) from error
         except BrokerError as error:
             # Only FindCoordinator raises these.
-            self._refuse(
-                call, action_of_code(CoordinatorApi.FIND_COORDINATOR, error.code), error.code
-            )
+            finding = CoordinatorApi.FIND_COORDINATOR
+            self._refuse(call, action_of_code(finding, error.code), error.code, finding)
             attempts.failed(error)
             raise
         except KafkaError as error:
@@ -234,7 +238,9 @@ class CoordinatorCalls:
                 self.unanswered.add(call.api)
         if action is ReplyAction.DONE:
             return reply
-        self._refuse(call, action, code)
+        named = [topic for topic, told in zip(call.topics, codes, strict=False) if told == code]
+        about = f" with topic {named[0]!r}" if named else ""
+        self._refuse(call, action, code, call.api, about)
         if action is ReplyAction.NEW_COORDINATOR:
             self._coordinators.forget(kind, key)
         failure = BrokerError(code, self._what(call))
@@ -245,9 +251,18 @@ class CoordinatorCalls:
         of_group = f" of group {call.group_id!r}" if call.group_id is not None else ""
         return f"transactional_id={self._id!r}: {call.api.value}{of_group}"
 
-    def _refuse(self, call: CoordinatorCall[Any], action: ReplyAction, code: ErrorCode) -> None:
-        """Raise an error if the transaction or the producer can't continue after a reply."""
-        what = self._what(call)
+    def _refuse(
+        self,
+        call: CoordinatorCall[Any],
+        action: ReplyAction,
+        code: ErrorCode,
+        api: CoordinatorApi,
+        about: str = "",
+    ) -> None:
+        """Raise an error if the transaction or the producer can't continue after a reply to a
+        request of this API.
+        """
+        what = f"{self._what(call)}{about}"
         if action is ReplyAction.FENCED:
             raise ProducerFencedError(
                 ErrorCode.PRODUCER_FENCED,
@@ -258,12 +273,14 @@ class CoordinatorCalls:
             )
         advice = _ADVICE.get(code, "")
         if action is ReplyAction.FATAL:
-            raise FatalProducerError(code, f"{what}: close this producer{advice}")
+            fatal = FatalProducerError(code, f"{what}: close this producer{advice}")
+            raise explain(fatal, api.value, self._principal)
         if action is ReplyAction.ABORTABLE and call.api is CoordinatorApi.INIT_PRODUCER_ID:
             # No transaction is open that could be aborted.
-            raise BrokerError(code, f"{what}{advice}")
+            raise explain(BrokerError(code, f"{what}{advice}"), api.value, self._principal)
         if action is ReplyAction.ABORTABLE:
-            raise AbortableTransactionError(code, f"{what}: call abort_transaction(){advice}")
+            text = f"{what}: call abort_transaction(){advice}"
+            raise explain(AbortableTransactionError(code, text), api.value, self._principal)
 
 
 def _is_behind_last(error: KafkaError | None) -> bool:

@@ -191,6 +191,7 @@ class CoordinatorSession:
                 self._opening(_adding(self._id, asked)),
                 _codes_of(asked),
                 hurry=not self.added,
+                topics=[tp.topic for tp in asked],
             )
             await self._calls.perform(self._opener, attempts)
             self.begun = True
@@ -234,6 +235,7 @@ class CoordinatorSession:
             commit,
             codes,
             group_id=group.group_id,
+            topics=[tp.topic for tp in offsets],
         )
         await self._calls.perform(call, attempts)
         self.begun = True

@@ -15,6 +15,7 @@ from aioprod.errors import KafkaError, TransactionStateError
 from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
+from aioprod.net.refusals import principal_of
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.producer_id import ProducerIdRequest
@@ -174,7 +175,12 @@ class NoTransactions:
         self._accumulator = accumulator
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._producer_id = ProducerIdRequest(
-            brokers, producer, backoff, wake=wake, on_fatal=self.fail
+            brokers,
+            producer,
+            backoff,
+            wake=wake,
+            on_fatal=self.fail,
+            principal=principal_of(config),
         )
 
     @property

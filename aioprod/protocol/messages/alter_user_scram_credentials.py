@@ -87,7 +87,7 @@ class ScramCredentialUpsertion(Struct):
     mechanism: int = 0
     iterations: int = 0
     salt: bytes = b""
-    salted_password: bytes = b""
+    salted_password: bytes = field(default=b"", repr=False)
 
     def write(self, writer: Writer, version: int) -> None:
         writer.compact_string(self.name)

@@ -18,6 +18,7 @@ from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aioprod.protocol.messages.create_acls import CreateAclsRequest
+from aioprod.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from aioprod.protocol.messages.create_partitions import CreatePartitionsRequest
 from aioprod.protocol.messages.create_topics import CreateTopicsRequest
 from aioprod.protocol.messages.delete_acls import DeleteAclsRequest
@@ -29,6 +30,7 @@ from aioprod.protocol.messages.describe_acls import DescribeAclsRequest
 from aioprod.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from aioprod.protocol.messages.describe_cluster import DescribeClusterRequest
 from aioprod.protocol.messages.describe_configs import DescribeConfigsRequest
+from aioprod.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from aioprod.protocol.messages.describe_groups import DescribeGroupsRequest
 from aioprod.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from aioprod.protocol.messages.describe_producers import DescribeProducersRequest
@@ -40,6 +42,7 @@ from aioprod.protocol.messages.describe_user_scram_credentials import (
 )
 from aioprod.protocol.messages.elect_leaders import ElectLeadersRequest
 from aioprod.protocol.messages.end_txn import EndTxnRequest
+from aioprod.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
@@ -60,6 +63,7 @@ from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest
 from aioprod.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.protocol.messages.push_telemetry import PushTelemetryRequest
+from aioprod.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
@@ -102,6 +106,10 @@ REQUESTS: dict[int, type[Request[Any]]] = {
     35: DescribeLogDirsRequest,
     36: SaslAuthenticateRequest,
     37: CreatePartitionsRequest,
+    38: CreateDelegationTokenRequest,
+    39: RenewDelegationTokenRequest,
+    40: ExpireDelegationTokenRequest,
+    41: DescribeDelegationTokenRequest,
     42: DeleteGroupsRequest,
     43: ElectLeadersRequest,
     44: IncrementalAlterConfigsRequest,

@@ -28,9 +28,10 @@ _FIRST = re.compile(
     re.DOTALL,
 )
 _CLIENT_FIRST = re.compile(
-    r"n,(?:a=[^,]*)?,(?P<bare>n=(?P<user>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,.*)?)",
+    r"n,(?:a=[^,]*)?,(?P<bare>n=(?P<user>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,(?P<more>.*))?)",
     re.DOTALL,
 )
+_TOKEN = "tokenauth=true"
 _CLIENT_FINAL = re.compile(
     r"(?P<unproved>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>[^,]+)(?:,.*)?),p=(?P<proof>[A-Za-z0-9+/=]+)",
     re.DOTALL,
@@ -51,8 +52,13 @@ class ScramCredential:
         cls, mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
         """Derive the credential from a password."""
+        salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
+        return cls.salted(mechanism, salted, salt, iterations)
+
+    @classmethod
+    def salted(cls, mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+        """Derive the credential from the hash of a password (KIP-554)."""
         name = _HASHES[mechanism]
-        salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", name)
         return cls(
             salt,
@@ -68,14 +74,18 @@ class ScramClient(ClientMechanism):
     Args:
         mechanism: ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"``.
         nonce: random visible ASCII without a comma, for one use.
+        is_token: whether these are the id and the HMAC of a delegation token (KIP-48).
     """
 
-    def __init__(self, mechanism: str, username: str, password: str, nonce: str) -> None:
+    def __init__(
+        self, mechanism: str, username: str, password: str, nonce: str, *, is_token: bool = False
+    ) -> None:
         self.name = mechanism
         self._hash = _HASHES[mechanism]
         self._password = password
         self._nonce = nonce
-        self._bare = f"n={_escape(username)},r={nonce}".encode()
+        extension = f",{_TOKEN}" if is_token else ""
+        self._bare = f"n={_escape(username)},r={nonce}{extension}".encode()
         self._server_signature: bytes | None = None
 
     def first_message(self) -> bytes:
@@ -160,8 +170,8 @@ class ScramServer(ServerMechanism):
             raise AuthenticationError("Invalid SCRAM client first message format")
         self._claimed = _unescape(found["user"])
         self._credential = credential = self._find_credential(self._claimed)
-        if credential is None:
-            raise self._refusal()
+        if credential is None or _TOKEN in (found["more"] or "").split(","):
+            raise self._refusal()  # no broker of this kind has given out delegation tokens
         self._nonce = found["nonce"] + self._nonce
         salt = b64encode(credential.salt).decode()
         first = f"r={self._nonce},s={salt},i={credential.iterations}".encode()

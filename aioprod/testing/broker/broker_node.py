@@ -10,6 +10,7 @@ import os
 import socket
 from typing import Any
 
+from aioprod.testing.broker.access.client_access import Peer
 from aioprod.testing.broker.actions import Answer
 from aioprod.testing.broker.cluster import NodeAddress
 from aioprod.testing.broker.connection import Connection, ConnectionHandler
@@ -76,7 +77,9 @@ class BrokerNode(ConnectionHandler):
     def _connection(self) -> Connection:
         if self._security is None or not self._security.offered:
             return Connection(self)
-        return Connection(LoginGuard(self, self.answer, Session(self._security)))
+        return Connection(
+            LoginGuard(self, self.answer, Session(self._security, self._dispatcher.scram_users))
+        )
 
     async def stop(self, *, keep_port: bool = False) -> None:
         """Close the port and all connections within five seconds, including connections that wait
@@ -129,11 +132,15 @@ class BrokerNode(ConnectionHandler):
         self._connections.pop(connection, None)
 
     async def answer(
-        self, frame: bytes, disconnected: asyncio.Future[None], session: Session | None = None
+        self,
+        frame: bytes,
+        disconnected: asyncio.Future[None],
+        peer: Peer,
+        session: Session | None = None,
     ) -> Answer:
         """Handle a request, unless the node is frozen."""
         await self._thawed.wait()
-        answer = await self._dispatcher.answer(frame, disconnected, self.address, session)
+        answer = await self._dispatcher.answer(frame, disconnected, self.address, peer, session)
         await self._thawed.wait()
         return answer
 

@@ -11,7 +11,9 @@ from collections import deque
 from typing import cast
 
 from aioprod.errors import ProtocolError, UnsupportedVersionError
+from aioprod.protocol.certificates import subject_of
 from aioprod.protocol.frame_reader import FrameReader
+from aioprod.testing.broker.access.client_access import Peer
 from aioprod.testing.broker.actions import Answer, DropConnection, Pieces
 
 _log = logging.getLogger(__name__)
@@ -25,9 +27,9 @@ class ConnectionHandler(ABC):
     """What connections need from the broker."""
 
     @abstractmethod
-    async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> Answer:
-        """Return the response to a request, or None to send none; raise ProtocolError or
-        DropConnection to end the connection.
+    async def answer(self, frame: bytes, disconnected: asyncio.Future[None], peer: Peer) -> Answer:
+        """Return the response to a request of ``peer``, or None to send none; raise ProtocolError
+        or DropConnection to end the connection.
         """
 
     @abstractmethod
@@ -56,12 +58,14 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._disconnected: asyncio.Future[None] = loop.create_future()
+        self._peer: Peer
         self._transport: asyncio.Transport
         self._task: asyncio.Task[None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to handle requests."""
         self._transport = cast("asyncio.Transport", transport)
+        self._peer = _peer_of(self._transport)
         self._task = asyncio.get_running_loop().create_task(self._serve())
         self._task.add_done_callback(lambda _: self._handler.closed(self))
         self._handler.opened(self)
@@ -154,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queued_bytes -= len(frame)
         if was_crowded and not self._is_crowded() and not self._transport.is_closing():
             self._transport.resume_reading()
-        answer = await self._handler.answer(frame, self._disconnected)
+        answer = await self._handler.answer(frame, self._disconnected, self._peer)
         if isinstance(answer, Pieces):
             await self._send_pieces(answer)
         elif answer is not None and not self._transport.is_closing():
@@ -173,3 +177,12 @@ class Connection(asyncio.BufferedProtocol):
             await asyncio.sleep(0)
         if answer.hang_up:
             raise DropConnection
+
+
+def _peer_of(transport: asyncio.Transport) -> Peer:
+    address = transport.get_extra_info("peername")
+    tls = transport.get_extra_info("ssl_object")
+    certificate = None if tls is None else tls.getpeercert(binary_form=True)
+    return Peer(
+        str(address[0]) if address else "", None if certificate is None else subject_of(certificate)
+    )

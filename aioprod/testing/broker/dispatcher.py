@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError
+from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import RequestHeader, decode_request_header, encode_response
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.primitives import Reader
+from aioprod.testing.broker.access.client_access import ApiRule, ClientAccess, Peer, RequestAccess
+from aioprod.testing.broker.access.rules import RULES
+from aioprod.testing.broker.access.scram_users import ScramUsers
 from aioprod.testing.broker.actions import Answer, in_pieces
 from aioprod.testing.broker.cluster import NodeAddress
 from aioprod.testing.broker.handlers import HANDLERS
@@ -35,6 +40,7 @@ class Dispatcher:
         frame: bytes,
         disconnected: asyncio.Future[None],
         node: NodeAddress,
+        peer: Peer,
         session: Session | None = None,
     ) -> Answer:
         """Handle one request to ``node``. ``session`` is the login of its connection."""
@@ -64,6 +70,7 @@ class Dispatcher:
             failures,
             session,
             header.client_id or "",
+            self._access(request, peer, session),
         )
         for action in actions:
             await action.before()
@@ -81,6 +88,19 @@ class Dispatcher:
             if response is not None:
                 action.change(response)
         return None if response is None else in_pieces(_encode(response, header), actions)
+
+    @property
+    def scram_users(self) -> ScramUsers:
+        """The users of SCRAM that requests have created."""
+        return self._store.scram_users
+
+    def _access(self, request: Message, peer: Peer, session: Session | None) -> RequestAccess:
+        user = None if session is None else session.user
+        client = ClientAccess(self._store.authorizer, peer, user)
+        if not client.is_limited:
+            return RequestAccess(client, ApiRule(), request, ErrorCode.NONE)
+        rule = RULES[ApiKey(request.API_KEY)]
+        return RequestAccess(client, rule, request, rule.whole(client, request))
 
 
 def _encode(response: Message, header: RequestHeader) -> bytes:

@@ -15,14 +15,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from types import TracebackType
-from typing import Self, TypedDict, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioprod.errors import ConfigError
+from aioprod.protocol.acls import AclBinding
 from aioprod.public_module import set_module
+from aioprod.testing.broker.access.authorizer import Authorizer
 from aioprod.testing.broker.broker_node import BrokerNode
 from aioprod.testing.broker.cluster import FIRST_NODE_ID, Cluster
+from aioprod.testing.broker.cluster_settings import ClusterSettings
+from aioprod.testing.broker.controls.access import AccessControls
 from aioprod.testing.broker.controls.configs import ConfigControls
 from aioprod.testing.broker.controls.forwarding import blocking, blocking_rule, forward
 from aioprod.testing.broker.controls.groups import GroupControls
@@ -44,34 +48,14 @@ _MAX_NODES = 100
 # Cluster ids are made without random numbers, of which tests in virtual time draw a fixed sequence.
 
 
-class ClusterSettings(TypedDict, total=False):
-    """The arguments of :class:`EmbeddedCluster`."""
-
-    nodes: int
-    host: str
-    port: int
-    replication_factor: int | None
-    num_partitions: int
-    auto_create_topics: bool
-    max_message_bytes: int
-    max_memory_bytes: int
-    wall_clock: Callable[[], float] | None
-    random_source: random.Random | None
-    transaction_version: int
-    replica_lag_time_max_ms: int
-    groups: GroupSettings | None
-    security: BrokerSecurity | None
-    client_metrics: bool
-
-
 @set_module("aioprod.testing")
 class EmbeddedCluster:
     """A Kafka cluster in this process and on this event loop, for tests, demos and experiments.
 
     It speaks Kafka's protocol to any client: metadata, produce (idempotent too), fetch, offsets,
     transactions, administration, and consumer groups of both protocols. Its ApiVersions response
-    leaves out unsupported APIs, such as those of share groups (KIP-932). It writes nothing to disk
-    and deletes nothing by age: topic settings such as retention.ms are stored but have no effect.
+    leaves out unsupported APIs, such as those of share groups (KIP-932). It writes nothing to disk,
+    and deletes and compacts only on demand, by :meth:`apply_retention` and :meth:`compact`.
 
     Each node has its own port, leads some partitions and coordinates some groups and transactional
     ids. Nodes can be stopped, started and frozen, and leaders moved. Followers replicate at once,
@@ -100,6 +84,7 @@ class EmbeddedCluster:
         groups: limits of consumer groups; None for the defaults of
             :class:`aioprod.testing.GroupSettings`.
         security: TLS and SASL; None for neither.
+        authorizer: access rights by user; None if all clients may do everything.
         client_metrics: take metrics of clients (KIP-714), as brokers with a ClientTelemetry plugin
             do; see :meth:`subscribe_to_metrics`.
 
@@ -124,6 +109,7 @@ class EmbeddedCluster:
         replica_lag_time_max_ms: int = 30_000,
         groups: GroupSettings | None = None,
         security: BrokerSecurity | None = None,
+        authorizer: Authorizer | None = None,
         client_metrics: bool = False,
     ) -> None:
         _check_at_least_one(
@@ -132,10 +118,8 @@ class EmbeddedCluster:
             max_memory_bytes=max_memory_bytes,
             replica_lag_time_max_ms=replica_lag_time_max_ms,
         )
-        if not 1 <= nodes <= _MAX_NODES:
-            raise ConfigError(f"nodes={nodes}: must be 1 to {_MAX_NODES}")
-        if not 0 <= transaction_version <= 2:
-            raise ConfigError(f"transaction_version={transaction_version}: must be 0 to 2")
+        _check_range("nodes", nodes, 1, _MAX_NODES)
+        _check_range("transaction_version", transaction_version, 0, 2)
         self._cluster = Cluster(nodes, replication_factor)
         self._needs_id = random_source is None
         self._store = Store(
@@ -150,6 +134,7 @@ class EmbeddedCluster:
             transaction_version=transaction_version,
             replica_lag_time_max_ms=replica_lag_time_max_ms,
             client_metrics=client_metrics,
+            authorizer=authorizer,
         )
         self._dispatcher = Dispatcher(self._store)
         listening = {
@@ -162,6 +147,7 @@ class EmbeddedCluster:
         self._topics = TopicControls(self._store)
         self._replicas = ReplicaControls(self._cluster, self._store)
         self._configs = ConfigControls(self._store)
+        self._access = AccessControls(authorizer)
         self._groups = GroupControls(self._store)
         self._transactions = self._store.transactions
         self._telemetry = self._store.telemetry
@@ -254,11 +240,23 @@ class EmbeddedCluster:
     records = forward("_topics", TopicControls.records)
     wait_for_records = forward("_topics", TopicControls.wait_for_records)
     delete_records = forward("_topics", TopicControls.delete_records)
+    apply_retention = forward("_topics", TopicControls.apply_retention)
+    compact = forward("_topics", TopicControls.compact)
     topic_configs = forward("_configs", ConfigControls.topic_configs)
     alter_topic_configs = forward("_configs", ConfigControls.alter_topic_configs)
     broker_configs = forward("_configs", ConfigControls.broker_configs)
     alter_broker_configs = forward("_configs", ConfigControls.alter_broker_configs)
     set_quota = forward("_configs", ConfigControls.set_quota)
+
+    # -- access rights -----------------------------------------------------------------------------
+
+    allow = forward("_access", AccessControls.allow)
+    deny = forward("_access", AccessControls.deny)
+
+    @property
+    def acls(self) -> list[AclBinding]:
+        """The ACLs, oldest first."""
+        return self._access.acls
 
     # -- groups and transactions -------------------------------------------------------------------
 
@@ -373,11 +371,23 @@ class ThreadedCluster:
     records = blocking(EmbeddedCluster.records)
     wait_for_records = blocking(EmbeddedCluster.wait_for_records)
     delete_records = blocking(EmbeddedCluster.delete_records)
+    apply_retention = blocking(EmbeddedCluster.apply_retention)
+    compact = blocking(EmbeddedCluster.compact)
     topic_configs = blocking(EmbeddedCluster.topic_configs)
     alter_topic_configs = blocking(EmbeddedCluster.alter_topic_configs)
     broker_configs = blocking(EmbeddedCluster.broker_configs)
     alter_broker_configs = blocking(EmbeddedCluster.alter_broker_configs)
     set_quota = blocking(EmbeddedCluster.set_quota)
+
+    # -- access rights -----------------------------------------------------------------------------
+
+    allow = blocking(EmbeddedCluster.allow)
+    deny = blocking(EmbeddedCluster.deny)
+
+    @property
+    def acls(self) -> list[AclBinding]:
+        """The ACLs, oldest first."""
+        return self._portal.call(lambda: self._broker.acls)
 
     # -- groups and transactions -------------------------------------------------------------------
 
@@ -423,6 +433,11 @@ class ThreadedCluster:
     clear_rules = blocking(EmbeddedCluster.clear_rules)
     request_count = blocking(EmbeddedCluster.request_count)
     wait_for_request = blocking(EmbeddedCluster.wait_for_request)
+
+
+def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
+    if not lowest <= value <= highest:
+        raise ConfigError(f"{name}={value}: must be {lowest} to {highest}")
 
 
 def _check_at_least_one(**values: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
 from crc32c import crc32c
@@ -97,13 +97,27 @@ class PartitionLog:
         if offset <= self.start_offset:
             return
         self.record_count -= self._count_records(self.start_offset, offset)
-        gone = (
-            len(self._batches)
-            if offset >= self.end_offset
-            else bisect_right(self._base_offsets, offset) - 1
-        )
+        gone = len(self._batches) if offset >= self.end_offset else self._range(offset, None).start
         self._grow(-sum(map(len, self._batches[:gone])))
         del self._batches[:gone], self._base_offsets[:gone]
+        self._note_timestamps()
+        self.start_offset = offset
+        self.epochs.advance_start(offset)
+        self.wake()
+
+    def rewrite(self, change: Callable[[BatchHeader, bytes], bytes | None]) -> None:
+        """Replace each batch by what ``change`` returns, or remove it for None. The start and the
+        end of the log stay.
+        """
+        changed = [(header, change(header, batch)) for header, batch in self.batches()]
+        kept = [(header.base_offset, batch) for header, batch in changed if batch is not None]
+        self._batches = [batch for _, batch in kept]
+        self._base_offsets = [offset for offset, _ in kept]
+        self._note_timestamps()
+        self._grow(sum(map(len, self._batches)) - self.size)
+        self.record_count = self._count_records(self.start_offset, self.end_offset)
+
+    def _note_timestamps(self) -> None:
         self._newest_timestamps = list(
             accumulate(
                 (
@@ -113,9 +127,6 @@ class PartitionLog:
                 max,
             )
         )
-        self.start_offset = offset
-        self.epochs.advance_start(offset)
-        self.wake()
 
     def _grow(self, size: int) -> None:
         self.size += size
@@ -123,12 +134,18 @@ class PartitionLog:
 
     def _count_records(self, start: int, end: int) -> int:
         """Count the records from ``start`` to before ``end``, without transaction markers."""
-        headers = (read_header(self._batches[index]) for index in self._range(start, end))
-        return sum(
-            min(end, each.last_offset + 1) - max(start, each.base_offset)
-            for each in headers
-            if not each.is_control
-        )
+        count = 0
+        for index in self._range(start, end):
+            batch = self._batches[index]
+            header = read_header(batch)
+            if header.is_control:
+                continue
+            if start <= header.base_offset and header.last_offset < end:
+                count += header.record_count
+            else:
+                records = read_batch_records(batch, 0, header)
+                count += sum(start <= record.offset < end for record in records)
+        return count
 
     def release(self) -> None:
         """Free the memory of a deleted partition, and wake the waiting tasks."""
@@ -203,7 +220,10 @@ class PartitionLog:
         if offset >= self.end_offset:
             return range(0)
         last = len(self._batches) if end is None else bisect_left(self._base_offsets, end)
-        return range(bisect_right(self._base_offsets, offset) - 1, last)
+        first = max(bisect_right(self._base_offsets, offset) - 1, 0)
+        if first < last and read_header(self._batches[first]).last_offset < offset:
+            first += 1  # compaction has removed the batch with the offset
+        return range(first, last)
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
         """Complete ``waiter`` at the next append."""

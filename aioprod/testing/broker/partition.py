@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from aioprod.error_codes import ErrorCode
 from aioprod.protocol.record_batch import BatchHeader, read_header
 from aioprod.protocol.record_reader import Record, read_records
 from aioprod.testing.broker.cluster import NO_NODE, Leadership
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.leader_epochs import EpochEnd
 from aioprod.testing.broker.log import MemoryUse, PartitionLog
 from aioprod.testing.broker.markers import TransactionIndex, is_commit
-from aioprod.testing.broker.producer_state import ProducerStates
+from aioprod.testing.broker.producer_state import AppendedBatch, ProducerStates, SequenceError
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
 
 
@@ -107,6 +109,34 @@ class Partition:
         self._update_producer(header, batch, offset, timestamp)
         return offset
 
+    def check_producer(self, header: BatchHeader, *, begins_at_zero: bool) -> AppendedBatch | None:
+        """Return the batch of which this one is a duplicate, or None.
+
+        Raises:
+            RequestError: if its sequence is wrong, or if the producer has an open transaction and
+                the batch is not part of it.
+        """
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return None
+        identity = producer_id, header.producer_epoch, header.base_sequence
+        known = self.producers.find_duplicate(*identity, header.record_count)
+        if known is not None:
+            return known
+        try:
+            self.producers.check(*identity, begins_at_zero=begins_at_zero)
+        except SequenceError as error:
+            raise RequestError(error.code, str(error)) from None
+        if not header.is_transactional and self.transactions.is_open(producer_id):
+            raise RequestError(
+                ErrorCode.INVALID_TXN_STATE,
+                (
+                    f"producer {producer_id} has an open transaction, but the batch is not "
+                    "transactional"
+                ),
+            )
+        return None
+
     def write_marker(self, marker: bytes) -> None:
         """Append a transaction marker, or keep it for the next leader if there is none."""
         if self.leadership.leader == NO_NODE:
@@ -145,7 +175,12 @@ class Partition:
             self.transactions.end(producer_id, offset, commit=is_commit(bytes(batch)))
         elif producer_id >= 0:
             self.producers.record(
-                producer_id, epoch, header.base_sequence, header.record_count, offset, timestamp
+                producer_id,
+                epoch,
+                header.base_sequence,
+                header.last_offset_delta + 1,  # compaction may have removed records
+                offset,
+                timestamp,
             )
             if header.is_transactional:
                 self.transactions.begin(producer_id, offset)

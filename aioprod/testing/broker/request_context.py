@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from aioprod.testing.broker.access.client_access import RequestAccess
 from aioprod.testing.broker.actions import DropConnection, Failure
 from aioprod.testing.broker.cluster import NodeAddress
 from aioprod.testing.broker.security import Session
@@ -27,22 +29,37 @@ class RequestContext:
         failures: the errors that a test has asked for.
         session: the connection's login; None if the broker requires none.
         client_id: the client.id of the client.
+        access: the rights of the client, and those that the request needs.
     """
 
     store: Store
     node: NodeAddress
     api_version: int
     disconnected: asyncio.Future[None]
-    failures: tuple[Failure, ...] = ()
-    session: Session | None = None
-    client_id: str = ""
+    failures: tuple[Failure, ...]
+    session: Session | None
+    client_id: str
+    access: RequestAccess
 
     def failure(self, topic: str | None = None, partition: int | None = None) -> ErrorCode:
-        """Return the error that a test has asked for here, or NONE."""
+        """Return the error that a test has asked for here, or that the client lacks a right to the
+        topic or to the whole request; NONE otherwise.
+        """
         for failure in self.failures:
             if failure.hits(topic, partition):
                 return failure.code
-        return ErrorCode.NONE
+        # Without a name, a topic id is unknown.
+        return self.access.refusal_of(ResourceType.TOPIC, topic) if topic else self.access.refusal
+
+    def refusal_of(self, kind: ResourceType, name: str) -> ErrorCode:
+        """Return :meth:`failure`, or that the client lacks a right to a resource other than a
+        topic.
+        """
+        return self.failure() or self.access.refusal_of(kind, name)
+
+    def allows(self, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Return whether the client may do this with a resource, by default the cluster."""
+        return self.access.client.allows(operation, kind, name)
 
     async def wait_for(self, answer: asyncio.Future[T]) -> T:
         """Wait for a response; raise DropConnection if the client disconnects first.

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from aioprod.config.settings.security import PASSWORD_MECHANISMS, SASL_MECHANISMS
+from aioprod.config.settings.security import PASSWORD_MECHANISMS
 from aioprod.errors import AuthenticationError, ConfigError, ProtocolError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import decode_request_header
@@ -19,10 +19,13 @@ from aioprod.protocol.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from aioprod.protocol.sasl.plain import PlainServer
 from aioprod.protocol.sasl.scram import ScramCredential, ScramServer
 from aioprod.public_module import set_module
+from aioprod.testing.broker.access.client_access import Peer
+from aioprod.testing.broker.access.scram_users import ScramUsers
 from aioprod.testing.broker.actions import Answer, DropConnection
 from aioprod.testing.broker.connection import Connection, ConnectionHandler
 
 _SALT_BYTES = 16
+_MECHANISMS = (*PASSWORD_MECHANISMS, OAuthBearerServer.name)
 
 
 @set_module("aioprod.testing")
@@ -34,7 +37,8 @@ class BrokerSecurity:
     Attributes:
         ssl_context: a server context with a certificate; the ports then use TLS. If its
             ``verify_mode`` is CERT_REQUIRED, clients need certificates.
-        users: the passwords by user name, for PLAIN and SCRAM.
+        users: the passwords by user name, for PLAIN and SCRAM. Clients that may alter the cluster
+            can add users of SCRAM (KIP-554), and replace these for SCRAM.
         token_validator: ``(token, extensions) -> user, or None to refuse``, for OAUTHBEARER.
         mechanisms: the SASL mechanisms to offer; None for all that ``users`` and
             ``token_validator`` allow. If there are none, clients need not log in.
@@ -52,10 +56,10 @@ class BrokerSecurity:
     session_lifetime_ms: int = 0
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.mechanisms or () if name not in SASL_MECHANISMS]
+        unknown = [name for name in self.mechanisms or () if name not in _MECHANISMS]
         if unknown:
             raise ConfigError(
-                f"mechanisms={self.mechanisms!r}: must be among {', '.join(SASL_MECHANISMS)}"
+                f"mechanisms={self.mechanisms!r}: must be among {', '.join(_MECHANISMS)}"
             )
 
     @property
@@ -67,14 +71,16 @@ class BrokerSecurity:
             ("OAUTHBEARER",) if self.token_validator is not None else ()
         )
 
-    def new_mechanism(self, name: str) -> ServerMechanism:
-        """Make the broker's side of one login."""
+    def new_mechanism(self, name: str, created: ScramUsers) -> ServerMechanism:
+        """Make the broker's side of one login. Requests may have ``created`` further users."""
         if name == "PLAIN":
             return PlainServer(self.users)
         if name == "OAUTHBEARER":
             return OAuthBearerServer(self.token_validator or (lambda token, extensions: None))
         return ScramServer(
-            name, lambda user: self._credential(name, user), secrets.token_urlsafe(24)
+            name,
+            lambda user: created.find(name, user) or self._credential(name, user),
+            secrets.token_urlsafe(24),
         )
 
     def _credential(self, mechanism: str, user: str) -> ScramCredential | None:
@@ -95,11 +101,12 @@ class Session:
         refused: whether a login failed, which ends the connection.
     """
 
-    def __init__(self, security: BrokerSecurity) -> None:
+    def __init__(self, security: BrokerSecurity, scram_users: ScramUsers) -> None:
         self.user: str | None = None
         self.logins = 0
         self.refused = False
         self._security = security
+        self._scram_users = scram_users
         self._mechanism: ServerMechanism | None = None  # of the current login
         self._used_mechanism = ""
         self._expires_at: float | None = None
@@ -131,7 +138,7 @@ class Session:
         if mechanism not in self._security.offered or self._used_mechanism not in ("", mechanism):
             self.refused = True
             return False
-        self._mechanism = self._security.new_mechanism(mechanism)
+        self._mechanism = self._security.new_mechanism(mechanism, self._scram_users)
         return True
 
     @property
@@ -180,7 +187,7 @@ class LoginGuard(ConnectionHandler):
     def __init__(
         self,
         node: ConnectionHandler,
-        answer: Callable[[bytes, asyncio.Future[None], Session], Awaitable[Answer]],
+        answer: Callable[[bytes, asyncio.Future[None], Peer, Session], Awaitable[Answer]],
         session: Session,
     ) -> None:
         self._node = node
@@ -197,10 +204,10 @@ class LoginGuard(ConnectionHandler):
         """Pass the call to the node."""
         self._node.closed(connection)
 
-    async def answer(self, frame: bytes, disconnected: asyncio.Future[None]) -> Answer:
+    async def answer(self, frame: bytes, disconnected: asyncio.Future[None], peer: Peer) -> Answer:
         """Handle a request if the session allows it."""
         self._session.admit(decode_request_header(frame).api_key)
-        answer = await self._answer(frame, disconnected, self._session)
+        answer = await self._answer(frame, disconnected, peer, self._session)
         if self._session.refused and self._connection is not None:
             self._connection.finish()
         return answer

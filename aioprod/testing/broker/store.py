@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.record_batch import BatchHeader
+from aioprod.testing.broker.access.authorizer import Authorizer
+from aioprod.testing.broker.access.scram_users import ScramUsers
 from aioprod.testing.broker.cluster import Cluster
 from aioprod.testing.broker.epoch_groups.group import TopicInfo
 from aioprod.testing.broker.errors import RequestError
@@ -24,7 +26,6 @@ from aioprod.testing.broker.log import MemoryUse, stamp_log_append_time
 from aioprod.testing.broker.markers import build_marker
 from aioprod.testing.broker.offsets import OffsetStore
 from aioprod.testing.broker.partition import Partition
-from aioprod.testing.broker.producer_state import SequenceError
 from aioprod.testing.broker.quotas.quotas import Quotas
 from aioprod.testing.broker.settings.configs import Configs
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
@@ -102,6 +103,7 @@ class Store:
             is no longer in sync (broker setting replica.lag.time.max.ms).
         group_settings: limits of consumer groups.
         client_metrics: whether the brokers take metrics of clients.
+        authorizer: access rights; None if clients may do everything.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Store:
         replica_lag_time_max_ms: int = 30_000,
         group_settings: GroupSettings | None = None,
         client_metrics: bool = False,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.cluster = cluster or Cluster()
         self.num_partitions = num_partitions
@@ -149,6 +152,8 @@ class Store:
         }
         self.configs = Configs(static, self._refresh_topic_configs)
         self.quotas = Quotas()
+        self.authorizer = authorizer
+        self.scram_users = ScramUsers()
         self.telemetry = TelemetryReceiver(client_metrics, self.new_uuid)
         self.offsets = OffsetStore()
         self.group_configs = GroupConfigs()
@@ -396,33 +401,13 @@ class Store:
             RequestError: if the sequence is wrong, if the producer has an open transaction and the
                 batch is not part of it, or if the memory limit is reached.
         """
-        if header.producer_id >= 0:
-            known = partition.producers.find_duplicate(
-                header.producer_id, header.producer_epoch, header.base_sequence, header.record_count
+        known = partition.check_producer(header, begins_at_zero=begins_at_zero)
+        if known is not None:
+            return Appended(
+                known.base_offset,
+                known.next_offset,
+                known.timestamp if topic.config.log_append_time else -1,
             )
-            if known is not None:
-                return Appended(
-                    known.base_offset,
-                    known.next_offset,
-                    known.timestamp if topic.config.log_append_time else -1,
-                )
-            try:
-                partition.producers.check(
-                    header.producer_id,
-                    header.producer_epoch,
-                    header.base_sequence,
-                    begins_at_zero=begins_at_zero,
-                )
-            except SequenceError as error:
-                raise RequestError(error.code, str(error)) from None
-            if not header.is_transactional and partition.transactions.is_open(header.producer_id):
-                raise RequestError(
-                    ErrorCode.INVALID_TXN_STATE,
-                    (
-                        f"producer {header.producer_id} has an open transaction, but the batch "
-                        "is not transactional"
-                    ),
-                )
         if self.memory.size + len(batch) > self.max_memory_bytes:
             raise RequestError(
                 ErrorCode.POLICY_VIOLATION,

@@ -197,11 +197,11 @@ async def test_a_listener_may_close_a_consumer_that_gives_way(cluster: EmbeddedC
 
 
 async def test_a_listener_may_close_a_consumer_that_gives_way_in_a_group_of_the_new_protocol(
-    kafka: str,
+    bootstrap: str,
 ) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
-    await make_topic(kafka, topic, 2)
-    await close_while_giving_way(kafka, topic, **KIP_848)
+    await make_topic(bootstrap, topic, 2)
+    await close_while_giving_way(bootstrap, topic, **KIP_848)
 
 
 async def test_a_listener_that_closes_while_the_consumer_closes_does_not_wait_for_itself(

@@ -97,5 +97,5 @@ async def test_members_come_and_go_while_their_coordinator_moves(settings: dict[
             moving.cancel()
 
 
-async def test_members_come_and_go_in_a_group_of_the_new_protocol(kafka: str) -> None:
-    await run(kafka, KIP_848, seed=11, changes=8)
+async def test_members_come_and_go_in_a_group_of_the_new_protocol(bootstrap: str) -> None:
+    await run(bootstrap, KIP_848, seed=11, changes=8)

@@ -62,7 +62,7 @@ async def test_ours_and_theirs_on_kafka_3_9(kafka_3_9: str, foreign: Any, strate
     )
 
 
-async def test_ours_and_librdkafka_in_a_group_of_the_new_protocol(kafka: str) -> None:
+async def test_ours_and_librdkafka_in_a_group_of_the_new_protocol(bootstrap: str) -> None:
     settings: dict[str, Any] = {"group.protocol": "consumer"}
     foreign = partial(ConfluentReader, **settings)
-    await run(kafka, foreign, 4, 5, group_protocol="consumer")
+    await run(bootstrap, foreign, 4, 5, group_protocol="consumer")

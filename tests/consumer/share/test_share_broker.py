@@ -65,6 +65,8 @@ def runs_of(sent: Mapping[SharePartition, PartitionAcknowledgements]) -> dict[in
 class World:
     """The broker's side, and what the session tells the consumer."""
 
+    group_id: str = "g"
+    principal: str = "User:alice"
     wants_records: bool = False
     sent: list[Request] = field(default_factory=list)
     got: list[SharePartition] = field(default_factory=list)

@@ -56,7 +56,7 @@ class BrokerWatch:
             self.owners[request.member_id] = caller.client_id
         answer = join(request, caller)
         group = self._groups.groups.get(request.group_id)
-        waits = group is not None and any(
+        waits = isinstance(group, Group) and any(
             member.joins and self.owners.get(member.member_id, caller.client_id) == caller.client_id
             for member in group.members.values()
         )

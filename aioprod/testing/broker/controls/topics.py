@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaTimeoutError
 from aioprod.protocol.record_reader import Record
+from aioprod.testing.broker.cleaning import compact, find_retention_end
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.log import wait_for_append
@@ -114,6 +115,66 @@ class TopicControls:
                 )
             await wait_for_append(logs, remaining)
         return self.records(topic)
+
+    def apply_retention(self, topic: str | None = None, now_ms: int | None = None) -> int:
+        """Delete what retention.ms and retention.bytes of a topic allow to delete, as Kafka does in
+        the background, and return how many records that were.
+
+        Whole batches are deleted, oldest first, and the partition starts later: those whose newest
+        record is older than retention.ms, and those that are not needed for retention.bytes.
+
+        Args:
+            topic: None for all topics with cleanup.policy=delete.
+            now_ms: the time in milliseconds since 1970; None for the broker's clock.
+
+        Raises:
+            BrokerError: if the topic does not exist, or its cleanup.policy has no ``delete``.
+        """
+        now_ms = self._store.now_ms() if now_ms is None else now_ms
+        removed = 0
+        for found in self._cleaned(topic, "delete"):
+            for partition in found.partitions:
+                removed += partition.log.record_count
+                self._store.delete_records(partition, find_retention_end(partition, now_ms))
+                removed -= partition.log.record_count
+        return removed
+
+    def compact(self, topic: str | None = None, now_ms: int | None = None) -> int:
+        """Keep only the last record of each key, as Kafka's log cleaner does in the background, and
+        return how many records were removed.
+
+        Offsets do not change. Records of open transactions and all after them stay, and so do
+        transaction markers; records of aborted transactions are removed. A tombstone stays until a
+        compaction that comes delete.retention.ms after the first one that saw it.
+
+        Args:
+            topic: None for all topics with cleanup.policy=compact.
+            now_ms: the time in milliseconds since 1970; None for the broker's clock.
+
+        Raises:
+            BrokerError: if the topic does not exist, or its cleanup.policy has no ``compact``.
+        """
+        now_ms = self._store.now_ms() if now_ms is None else now_ms
+        return sum(
+            compact(partition, now_ms)
+            for found in self._cleaned(topic, "compact")
+            for partition in found.partitions
+        )
+
+    def _cleaned(self, name: str | None, policy: str) -> list[Topic]:
+        """Return the topics that a cleanup policy applies to."""
+        chosen = self.topics.values() if name is None else [self._store.get_topic(name)]
+        having = [
+            topic
+            for topic in chosen
+            if (topic.config.is_compacted if policy == "compact" else topic.config.is_deletable)
+        ]
+        if name is not None and not having:
+            raise RequestError(
+                ErrorCode.POLICY_VIOLATION,
+                f"topic {name!r}: cleanup.policy does not include {policy}",
+            )
+        return having
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete the records of a partition before an offset, but none that consumers can't read

@@ -33,6 +33,8 @@ async def handle(
 ) -> AddPartitionsToTxnResponse:
     """Add all partitions of a transaction or none."""
     if context.api_version >= _SEVERAL_FROM:
+        if code := context.failure():
+            return AddPartitionsToTxnResponse(error_code=code)
         return AddPartitionsToTxnResponse(
             results_by_transaction=[_result(asked, context) for asked in request.transactions]
         )

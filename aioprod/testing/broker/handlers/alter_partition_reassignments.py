@@ -27,6 +27,16 @@ async def handle(
     )
     if code := context.failure():
         response.error_code, response.error_message = code, code.description
+        response.responses = [
+            ReassignableTopicResponse(
+                topic.name,
+                [
+                    ReassignablePartitionResponse(asked.partition_index, code, code.description)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
         return response
     response.responses = [
         ReassignableTopicResponse(

@@ -1,36 +1,49 @@
-"""The operations that a client is authorized for (KIP-430): all, because the broker has no ACLs.
-The bits are Kafka's numbers of operations.
-"""
+"""The operations that a client is authorized for (KIP-430), as a set of bits."""
 
 from __future__ import annotations
 
-(
-    CREATE,
-    DELETE,
-    ALTER,
-    DESCRIBE,
-    CLUSTER_ACTION,
-    DESCRIBE_CONFIGS,
-    ALTER_CONFIGS,
-    IDEMPOTENT_WRITE,
-    CREATE_TOKENS,
-    DESCRIBE_TOKENS,
-) = range(5, 15)
-READ, WRITE = 3, 4
-CLUSTER_OPERATIONS = (
-    CREATE,
-    ALTER,
-    DESCRIBE,
-    CLUSTER_ACTION,
-    DESCRIBE_CONFIGS,
-    ALTER_CONFIGS,
-    IDEMPOTENT_WRITE,
-)
-TOPIC_OPERATIONS = (READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
-GROUP_OPERATIONS = (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
+from aioprod.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from aioprod.testing.broker.request_context import RequestContext
+
+_OPERATIONS = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    ),
+}
 _NOT_ASKED_FOR = -(2**31)
 
 
-def operations(allowed: tuple[int, ...], *, wanted: bool) -> int:
-    """Return all operations, or the value that says that the client did not ask."""
-    return sum(1 << operation for operation in allowed) if wanted else _NOT_ASKED_FOR
+def operations(
+    context: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME, *, wanted: bool
+) -> int:
+    """Return what the client may do with a resource, or the value that says that it did not ask.
+    As in Kafka, that is nothing for a cluster that it may not describe.
+    """
+    if not wanted:
+        return _NOT_ASKED_FOR
+    if kind is ResourceType.CLUSTER and not context.allows(AclOperation.DESCRIBE, kind):
+        return 0
+    return sum(1 << each for each in _OPERATIONS[kind] if context.allows(each, kind, name))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import CLUSTER_NAME, ResourceType
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.settings.configs import ALL_BROKERS
@@ -51,6 +52,8 @@ def alter_each(
     for asked in resources:
         kind, name = place = asked.resource_type, asked.resource_name
         try:
+            if kind == TOPIC and (code := context.failure(name)):
+                raise RequestError(code, code.description)
             if counts[place] > 1:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "a resource is named twice")
             _replace_overrides(
@@ -76,7 +79,7 @@ def find_topic(name: str, context: RequestContext) -> Topic:
 
 def check_broker_name(name: str, context: RequestContext) -> None:
     """Raise RequestError (INVALID_REQUEST) unless a request names this node or all brokers ("")."""
-    if code := context.failure():
+    if code := context.refusal_of(ResourceType.CLUSTER, CLUSTER_NAME):
         raise RequestError(code, code.description)
     if name not in (ALL_BROKERS, str(context.node.node_id)):
         raise RequestError(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import ResourceType
 from aioprod.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -16,7 +17,7 @@ from aioprod.protocol.messages.consumer_group_describe import (
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.epoch_groups.member import EpochMember, Partitions
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.handlers.authorized_operations import GROUP_OPERATIONS, operations
+from aioprod.testing.broker.handlers.authorized_operations import operations
 from aioprod.testing.broker.handlers.consumer_group_heartbeat import by_topic
 from aioprod.testing.broker.handlers.coordination import check_group
 from aioprod.testing.broker.handlers.registry import handles
@@ -52,14 +53,22 @@ def _describe(group_id: str, with_operations: bool, context: RequestContext) -> 
             f"Group {group_id} {what}.",
             group_id,
         )
+    members = [_member(group, each, context) for each in group.members.values()]
+    for member in members:
+        for each in (member.assignment, member.target_assignment):
+            for topic in each.topic_partitions:
+                if code := context.failure(topic.topic_name):
+                    return DescribedGroup(code, code.description, group_id)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
-        members=[_member(group, each, context) for each in group.members.values()],
-        authorized_operations=operations(GROUP_OPERATIONS, wanted=with_operations),
+        members=members,
+        authorized_operations=operations(
+            context, ResourceType.GROUP, group_id, wanted=with_operations
+        ),
     )
 
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import uuid
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import ResourceType
 from aioprod.testing.broker.cluster import GROUP, TRANSACTION
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.request_context import RequestContext
 from aioprod.types import TopicPartition
 
+COORDINATED = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+
 
 def check_coordinator(context: RequestContext, transactional_id: str) -> None:
-    """Raise RequestError (NOT_COORDINATOR) if another node coordinates this transactional id."""
+    """Raise RequestError if the client lacks a right to this transactional id, or
+    (NOT_COORDINATOR) if another node coordinates it.
+    """
     _check(context, TRANSACTION, transactional_id)
 
 
 def check_group_coordinator(context: RequestContext, group_id: str) -> None:
-    """Raise RequestError (NOT_COORDINATOR) if another node coordinates this group."""
+    """Raise RequestError if the client lacks a right to this group, or (NOT_COORDINATOR) if another
+    node coordinates it.
+    """
     _check(context, GROUP, group_id)
 
 
@@ -33,6 +40,8 @@ def check_group(context: RequestContext, group_id: str) -> None:
 
 
 def _check(context: RequestContext, kind: int, key: str) -> None:
+    if code := context.refusal_of(COORDINATED[kind], key):
+        raise RequestError(code, code.description)
     if context.store.coordinator_node(kind, key) != context.node.node_id:
         raise RequestError(ErrorCode.NOT_COORDINATOR, f"another node coordinates {key!r}")
 

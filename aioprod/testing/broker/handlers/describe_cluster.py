@@ -5,12 +5,13 @@ controllers.
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import ResourceType
 from aioprod.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from aioprod.testing.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, operations
+from aioprod.testing.broker.handlers.authorized_operations import operations
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
@@ -40,6 +41,6 @@ async def handle(
             DescribeClusterBroker(node.node_id, node.host, node.port) for node in cluster.running
         ],
         cluster_authorized_operations=operations(
-            CLUSTER_OPERATIONS, wanted=request.include_cluster_authorized_operations
+            context, ResourceType.CLUSTER, wanted=request.include_cluster_authorized_operations
         ),
     )

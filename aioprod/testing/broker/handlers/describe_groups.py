@@ -5,6 +5,7 @@ group is stable.
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import ResourceType
 from aioprod.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -14,7 +15,7 @@ from aioprod.protocol.messages.describe_groups import (
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.member import Member
-from aioprod.testing.broker.handlers.authorized_operations import GROUP_OPERATIONS, operations
+from aioprod.testing.broker.handlers.authorized_operations import operations
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
@@ -42,7 +43,7 @@ def _describe(group_id: str, with_operations: bool, context: RequestContext) -> 
         code = code or error.code
     if code:
         return DescribedGroup(error_code=code, group_id=group_id)
-    allowed = operations(GROUP_OPERATIONS, wanted=with_operations)
+    allowed = operations(context, ResourceType.GROUP, group_id, wanted=with_operations)
     group = context.store.groups.groups.get(group_id)
     if not isinstance(group, Group):
         dead = DescribedGroup(

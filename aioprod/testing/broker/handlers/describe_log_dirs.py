@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -29,6 +30,8 @@ async def handle(
             error_code=code,
             results=[DescribeLogDirsResult(code, _NAME)]
             if context.api_version < _ERROR_FROM
+            # As in Kafka, which does not say why.
+            and code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             else [],
         )
     wanted = (

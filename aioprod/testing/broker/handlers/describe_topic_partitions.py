@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import AclOperation, ResourceType
 from aioprod.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -12,7 +13,7 @@ from aioprod.protocol.messages.describe_topic_partitions import (
     ResponseCursor,
 )
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.handlers.authorized_operations import TOPIC_OPERATIONS, operations
+from aioprod.testing.broker.handlers.authorized_operations import operations
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.leaders import describe_partition
@@ -37,7 +38,10 @@ async def handle(
     response = DescribeTopicPartitionsResponse()
     left = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
     for name in sorted(
-        name for name in wanted or context.store.topics if name >= cursor.topic_name
+        name
+        for name in wanted or context.store.topics
+        if name >= cursor.topic_name
+        and (wanted or context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name))
     ):
         start = cursor.partition_index if name == cursor.topic_name else 0
         if left <= 0:
@@ -66,8 +70,13 @@ def _describe(
     name: str, start: int, limit: int, context: RequestContext
 ) -> DescribeTopicPartitionsResponseTopic:
     topic = context.store.find_topic(name)
-    allowed = operations(TOPIC_OPERATIONS, wanted=True)
     code = context.failure(name)
+    allowed = operations(
+        context,
+        ResourceType.TOPIC,
+        name,
+        wanted=code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    )
     if not code and topic is None:
         code = _why_unknown(name)
     if code or topic is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import AclOperation, ResourceType
 from aioprod.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -27,7 +28,7 @@ async def handle(
 
 def _describe(name: str, context: RequestContext) -> TransactionState:
     try:
-        if code := context.failure():
+        if code := context.refusal_of(ResourceType.TRANSACTIONAL_ID, name):
             raise RequestError(code, code.description)
         if not name:
             raise RequestError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
@@ -41,7 +42,8 @@ def _describe(name: str, context: RequestContext) -> TransactionState:
         return TransactionState(error_code=error.code, transactional_id=name)
     partitions: dict[str, list[int]] = {}
     for place in sorted(transaction.partitions):
-        partitions.setdefault(place.topic, []).append(place.partition)
+        if context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, place.topic):
+            partitions.setdefault(place.topic, []).append(place.partition)
     return TransactionState(
         transactional_id=name,
         transaction_state=transaction.state.value,

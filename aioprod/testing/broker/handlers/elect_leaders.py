@@ -28,9 +28,10 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     """Elect a leader of each partition. For all partitions (null), name only those that changed."""
     code = context.failure()
     if not code and request.election_type not in (_PREFERRED, _UNCLEAN):
-        return _refuse(request)
+        text = f"election type {request.election_type}: must be {_PREFERRED} or {_UNCLEAN}"
+        return _refuse(request, ErrorCode.INVALID_REQUEST, text)
     if code and context.api_version >= _ERROR_FROM:  # before it, each partition has the code
-        return ElectLeadersResponse(error_code=code)
+        return _refuse(request, code, code.description)
     names_all = request.topic_partitions is None
     everything = [
         TopicPartitions(topic.name, list(range(len(topic.partitions))))
@@ -49,11 +50,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def _refuse(request: ElectLeadersRequest) -> ElectLeadersResponse:
-    code, text = (
-        ErrorCode.INVALID_REQUEST,
-        f"election type {request.election_type}: must be {_PREFERRED} or {_UNCLEAN}",
-    )
+def _refuse(request: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:
     results = [
         ReplicaElectionResult(
             asked.topic, [PartitionResult(index, code, text) for index in asked.partitions]

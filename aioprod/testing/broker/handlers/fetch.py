@@ -188,7 +188,7 @@ def _refuse(wanted: _Wanted) -> PartitionData:
         error_code=wanted.code,
         high_watermark=-1,
         current_leader=wanted.leader,
-        aborted_transactions=None,
+        aborted_transactions=([] if wanted.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED else None),
         records=b"",
     )
 

@@ -8,13 +8,12 @@ from aioprod.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from aioprod.testing.broker.handlers.coordination import COORDINATED
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import create_for_coordinator
 from aioprod.testing.broker.request_context import RequestContext
 
 _SEVERAL_KEYS_FROM = 4
-_GROUP = 0
-_TRANSACTION = 1
 
 
 @handles(FindCoordinatorRequest)
@@ -23,9 +22,10 @@ async def handle(
 ) -> FindCoordinatorResponse:
     """Name the coordinator of each key."""
     code = context.failure()
-    if not code and request.key_type not in (_GROUP, _TRANSACTION):
+    if not code and request.key_type not in COORDINATED:
         code = ErrorCode.INVALID_REQUEST
-    if not code:
+    keys = request.coordinator_keys or [request.key]
+    if not code and not all(context.refusal_of(COORDINATED[request.key_type], key) for key in keys):
         create_for_coordinator(context.store, request.key_type)
     if context.api_version >= _SEVERAL_KEYS_FROM:
         return FindCoordinatorResponse(
@@ -44,6 +44,7 @@ async def handle(
 
 
 def _find(kind: int, key: str, code: ErrorCode, context: RequestContext) -> Coordinator:
+    code = code or context.refusal_of(COORDINATED[kind], key)
     store = context.store
     node = None if code else store.cluster.find_address(store.coordinator_node(kind, key))
     if node is None:

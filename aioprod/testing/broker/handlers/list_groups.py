@@ -4,6 +4,7 @@ KIP-848, KIP-932).
 
 from __future__ import annotations
 
+from aioprod.protocol.acls import AclOperation, ResourceType
 from aioprod.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from aioprod.testing.broker.cluster import GROUP
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
@@ -26,10 +27,17 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
         ListedGroup(group.group_id, group.protocol_type or "", group.state, _type_of(group))
         for group in context.store.groups.groups.values()
         if context.store.coordinator_node(GROUP, group.group_id) == context.node.node_id
+        and _is_shown(group.group_id, context)
         and (not states or group.state.lower() in states)
         and (not types or _type_of(group) in types)
     ]
     return ListGroupsResponse(groups=listed)
+
+
+def _is_shown(group_id: str, context: RequestContext) -> bool:
+    return context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER) or context.allows(
+        AclOperation.DESCRIBE, ResourceType.GROUP, group_id
+    )
 
 
 def _type_of(group: AnyGroup) -> str:

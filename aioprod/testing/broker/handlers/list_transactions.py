@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import AclOperation, ResourceType
 from aioprod.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -40,6 +41,7 @@ async def handle(
         Listed(name, transaction.producer_id, transaction.state.value)
         for name, transaction in context.store.transactions.transactions.items()
         if context.store.coordinator_node(TRANSACTION, name) == context.node.node_id
+        and context.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
         and pattern.fullmatch(name)
         and (not states or transaction.state.value in states)
         and (

@@ -5,6 +5,7 @@ topics.
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import AclOperation, ResourceType
 from aioprod.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -14,11 +15,7 @@ from aioprod.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.handlers.authorized_operations import (
-    CLUSTER_OPERATIONS,
-    TOPIC_OPERATIONS,
-    operations,
-)
+from aioprod.testing.broker.handlers.authorized_operations import operations
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import create_by_use, is_internal
 from aioprod.testing.broker.leaders import describe_partition
@@ -37,14 +34,22 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         context.api_version < _NULL_MEANS_ALL_FROM and not request.topics
     )
     if wants_all:
-        topics = [_describe(topic, context) for topic in context.store.topics.values()]
+        topics = [
+            _describe(topic, context)
+            for topic in context.store.topics.values()
+            if context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
     else:
         create = request.allow_auto_topic_creation or context.api_version < _CREATION_FLAG_FROM
         topics = [_answer(wanted, create, context) for wanted in request.topics or ()]
     for topic in topics:
         topic.is_internal = is_internal(topic.name)
         topic.topic_authorized_operations = operations(
-            TOPIC_OPERATIONS, wanted=request.include_topic_authorized_operations
+            context,
+            ResourceType.TOPIC,
+            topic.name or "",
+            wanted=request.include_topic_authorized_operations
+            and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
     cluster = context.store.cluster
     return MetadataResponse(
@@ -56,7 +61,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         controller_id=cluster.controller_id,
         topics=topics,
         cluster_authorized_operations=operations(
-            CLUSTER_OPERATIONS, wanted=request.include_cluster_authorized_operations
+            context, ResourceType.CLUSTER, wanted=request.include_cluster_authorized_operations
         ),
     )
 
@@ -76,12 +81,20 @@ def _answer(
         try:
             store.check_new_topic(wanted.name or "", store.num_partitions, {})
             if create and store.auto_create_topics:
+                if not _may_create(wanted.name or "", context):
+                    raise RequestError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "CREATE is missing")
                 return _describe(create_by_use(store, wanted.name or ""), context)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         except RequestError as error:
             code = error.code
     name = wanted.name if context.api_version >= _NULL_NAME_FROM else wanted.name or ""
     return MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id)
+
+
+def _may_create(name: str, context: RequestContext) -> bool:
+    return context.allows(AclOperation.CREATE, ResourceType.CLUSTER) or context.allows(
+        AclOperation.CREATE, ResourceType.TOPIC, name
+    )
 
 
 def _describe(topic: Topic, context: RequestContext) -> MetadataResponseTopic:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import AclOperation, ResourceType
 from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -139,7 +140,11 @@ def _places(
 ) -> Iterable[TopicPartition]:
     """Return the requested partitions, or all that the group has offsets of."""
     if wanted is None:
-        return _group(group_id, context).committed
+        return [
+            place
+            for place in _group(group_id, context).committed
+            if context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, place.topic)
+        ]
     return [TopicPartition(*each) for each in wanted]
 
 

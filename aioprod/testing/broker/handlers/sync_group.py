@@ -15,6 +15,8 @@ _PROTOCOL_FROM = 5
 @handles(SyncGroupRequest)
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     """Return the member's assignment when the leader has sent it."""
+    if code := context.failure():
+        return SyncGroupResponse(error_code=code)
     if context.api_version >= _PROTOCOL_FROM and (
         request.protocol_type is None or request.protocol_name is None
     ):

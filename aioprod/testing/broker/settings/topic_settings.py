@@ -88,6 +88,9 @@ class TopicConfig:
     unclean_leader_election: bool = False
     is_deletable: bool = True
     is_compacted: bool = False
+    retention_ms: int = -1
+    retention_bytes: int = -1
+    delete_retention_ms: int = 86_400_000
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> TopicConfig:
@@ -102,6 +105,9 @@ class TopicConfig:
             unclean_leader_election=_is_true(values["unclean.leader.election.enable"]),
             is_deletable="delete" in policies,
             is_compacted="compact" in policies,
+            retention_ms=int(values["retention.ms"]),
+            retention_bytes=int(values["retention.bytes"]),
+            delete_retention_ms=int(values["delete.retention.ms"]),
         )
 
 

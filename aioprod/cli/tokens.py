@@ -1,0 +1,151 @@
+"""``aioprod tokens``: delegation tokens."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from aioprod.cli.client import CommandError, command, show, table
+from aioprod.cli.cluster import admin_client
+from aioprod.cli.parser import Commands, Parser, name_choices, natural_int, positive_int
+
+if TYPE_CHECKING:
+    from aioprod.admin import Admin, DelegationToken
+
+
+def add_tokens(commands: Commands[Parser]) -> None:
+    """Add the command."""
+    tokens = commands.add_parser(
+        "tokens", help="list, create, renew and expire delegation tokens", allow_abbrev=False
+    )
+    actions = tokens.add_subparsers(dest="action", required=True, parser_class=Parser)
+    listed = actions.add_parser(
+        "list", help="print the tokens that you own or may renew", allow_abbrev=False
+    )
+    listed.add_argument(
+        "--owner",
+        action="append",
+        metavar="TYPE:NAME",
+        help="only tokens that this user owns or may renew; may be repeated",
+    )
+    listed.add_argument("--json", action="store_true", help="print JSON")
+    command(listed, _list)
+    created = actions.add_parser(
+        "create",
+        help="create a token, and print the settings to log in with it",
+        description="Creates a token, and prints the settings to log in with it, among them its "
+        "secret: write them to a file that only you can read, for --config-file.",
+        allow_abbrev=False,
+    )
+    created.add_argument(
+        "--renewer",
+        action="append",
+        default=[],
+        metavar="TYPE:NAME",
+        help="who may renew it beside its owner, such as User:bob; may be repeated",
+    )
+    created.add_argument("--owner", metavar="TYPE:NAME", help="another user, who logs in by it")
+    created.add_argument(
+        "--max-lifetime-ms",
+        type=positive_int,
+        metavar="MS",
+        help="how long it can be renewed (default: as the brokers are configured)",
+    )
+    created.add_argument("--json", action="store_true", help="print JSON")
+    command(created, _create)
+    for name, meaning, default in (
+        ("renew", "let a token expire later", "as the brokers are configured"),
+        ("expire", "let a token expire earlier", "0"),
+    ):
+        changed = actions.add_parser(name, help=meaning, allow_abbrev=False)
+        changed.add_argument("token", metavar="TOKEN", help="its id")
+        changed.add_argument(
+            "--period-ms",
+            type=natural_int,
+            metavar="MS",
+            help=f"how long it is valid from now on (default: {default})",
+        )
+        command(changed, _renew if name == "renew" else _expire)
+    name_choices(actions)
+
+
+async def _list(options: argparse.Namespace) -> int:
+    async with admin_client(options) as admin:
+        found = await admin.describe_delegation_tokens(options.owner)
+    found.sort(key=lambda token: (token.owner, token.issue_timestamp_ms, token.token_id))
+    if options.json:
+        show([_public(token) for token in found])
+    elif found:
+        rows = [
+            (
+                token.token_id,
+                token.owner,
+                token.requester,
+                ",".join(token.renewers) or None,
+                _time(token.issue_timestamp_ms),
+                _time(token.expiry_timestamp_ms),
+                _time(token.max_timestamp_ms),
+            )
+            for token in found
+        ]
+        print(
+            table([("TOKEN", "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "MAX"), *rows])
+        )
+    return 0
+
+
+async def _create(options: argparse.Namespace) -> int:
+    async with admin_client(options) as admin:
+        token = await admin.create_delegation_token(
+            renewers=options.renewer, max_lifetime_ms=options.max_lifetime_ms, owner=options.owner
+        )
+    if options.json:
+        show({**_public(token), "hmac": token.hmac_base64})
+    else:
+        print(
+            "sasl.mechanism=SCRAM-SHA-512\n"
+            f"sasl.username={token.token_id}\nsasl.password={token.hmac_base64}\n"
+            "sasl.delegation.token=true"
+        )
+    return 0
+
+
+async def _renew(options: argparse.Namespace) -> int:
+    async with admin_client(options) as admin:
+        token = await _find(admin, options.token)
+        until = await admin.renew_delegation_token(token, renew_period_ms=options.period_ms)
+    print(_time(until))
+    return 0
+
+
+async def _expire(options: argparse.Namespace) -> int:
+    async with admin_client(options) as admin:
+        token = await _find(admin, options.token)
+        until = await admin.expire_delegation_token(token, expiry_period_ms=options.period_ms)
+    print(_time(until))
+    return 0
+
+
+async def _find(admin: Admin, token_id: str) -> DelegationToken:
+    """Return a token: brokers know it by its secret, which should not be among arguments."""
+    for token in await admin.describe_delegation_tokens():
+        if token.token_id == token_id:
+            return token
+    raise CommandError(f"there is no token {token_id} that you may describe")
+
+
+def _public(token: DelegationToken) -> dict[str, object]:
+    return {
+        "token_id": token.token_id,
+        "owner": token.owner,
+        "requester": token.requester,
+        "renewers": list(token.renewers),
+        "issued": _time(token.issue_timestamp_ms),
+        "expires": _time(token.expiry_timestamp_ms),
+        "max": _time(token.max_timestamp_ms),
+    }
+
+
+def _time(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
