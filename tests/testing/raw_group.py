@@ -13,10 +13,24 @@ from typing import Any, TypeVar
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message, Request
+from aioprod.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from aioprod.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aioprod.protocol.messages.delete_groups import DeleteGroupsRequest
+from aioprod.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from aioprod.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from aioprod.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.heartbeat import HeartbeatRequest
 from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -33,6 +47,8 @@ from aioprod.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from aioprod.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.testing.raw_client import LIMIT_SECONDS, RawClient
 from tests.testing.raw_transactions import ask_until, name
@@ -89,6 +105,28 @@ def group_requests(version: int) -> dict[ApiKey, Request[Any]]:
             topic_partitions=[],
         ),
         ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeRequest(["g"]),
+        ApiKey.SHARE_GROUP_HEARTBEAT: ShareGroupHeartbeatRequest(
+            "s", "m", 0, subscribed_topic_names=["t"]
+        ),
+        ApiKey.SHARE_GROUP_DESCRIBE: ShareGroupDescribeRequest(["unknown"]),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: DescribeShareGroupOffsetsRequest(
+            [
+                DescribeShareGroupOffsetsRequestGroup(
+                    "s", [DescribeShareGroupOffsetsRequestTopic("t", [0])]
+                )
+            ]
+        ),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: AlterShareGroupOffsetsRequest(
+            "s2",
+            [
+                AlterShareGroupOffsetsRequestTopic(
+                    "t", [AlterShareGroupOffsetsRequestPartition(0, 0)]
+                )
+            ],
+        ),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: DeleteShareGroupOffsetsRequest(
+            "s2", [DeleteShareGroupOffsetsRequestTopic("t")]
+        ),
         ApiKey.DESCRIBE_GROUPS: DescribeGroupsRequest(["g"], version >= 3),
         ApiKey.LIST_GROUPS: ListGroupsRequest(
             ["Stable"] if version >= 4 else [], ["classic"] if version >= 5 else []

@@ -39,8 +39,8 @@ def on_topics(operation: AclOperation) -> list[AclBinding]:
     return [AclBinding(ResourceType.TOPIC, "*", "", operation)]
 
 
-def on_group(operation: AclOperation) -> list[AclBinding]:
-    return [AclBinding(ResourceType.GROUP, "g", "", operation)]
+def on_group(operation: AclOperation, group: str = "g") -> list[AclBinding]:
+    return [AclBinding(ResourceType.GROUP, group, "", operation)]
 
 
 def on_cluster(operation: AclOperation) -> list[AclBinding]:
@@ -102,6 +102,13 @@ RIGHTS = {
     ApiKey.LIST_TRANSACTIONS: on_transactions(DESCRIBE),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: on_group(READ) + on_topics(DESCRIBE),
     ApiKey.CONSUMER_GROUP_DESCRIBE: on_group(DESCRIBE) + on_topics(DESCRIBE),
+    ApiKey.SHARE_GROUP_HEARTBEAT: on_group(READ, "s") + on_topics(DESCRIBE),
+    ApiKey.SHARE_GROUP_DESCRIBE: on_group(DESCRIBE, "unknown"),
+    ApiKey.SHARE_FETCH: on_group(READ, "s") + on_topics(READ),
+    ApiKey.SHARE_ACKNOWLEDGE: on_group(READ, "s"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: on_group(DESCRIBE, "s") + on_topics(DESCRIBE),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: on_group(READ, "s2") + on_topics(READ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: on_group(DELETE, "s2") + on_topics(READ),
     ApiKey.LIST_CONFIG_RESOURCES: on_cluster(DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: on_topics(DESCRIBE),
 }

@@ -14,6 +14,7 @@ import pytest
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Request
+from aioprod.protocol.messages import share_fetch
 from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioprod.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -61,6 +62,8 @@ from aioprod.protocol.messages.produce import PartitionProduceData, ProduceReque
 from aioprod.protocol.messages.push_telemetry import PushTelemetryRequest
 from aioprod.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from aioprod.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from aioprod.protocol.messages.share_fetch import ShareFetchRequest
 from aioprod.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -101,6 +104,10 @@ def typical_request(key: int, version: int, topic_id: uuid.UUID) -> Request[ApiV
                 )
             ]
         ),
+        ApiKey.SHARE_FETCH: ShareFetchRequest(
+            "s", "m", 0, topics=[share_fetch.FetchTopic(topic_id, [share_fetch.FetchPartition(0)])]
+        ),
+        ApiKey.SHARE_ACKNOWLEDGE: ShareAcknowledgeRequest("s", "m", -1),
         ApiKey.LIST_OFFSETS: ListOffsetsRequest(
             topics=[
                 ListOffsetsTopic("t", [ListOffsetsPartition(timestamp=-1), ListOffsetsPartition(9)])

@@ -12,13 +12,9 @@ import pytest
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.share_groups.group import assign_simple
+from aioprod.testing.broker.share_groups.records import Acknowledge, Acknowledgements, LogBatch
 from aioprod.testing.broker.share_groups.settings import GroupConfigs, ShareSettings
-from aioprod.testing.broker.share_groups.share_partition import (
-    Acknowledge,
-    Acknowledgements,
-    LogBatch,
-    SharePartition,
-)
+from aioprod.testing.broker.share_groups.share_partition import SharePartition
 
 SETTINGS = ShareSettings.parse({"share.auto.offset.reset": "earliest"})
 

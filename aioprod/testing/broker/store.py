@@ -29,7 +29,6 @@ from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.quotas.quotas import Quotas
 from aioprod.testing.broker.settings.configs import Configs
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
-from aioprod.testing.broker.share_groups.settings import GroupConfigs
 from aioprod.testing.broker.share_groups.share_partitions import SharePartitions
 from aioprod.testing.broker.telemetry.receiver import TelemetryReceiver
 from aioprod.testing.broker.transactions.coordinator import TransactionCoordinator
@@ -156,10 +155,9 @@ class Store:
         self.scram_users = ScramUsers()
         self.telemetry = TelemetryReceiver(client_metrics, self.new_uuid)
         self.offsets = OffsetStore()
-        self.group_configs = GroupConfigs()
-        self.shares = SharePartitions(self.group_configs)
+        self.shares = SharePartitions()
         self.groups = GroupCoordinator(
-            self.cluster, group_settings, self.new_uuid, self._topic_infos, self.group_configs
+            self.cluster, group_settings, self.new_uuid, self._topic_infos, self.shares.configs
         )
         self.transactions = TransactionCoordinator(
             version=transaction_version,

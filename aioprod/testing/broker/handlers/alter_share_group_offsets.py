@@ -34,7 +34,8 @@ async def handle(
         answer = AlterShareGroupOffsetsResponseTopic(
             topic_name=asked.topic_name,
             partitions=[
-                _alter(request.group_id, topic, each, context) for each in asked.partitions
+                _alter(request.group_id, asked.topic_name, topic, each, context)
+                for each in asked.partitions
             ],
         )
         if topic is not None:
@@ -45,16 +46,17 @@ async def handle(
 
 def _alter(
     group_id: str,
+    name: str,
     topic: Topic | None,
     asked: AlterShareGroupOffsetsRequestPartition,
     context: RequestContext,
 ) -> AlterShareGroupOffsetsResponsePartition:
     number = asked.partition_index
+    if code := context.failure(name, number):
+        return AlterShareGroupOffsetsResponsePartition(number, code, code.description)
     partition = None if topic is None else topic.partition(number)
     if topic is None or partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return AlterShareGroupOffsetsResponsePartition(number, code, code.description)
-    if code := context.failure(topic.name, number):
         return AlterShareGroupOffsetsResponsePartition(number, code, code.description)
     key = ShareKey(group_id, topic.topic_id, number)
     context.store.shares.move(key, partition, asked.start_offset)

@@ -88,8 +88,10 @@ def check_broker_name(name: str, context: RequestContext) -> None:
 
 
 def check_group_name(name: str, context: RequestContext) -> None:
-    """Raise RequestError (INVALID_REQUEST) if a request names no group."""
-    if code := context.failure():
+    """Raise RequestError if a request names no group (INVALID_REQUEST), or if the client lacks a
+    right to it.
+    """
+    if code := context.refusal_of(ResourceType.GROUP, name):
         raise RequestError(code, code.description)
     if not name:
         raise RequestError(ErrorCode.INVALID_REQUEST, "the group's id is empty")
@@ -119,7 +121,7 @@ def current_overrides(kind: int, name: str, context: RequestContext) -> dict[str
         return context.store.configs.overrides(name)
     if kind == GROUP:
         check_group_name(name, context)
-        return context.store.group_configs.overrides(name)
+        return context.store.shares.configs.overrides(name)
     raise RequestError(ErrorCode.INVALID_REQUEST, unknown_kind(kind))
 
 
@@ -140,9 +142,9 @@ def _replace_overrides(
             store.set_topic_configs(topic, overrides)
         return
     if kind == GROUP:
-        store.group_configs.check(overrides)
+        store.shares.configs.check(overrides)
         if not validate_only:
-            store.group_configs.replace(name, overrides)
+            store.shares.configs.replace(name, overrides)
         return
     store.configs.check_broker(overrides, name)
     if not validate_only:

@@ -61,7 +61,7 @@ def _describe(asked: DescribeConfigsResource, context: RequestContext) -> list[D
         )
     if asked.resource_type == GROUP:
         check_group_name(asked.resource_name, context)
-        return context.store.group_configs.describe(asked.resource_name, names)
+        return context.store.shares.configs.describe(asked.resource_name, names)
     if asked.resource_type != BROKER:
         raise RequestError(ErrorCode.INVALID_REQUEST, unknown_kind(asked.resource_type))
     check_broker_name(asked.resource_name, context)

@@ -70,6 +70,16 @@ def _topic(
     group_id: str, name: str, numbers: list[int], context: RequestContext
 ) -> DescribeShareGroupOffsetsResponseTopic:
     topic = context.store.find_topic(name)
+    if code := context.failure(name):
+        return DescribeShareGroupOffsetsResponseTopic(
+            topic_name=name,
+            partitions=[
+                DescribeShareGroupOffsetsResponsePartition(
+                    number, _UNKNOWN, 0, _UNKNOWN, code, code.description
+                )
+                for number in numbers
+            ],
+        )
     if topic is None:
         return DescribeShareGroupOffsetsResponseTopic(
             topic_name=name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.acls import ResourceType
 from aioprod.protocol.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -13,7 +14,7 @@ from aioprod.protocol.messages.share_group_describe import (
 )
 from aioprod.testing.broker.epoch_groups.member import Partitions
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.handlers.authorized_operations import GROUP_OPERATIONS, operations
+from aioprod.testing.broker.handlers.authorized_operations import operations
 from aioprod.testing.broker.handlers.consumer_group_heartbeat import by_topic
 from aioprod.testing.broker.handlers.coordination import check_group
 from aioprod.testing.broker.handlers.registry import handles
@@ -43,6 +44,10 @@ def _describe(group_id: str, with_operations: bool, context: RequestContext) -> 
     if not isinstance(group, ShareGroup):
         what = "not found" if group is None else "is not a share group"
         return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.", group_id)
+    for topic_id in {place[0] for member in group.members.values() for place in member.assigned}:
+        topic = context.store.find_topic("", topic_id)
+        if topic is not None and (code := context.failure(topic.name)):
+            return DescribedGroup(code, code.description, group_id)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,
@@ -61,7 +66,9 @@ def _describe(group_id: str, with_operations: bool, context: RequestContext) -> 
             )
             for member in group.members.values()
         ],
-        authorized_operations=operations(GROUP_OPERATIONS, wanted=with_operations),
+        authorized_operations=operations(
+            context, ResourceType.GROUP, group_id, wanted=with_operations
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """Share groups (KIP-932): members acquire records of the same partitions, and the leaders keep the
 state of each record.
 
+- records.py: the state of one record
 - share_partition.py: the records of one partition for one group
 - share_partitions.py: all of them, and their timers
 - sessions.py: the share sessions of members at a node

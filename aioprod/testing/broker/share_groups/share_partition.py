@@ -7,118 +7,20 @@ Plain decisions over (state, now) without sockets, clock or event loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
-from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.share_groups.records import (
+    DONE,
+    Acknowledge,
+    Acknowledgements,
+    Acquired,
+    InFlight,
+    LogBatch,
+    RecordState,
+    Unit,
+)
 from aioprod.testing.broker.share_groups.settings import ShareSettings
-
-
-class Acknowledge(IntEnum):
-    """What a member says of a record: the numbers of the protocol."""
-
-    GAP = 0  # there is no record at this offset
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4
-
-
-class RecordState(StrEnum):
-    """The state of a record."""
-
-    AVAILABLE = "available"
-    ACQUIRED = "acquired"
-    ACKNOWLEDGED = "acknowledged"
-    ARCHIVED = "archived"
-
-
-_DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
-
-
-class LogBatch(NamedTuple):
-    """A batch of the log that members may get.
-
-    Attributes:
-        is_aborted: whether it belongs to an aborted transaction, and the group does not want it.
-    """
-
-    first: int
-    last: int
-    is_aborted: bool = False
-
-
-class Acknowledgements(NamedTuple):
-    """What a member says of the records from ``first`` to ``last``: one type for all, or one for
-    each.
-    """
-
-    first: int
-    last: int
-    types: Sequence[int]
-
-    def type_of(self, offset: int) -> int:
-        """Return the type for an offset."""
-        return self.types[0] if len(self.types) == 1 else self.types[offset - self.first]
-
-
-class Acquired(NamedTuple):
-    """Records that a member has got, with their delivery count."""
-
-    first: int
-    last: int
-    delivery_count: int
-
-
-@dataclass(slots=True)
-class InFlight:
-    """A record between the start and the end offset.
-
-    Attributes:
-        member_id: who has it, if it is acquired.
-        locked_until: in seconds of the caller's clock, if it is acquired.
-        saved_state: its state in the log of share groups, with which a new leader begins.
-        saved_count: its delivery count there.
-    """
-
-    state: RecordState = RecordState.AVAILABLE
-    delivery_count: int = 0
-    member_id: str = ""
-    locked_until: float = 0.0
-    saved_state: RecordState = RecordState.AVAILABLE
-    saved_count: int = 0
-
-    def acquire(self, member_id: str, locked_until: float) -> None:
-        """Give it to a member."""
-        self.state, self.member_id, self.locked_until = (
-            RecordState.ACQUIRED,
-            member_id,
-            locked_until,
-        )
-        self.delivery_count += 1
-
-    def settle(self, state: RecordState) -> None:
-        """Take it from its member, and write its state to the log of share groups."""
-        self.state, self.member_id = state, ""
-        self.saved_state, self.saved_count = state, self.delivery_count
-
-
-@dataclass(slots=True)
-class Unit:
-    """Records that were read from the log together. They are acquired together, until one of them
-    has another state than the others.
-    """
-
-    first: int
-    records: dict[int, InFlight] = field(default_factory=dict)
-    is_split: bool = False
-
-    @property
-    def last(self) -> int:
-        """The offset of the last record."""
-        return self.first + len(self.records) - 1
 
 
 class SharePartition:
@@ -350,7 +252,7 @@ class SharePartition:
         saved = dict(list(self._all())[: len(kept)])
         self._units = []
         for offset, record in saved.items():
-            state = RecordState.AVAILABLE if record.saved_state not in _DONE else record.saved_state
+            state = RecordState.AVAILABLE if record.saved_state not in DONE else record.saved_state
             fresh = InFlight(state, record.saved_count)
             fresh.saved_state, fresh.saved_count = state, record.saved_count
             if not self._units:
@@ -365,13 +267,13 @@ class SharePartition:
     def _save(self) -> None:
         """Note what is in the log of share groups, and move the start offset."""
         self.saved_start = self.start_offset
-        self.saved_done = sum(record.state in _DONE for _, record in self.records())
+        self.saved_done = sum(record.state in DONE for _, record in self.records())
         self._slide()
 
     def _slide(self) -> None:
         """Move the start offset to the first record that is not done, and forget those before."""
         self.start_offset = next(
-            (offset for offset, record in self.records() if record.state not in _DONE),
+            (offset for offset, record in self.records() if record.state not in DONE),
             self.end_offset,
         )
         self._units = [unit for unit in self._units if unit.last >= self.start_offset]

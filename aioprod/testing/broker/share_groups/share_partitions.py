@@ -45,10 +45,13 @@ class Shared:
 class SharePartitions:
     """The state of all partitions of all share groups, which brokers would keep in
     ``__share_group_state``.
+
+    Attributes:
+        configs: the settings of groups that clients set.
     """
 
-    def __init__(self, configs: GroupConfigs) -> None:
-        self.configs = configs
+    def __init__(self) -> None:
+        self.configs = GroupConfigs()
         self._shared: dict[ShareKey, Shared] = {}
         self._sessions: dict[int, ShareSessions] = {}
         self._watched: set[asyncio.Future[None]] = set()
