@@ -54,7 +54,8 @@ class EmbeddedCluster:
 
     It speaks Kafka's protocol to any client: metadata, produce (idempotent too), fetch, offsets,
     transactions, administration, consumer groups of both protocols, and share groups. Its
-    ApiVersions response leaves out unsupported APIs. It writes nothing to disk, and deletes and compacts only on demand, by :meth:`apply_retention` and :meth:`compact`.
+    ApiVersions response leaves out unsupported APIs. It writes nothing to disk, and deletes and
+    compacts only on demand, by :meth:`apply_retention` and :meth:`compact`.
 
     Each node has its own port, leads some partitions and coordinates some groups and transactional
     ids. Nodes can be stopped, started and frozen, and leaders moved. Followers replicate at once,

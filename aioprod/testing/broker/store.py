@@ -122,8 +122,7 @@ class Store:
         authorizer: Authorizer | None = None,
     ) -> None:
         self.cluster = cluster or Cluster()
-        self.num_partitions = num_partitions
-        self.auto_create_topics = auto_create_topics
+        self.num_partitions, self.auto_create_topics = num_partitions, auto_create_topics
         self.topics: dict[str, Topic] = {}
         self.memory = MemoryUse()
         self.lag_watch = LagWatch(replica_lag_time_max_ms)

@@ -12,12 +12,9 @@ from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.leaders import NotLeaderError, check_leader
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.request_context import RequestContext
+from aioprod.testing.broker.share_groups.records import Acknowledge, Acknowledgements
 from aioprod.testing.broker.share_groups.sessions import FINAL_EPOCH, SessionKey, SharedPlace
-from aioprod.testing.broker.share_groups.share_partition import (
-    Acknowledge,
-    Acknowledgements,
-    SharePartition,
-)
+from aioprod.testing.broker.share_groups.share_partition import SharePartition
 from aioprod.testing.broker.share_groups.share_partitions import Shared, ShareKey
 
 _RENEWAL_FROM = 2  # KIP-1222
