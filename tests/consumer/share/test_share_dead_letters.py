@@ -77,6 +77,11 @@ async def test_the_broker_writes_what_is_rejected_or_delivered_too_often(
     headers = [dict(letter.headers) for letter in letters]
     assert [each["__dlq.errors.offset"] for each in headers] == [b"1", b"2"]
     assert [each["__dlq.errors.delivery.count"] for each in headers] == [b"1", b"2"]
+    assert [each["__dlq.errors.message"] for each in headers] == [
+        b"Offset rejected by client.",
+        b"Offset delivery count exceeded the threshold.",
+    ]
+    assert {each["__dlq.errors.partition"] for each in headers} == {b"0"}
     assert {each["__dlq.errors.topic"] for each in headers} == {topic.topic.encode()}
     assert {each["__dlq.errors.group"] for each in headers} == {topic.group.encode()}
 
