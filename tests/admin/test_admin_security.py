@@ -143,6 +143,13 @@ async def seen_by_confluent(guarded: RealKafka) -> set[tuple[str, ...]]:
     }
 
 
+async def until_bob_has(admin: Admin, count: int) -> None:
+    """Wait until the brokers have learned from the controller of that many credentials."""
+    async with asyncio.timeout(20):
+        while len((await admin.describe_user_scram_credentials()).get("bob", ())) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
 @pytest.mark.kafka
 async def test_credentials_are_set_described_and_removed(guarded: RealKafka, admin: Admin) -> None:
     short = ScramMechanism.SCRAM_SHA_256
@@ -152,6 +159,7 @@ async def test_credentials_are_set_described_and_removed(guarded: RealKafka, adm
     for change in changes:
         (await admin.alter_user_scram_credentials([change])).check()
     both = (ScramCredentialInfo(short, 4_096), ScramCredentialInfo(ScramMechanism(2), 8_192))
+    await until_bob_has(admin, 2)
     found = await admin.describe_user_scram_credentials(["bob", "carol"])
     assert sorted(found["bob"]) == sorted(both)
     with pytest.raises(BrokerError, match="user carol") as raised:
@@ -165,6 +173,7 @@ async def test_credentials_are_set_described_and_removed(guarded: RealKafka, adm
     assert list(changed.successes) == ["bob"]
     with pytest.raises(BrokerError, match="RESOURCE_NOT_FOUND"):
         changed.check()
+    await until_bob_has(admin, 1)
     assert (await admin.describe_user_scram_credentials(["bob"]))["bob"] == both[:1]
     for password, right in (("two", True), ("one", False)):
         bob = Admin(

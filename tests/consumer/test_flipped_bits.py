@@ -309,6 +309,7 @@ CALLERS = {
         "testing/broker/log.py",  # its own log
         "testing/broker/handlers/produce.py",
         "testing/broker/handlers/fetch.py",
+        "testing/broker/handlers/share_fetch.py",
     },
     "checked_header": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
     "iter_batches": {"protocol/record_reader.py", "consumer/fetched_batches.py"},

@@ -242,7 +242,7 @@ async def test_client_compatibility_test(three: EmbeddedCluster) -> None:
         "3",
         *(word for feature in supported for word in (f"--{feature}-supported", "true")),
         "--describe-acls-supported",
-        "false",
+        "true",
         "--expect-record-too-large-exception",
         "false",
     )

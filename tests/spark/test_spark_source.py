@@ -88,7 +88,7 @@ def test_assigned_partitions_and_patterns(broker: ThreadedCluster, servers: str)
 
 
 def test_an_unknown_topic_is_named(broker: ThreadedCluster, servers: str) -> None:
-    with pytest.raises(BrokerError, match="topic nowhere: UNKNOWN_TOPIC_OR_PARTITION"):
+    with pytest.raises(BrokerError, match="topic 'nowhere': UNKNOWN_TOPIC_OR_PARTITION"):
         read(servers, subscribe="nowhere", **{"kafka.default.api.timeout.ms": "100"})
     assert "nowhere" not in broker.topics
 
