@@ -21,11 +21,13 @@ from aioprod.testing.broker.epoch_groups.assignors import (
     assign_range,
     assign_uniform,
 )
-from aioprod.testing.broker.epoch_groups.group import EpochGroup, EpochGroupState, TopicInfo
+from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.epoch_groups.member import NO_PARTITIONS, Partitions
+from aioprod.testing.broker.epoch_groups.modern import EpochGroupState, TopicInfo
 from aioprod.testing.broker.epoch_groups.patterns import compile_pattern
 from aioprod.testing.broker.groups.member import Caller
 from aioprod.testing.broker.groups.settings import GroupSettings
+from aioprod.testing.broker.share_groups.group import ShareGroup
 
 IDS = [uuid.UUID(int=number) for number in range(1, 5)]
 SETTINGS = GroupSettings(consumer_session_timeout_ms=10_000)
@@ -127,6 +129,16 @@ def check_owners(clients: list[Client], group: EpochGroup) -> None:
         assert not one.owned & other.owned, (one.name, other.name)
     for mine, theirs in combinations(group.members.values(), 2):
         assert not mine.held & theirs.held, (mine, theirs)
+
+
+@pytest.mark.parametrize("kind", [EpochGroup, ShareGroup])
+def test_a_group_without_members_has_nothing_to_assign_again(
+    kind: type[EpochGroup] | type[ShareGroup],
+) -> None:
+    group = kind("g")
+    with pytest.raises(BrokerError, match="'g' has no members"):
+        group.assign_again()
+    assert group.epoch == kind("g").epoch
 
 
 # -- assignors -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from aioprod.protocol.record_batch import BatchHeader
 from aioprod.testing.broker.access.authorizer import Authorizer
 from aioprod.testing.broker.access.scram_users import ScramUsers
 from aioprod.testing.broker.cluster import Cluster
-from aioprod.testing.broker.epoch_groups.group import TopicInfo
+from aioprod.testing.broker.epoch_groups.modern import TopicInfo
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.fetch_sessions import FetchSessions
 from aioprod.testing.broker.groups.coordinator import GroupCoordinator

@@ -5,6 +5,7 @@ moves to its assignment in an epoch of its own.
 - reconciliation.py: which partitions a member may have now, on the way to its target
 - assignors.py: the targets of all members
 - patterns.py: subscriptions by regular expression
+- modern.py: what these groups and share groups have in common
 - group.py: the state of a group, and what a heartbeat changes
 - checks.py: which requests are valid
 """

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import NamedTuple
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -25,6 +23,12 @@ from aioprod.testing.broker.epoch_groups.member import (
     Partitions,
     Phase,
 )
+from aioprod.testing.broker.epoch_groups.modern import (
+    Beat,
+    EpochGroupState,
+    ModernGroup,
+    Topics,
+)
 from aioprod.testing.broker.epoch_groups.patterns import compile_pattern
 from aioprod.testing.broker.epoch_groups.reconciliation import reconcile
 from aioprod.testing.broker.errors import RequestError
@@ -34,61 +38,17 @@ from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.offsets import Committer
 
 
-class EpochGroupState(StrEnum):
-    """Kafka's names for the states of a group."""
-
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"  # the next heartbeat makes new targets
-    RECONCILING = "Reconciling"  # some members are not at their targets yet
-    STABLE = "Stable"
-
-
-class TopicInfo(NamedTuple):
-    """What groups know of a topic: its id, and its number of partitions."""
-
-    topic_id: uuid.UUID
-    partition_count: int
-
-
-Topics = Mapping[str, TopicInfo]
-
-
-class Beat(NamedTuple):
-    """The response to a heartbeat.
-
-    Attributes:
-        assignment: the member's partitions; None if it knows them.
-    """
-
-    member_id: str
-    epoch: int
-    assignment: Partitions | None
-
-
 @dataclass(slots=True)
-class EpochGroup:
+class EpochGroup(ModernGroup[EpochMember]):
     """A group of the consumer protocol.
 
     Attributes:
-        epoch: raised by each change of members, subscriptions and topics.
-        target_epoch: the epoch of ``targets``.
-        targets: the partitions that each member is to have.
-        topics: the subscribed topics that exist, as of ``epoch``.
         assignor: the name of the assignor that made ``targets``.
-        members: by member id, in the order in which they joined.
         static_members: member ids by group.instance.id.
-        deadlines: in seconds of the event loop's clock.
     """
 
-    group_id: str
-    epoch: int = 1
-    target_epoch: int = 0
-    targets: dict[str, Partitions] = field(default_factory=dict)
-    topics: dict[str, TopicInfo] = field(default_factory=dict)
     assignor: str = next(iter(ASSIGNORS))
-    members: dict[str, EpochMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    deadlines: dict[Deadline, float] = field(default_factory=dict)
 
     protocol_type = CONSUMER
 
@@ -106,29 +66,6 @@ class EpochGroup:
             for member in self.members.values()
         )
         return EpochGroupState.STABLE if is_stable else EpochGroupState.RECONCILING
-
-    @property
-    def subscribed_topics(self) -> frozenset[str]:
-        """The topics that members subscribe to."""
-        return frozenset(self.topics)
-
-    def target_of(self, member_id: str) -> Partitions:
-        """Return the partitions that a member is to have."""
-        return self.targets.get(member_id, NO_PARTITIONS)
-
-    def topics_of(self, member_id: str) -> set[str]:
-        """Return the existing topics that a member subscribes to."""
-        return _names_of(self.members[member_id], self.topics)
-
-    def member(self, member_id: str) -> EpochMember:
-        """Return a member; raise RequestError if it does not exist."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise RequestError(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {member_id} is not a member of group {self.group_id}.",
-            )
-        return member
 
     def check_commit(self, committer: Committer, *, in_transaction: bool) -> None:
         """Raise RequestError unless the sender may commit offsets."""
@@ -208,34 +145,17 @@ class EpochGroup:
         return Beat(member.member_id, request.member_epoch, None)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member. Others get its partitions with their next heartbeats."""
-        member = self.members.pop(member_id)
-        if self.static_members.get(member.instance_id or "") == member_id:
-            del self.static_members[member.instance_id or ""]
-        self.targets.pop(member_id, None)
-        for kind in ("session", "rebalance"):
-            self.deadlines.pop(Deadline(kind, member_id), None)
-        self.epoch += 1
-        wanted = self._wanted(self.topics)
-        self.topics = {name: topic for name, topic in self.topics.items() if name in wanted}
-        if not self.members:
-            self._assign()
-
-    def expire(self, now: float) -> None:
-        """Remove the members whose sessions or rebalance timeouts have ended."""
-        for deadline, due in sorted(self.deadlines.items(), key=lambda each: each[1]):
-            if due <= now and deadline.member_id in self.members:
-                self.remove(deadline.member_id)
+        """See :class:`ModernGroup`."""
+        instance = self.members[member_id].instance_id
+        if instance is not None and self.static_members.get(instance) == member_id:
+            del self.static_members[instance]
+        super(EpochGroup, self).remove(member_id)  # slots: dataclass makes another class
 
     def begin_sessions(self, settings: GroupSettings, now: float) -> None:
         """Begin as a new coordinator does: with new sessions."""
         self.deadlines.clear()
         for member in self.members.values():
             self._set_deadlines(member, settings, now)
-
-    def assign_again(self) -> None:
-        """Begin a new epoch; the next heartbeat makes its targets."""
-        self.epoch += 1
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -316,8 +236,7 @@ class EpochGroup:
                 f"{old.member_id}.",
             )
         del self.members[old.member_id]
-        for kind in ("session", "rebalance"):
-            self.deadlines.pop(Deadline(kind, old.member_id), None)
+        self._drop_deadlines(old.member_id)
         self.targets[member_id] = self.targets.pop(old.member_id, NO_PARTITIONS)
         old.member_id, old.epoch, old.previous_epoch = member_id, JOIN_EPOCH, LEAVE_EPOCH
         old.phase = Phase.STABLE
@@ -341,17 +260,12 @@ class EpochGroup:
 
     # -- targets -----------------------------------------------------------------------------------
 
-    def _refresh(self, topics: Topics, *, changed: bool) -> None:
-        """Make new targets if members, subscriptions or topics have changed."""
-        present = {name: topics[name] for name in self._wanted(topics) if name in topics}
-        if changed or present != self.topics:
-            self.topics = present
-            self.epoch += 1
-        if self.epoch > self.target_epoch:
-            self._assign()
-
-    def _wanted(self, topics: Topics) -> set[str]:
-        return {name for member in self.members.values() for name in _names_of(member, topics)}
+    def _names_of(self, member: EpochMember, topics: Topics) -> set[str]:
+        names = {name for name in member.topic_names if name in topics}
+        if member.topic_regex:
+            matches: Callable[[str], object] = compile_pattern(member.topic_regex).fullmatch
+            names |= {name for name in topics if matches(name)}
+        return names
 
     def _assign(self) -> None:
         votes = Counter(
@@ -362,7 +276,7 @@ class EpochGroup:
             Subscriber(
                 member.member_id,
                 member.instance_id,
-                frozenset(self.topics[name].topic_id for name in _names_of(member, self.topics)),
+                frozenset(self.topics[name].topic_id for name in self.topics_of(member.member_id)),
                 self.target_of(member.member_id),
             )
             for member in self.members.values()
@@ -370,15 +284,6 @@ class EpochGroup:
         counts = {topic.topic_id: topic.partition_count for topic in self.topics.values()}
         self.targets = ASSIGNORS[self.assignor](subscribers, counts) if subscribers else {}
         self.target_epoch = self.epoch
-
-
-def _names_of(member: EpochMember, topics: Topics) -> set[str]:
-    """Return the existing topics that a member subscribes to."""
-    names = {name for name in member.topic_names if name in topics}
-    if member.topic_regex:
-        matches: Callable[[str], object] = compile_pattern(member.topic_regex).fullmatch
-        names |= {name for name in topics if matches(name)}
-    return names
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:

@@ -19,8 +19,9 @@ from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatR
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from aioprod.testing.broker.cluster import GROUP, NO_NODE, Cluster
 from aioprod.testing.broker.epoch_groups.checks import check_heartbeat, leaves
-from aioprod.testing.broker.epoch_groups.group import Beat, EpochGroup, Topics
+from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.epoch_groups.member import JOIN_EPOCH, LEAVE_EPOCH
+from aioprod.testing.broker.epoch_groups.modern import Beat, ModernGroup, Topics
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups import membership
 from aioprod.testing.broker.groups.group import Group, GroupState
@@ -231,7 +232,7 @@ class GroupCoordinator:
                     (f"there is no group {group_id!r} in generation {committer.generation_id}"),
                 )
             group = self._classic(group_id)
-        if isinstance(group, EpochGroup | ShareGroup):
+        if isinstance(group, ModernGroup):
             group.check_commit(committer, in_transaction=in_transaction)
             return
         membership.check_commit(group, committer, in_transaction=in_transaction)
@@ -285,8 +286,9 @@ class GroupCoordinator:
     def expire_member(self, group_id: str, member_id: str) -> None:
         """End a member's session at once; raise RequestError if it does not exist."""
         present = self.groups.get(group_id)
-        if isinstance(present, EpochGroup | ShareGroup):
-            present.remove(present.member(member_id).member_id)
+        if isinstance(present, ModernGroup):
+            present.member(member_id)
+            present.remove(member_id)
             self.changed(present)
             return
         group = self._find_with_members(group_id)
@@ -298,7 +300,7 @@ class GroupCoordinator:
         none.
         """
         present = self.groups.get(group_id)
-        if isinstance(present, EpochGroup | ShareGroup):
+        if isinstance(present, ModernGroup):
             present.assign_again()
             self.changed(present)
             return
@@ -352,7 +354,7 @@ class GroupCoordinator:
         del self._timers[group.group_id]
         # The clock may be a tick behind its timers.
         now = max(due, asyncio.get_running_loop().time())
-        if isinstance(group, EpochGroup | ShareGroup):
+        if isinstance(group, ModernGroup):
             group.expire(now)
         else:
             membership.expire(group, self.settings, now)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from aioprod.public_module import set_module
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.epoch_groups.member import EpochMember
+from aioprod.testing.broker.epoch_groups.modern import ModernGroup
 from aioprod.testing.broker.groups.group import CONSUMER, Group
 from aioprod.testing.broker.groups.member import Member
 from aioprod.testing.broker.groups.subscription import read_partitions, read_topics
@@ -48,7 +49,8 @@ class ConsumerGroup:
     Attributes:
         state: "Empty", "PreparingRebalance" (members join), "CompletingRebalance" (the leader
             computes the assignment) or "Stable"; with the consumer protocol (KIP-848) "Empty",
-            "Reconciling" (members move to their new partitions) or "Stable".
+            "Assigning" (the next heartbeat makes a new assignment), "Reconciling" (members move to
+            their new partitions) or "Stable".
         generation_id: incremented by each rebalance; with the consumer protocol the group's epoch.
         protocol_type: "consumer" for consumers, "share" for share groups; None if the group never
             had a member.
@@ -89,12 +91,12 @@ def show(
     Args:
         topics: the names of topics by id.
     """
-    if isinstance(group, EpochGroup | ShareGroup):
-        return _show_epoch_group(group, offsets, topics)
+    if isinstance(group, ModernGroup):
+        return _show_modern(group, offsets, topics)
     return _show_classic(group, offsets)
 
 
-def _show_epoch_group(
+def _show_modern(
     group: EpochGroup | ShareGroup,
     offsets: Mapping[TopicPartition, int],
     topics: Mapping[uuid.UUID, str],

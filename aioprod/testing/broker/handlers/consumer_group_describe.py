@@ -17,8 +17,8 @@ from aioprod.protocol.messages.consumer_group_describe import (
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.epoch_groups.member import EpochMember, Partitions
 from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.handlers.assignments import failure_of, with_names
 from aioprod.testing.broker.handlers.authorized_operations import operations
-from aioprod.testing.broker.handlers.consumer_group_heartbeat import by_topic
 from aioprod.testing.broker.handlers.coordination import check_group
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
@@ -53,19 +53,16 @@ def _describe(group_id: str, with_operations: bool, context: RequestContext) -> 
             f"Group {group_id} {what}.",
             group_id,
         )
-    members = [_member(group, each, context) for each in group.members.values()]
-    for member in members:
-        for each in (member.assignment, member.target_assignment):
-            for topic in each.topic_partitions:
-                if code := context.failure(topic.topic_name):
-                    return DescribedGroup(code, code.description, group_id)
+    present = [member.held for member in group.members.values()]
+    if code := failure_of([*present, *group.targets.values()], context):
+        return DescribedGroup(code, code.description, group_id)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
-        members=members,
+        members=[_member(group, each, context) for each in group.members.values()],
         authorized_operations=operations(
             context, ResourceType.GROUP, group_id, wanted=with_operations
         ),
@@ -89,10 +86,4 @@ def _member(group: EpochGroup, member: EpochMember, context: RequestContext) -> 
 
 
 def _assignment(partitions: Partitions, context: RequestContext) -> Assignment:
-    return Assignment(
-        [
-            TopicPartitions(topic_id, topic.name, numbers)
-            for topic_id, numbers in by_topic(partitions).items()
-            if (topic := context.store.find_topic("", topic_id)) is not None
-        ]
-    )
+    return Assignment([TopicPartitions(*each) for each in with_names(partitions, context)])

@@ -4,9 +4,6 @@ partitions, or leave.
 
 from __future__ import annotations
 
-import uuid
-from collections import defaultdict
-
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -14,9 +11,9 @@ from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     ResponseTopicPartitions,
 )
-from aioprod.testing.broker.epoch_groups.member import Partitions
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.member import Caller
+from aioprod.testing.broker.handlers.assignments import by_topic
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
@@ -54,11 +51,3 @@ async def handle(
             ]
         ),
     )
-
-
-def by_topic(partitions: Partitions) -> dict[uuid.UUID, list[int]]:
-    """Return the numbers of partitions by topic."""
-    topics: dict[uuid.UUID, list[int]] = defaultdict(list)
-    for topic_id, number in sorted(partitions):
-        topics[topic_id].append(number)
-    return topics

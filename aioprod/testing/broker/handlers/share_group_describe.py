@@ -14,8 +14,8 @@ from aioprod.protocol.messages.share_group_describe import (
 )
 from aioprod.testing.broker.epoch_groups.member import Partitions
 from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.handlers.assignments import failure_of, with_names
 from aioprod.testing.broker.handlers.authorized_operations import operations
-from aioprod.testing.broker.handlers.consumer_group_heartbeat import by_topic
 from aioprod.testing.broker.handlers.coordination import check_group
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
@@ -44,10 +44,8 @@ def _describe(group_id: str, with_operations: bool, context: RequestContext) -> 
     if not isinstance(group, ShareGroup):
         what = "not found" if group is None else "is not a share group"
         return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.", group_id)
-    for topic_id in {place[0] for member in group.members.values() for place in member.assigned}:
-        topic = context.store.find_topic("", topic_id)
-        if topic is not None and (code := context.failure(topic.name)):
-            return DescribedGroup(code, code.description, group_id)
+    if code := failure_of((member.assigned for member in group.members.values()), context):
+        return DescribedGroup(code, code.description, group_id)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,
@@ -73,10 +71,4 @@ def _describe(group_id: str, with_operations: bool, context: RequestContext) -> 
 
 
 def _assignment(partitions: Partitions, context: RequestContext) -> Assignment:
-    return Assignment(
-        [
-            TopicPartitions(topic_id, topic.name, numbers)
-            for topic_id, numbers in by_topic(partitions).items()
-            if (topic := context.store.find_topic("", topic_id)) is not None
-        ]
-    )
+    return Assignment([TopicPartitions(*each) for each in with_names(partitions, context)])

@@ -11,7 +11,7 @@ from aioprod.protocol.messages.share_group_heartbeat import (
 from aioprod.testing.broker.epoch_groups.member import LEAVE_EPOCH, Partitions
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.member import Caller
-from aioprod.testing.broker.handlers.consumer_group_heartbeat import by_topic
+from aioprod.testing.broker.handlers.assignments import by_topic
 from aioprod.testing.broker.handlers.coordination import check_group_coordinator
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext

@@ -5,16 +5,21 @@ partitions, so that nothing has to be given up before another member gets it.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from aioprod.testing.broker.epoch_groups.group import Beat, EpochGroupState, TopicInfo, Topics
 from aioprod.testing.broker.epoch_groups.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     NO_PARTITIONS,
     Partitions,
+)
+from aioprod.testing.broker.epoch_groups.modern import (
+    Beat,
+    EpochGroupState,
+    ModernGroup,
+    Topics,
 )
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.group import Deadline
@@ -48,25 +53,8 @@ class ShareMember:
 
 
 @dataclass(slots=True)
-class ShareGroup:
-    """A share group.
-
-    Attributes:
-        epoch: raised by each change of members, subscriptions and topics.
-        target_epoch: the epoch of ``targets``.
-        targets: the partitions that each member is to have.
-        topics: the subscribed topics that exist, as of ``epoch``.
-        members: by member id, in the order in which they joined.
-        deadlines: in seconds of the event loop's clock.
-    """
-
-    group_id: str
-    epoch: int = 1
-    target_epoch: int = 0
-    targets: dict[str, Partitions] = field(default_factory=dict)
-    topics: dict[str, TopicInfo] = field(default_factory=dict)
-    members: dict[str, ShareMember] = field(default_factory=dict)
-    deadlines: dict[Deadline, float] = field(default_factory=dict)
+class ShareGroup(ModernGroup[ShareMember]):
+    """A share group."""
 
     protocol_type = SHARE
     assignor = ASSIGNOR
@@ -75,25 +63,6 @@ class ShareGroup:
     def state(self) -> EpochGroupState:
         """The present state: with members it is stable."""
         return EpochGroupState.STABLE if self.members else EpochGroupState.EMPTY
-
-    @property
-    def subscribed_topics(self) -> frozenset[str]:
-        """The topics that members subscribe to."""
-        return frozenset(self.topics)
-
-    def topics_of(self, member_id: str) -> set[str]:
-        """Return the existing topics that a member subscribes to."""
-        return set(self.members[member_id].topic_names & self.topics.keys())
-
-    def member(self, member_id: str) -> ShareMember:
-        """Return a member; raise RequestError if it does not exist."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise RequestError(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {member_id} is not a member of group {self.group_id}.",
-            )
-        return member
 
     def check_commit(self, committer: Committer, *, in_transaction: bool) -> None:
         """Raise RequestError: share groups have no committed offsets."""
@@ -124,7 +93,7 @@ class ShareGroup:
         is_new = member.member_id not in self.members
         self.members[member.member_id] = member
         self._refresh(topics, changed=is_new or member.topic_names != before[1])
-        member.assigned = self.targets.get(member.member_id, NO_PARTITIONS)
+        member.assigned = self.target_of(member.member_id)
         if member.epoch != self.target_epoch:
             member.previous_epoch, member.epoch = member.epoch, self.target_epoch
         self._renew(member, settings, now)
@@ -140,31 +109,10 @@ class ShareGroup:
         self.remove(self.member(member_id).member_id)
         return Beat(member_id, LEAVE_EPOCH, None)
 
-    def remove(self, member_id: str) -> None:
-        """Remove a member. Others get its partitions with their next heartbeats."""
-        del self.members[member_id]
-        self.targets.pop(member_id, None)
-        self.deadlines.pop(Deadline("session", member_id), None)
-        self.epoch += 1
-        wanted = self._wanted()
-        self.topics = {name: topic for name, topic in self.topics.items() if name in wanted}
-        if not self.members:
-            self._assign()
-
-    def expire(self, now: float) -> None:
-        """Remove the members whose sessions have ended."""
-        for deadline, due in list(self.deadlines.items()):
-            if due <= now:
-                self.remove(deadline.member_id)
-
     def begin_sessions(self, settings: ShareSettings, now: float) -> None:
         """Begin as a new coordinator does: with new sessions."""
         for member in self.members.values():
             self._renew(member, settings, now)
-
-    def assign_again(self) -> None:
-        """Begin a new epoch; the next heartbeat makes its targets."""
-        self.epoch += 1
 
     def _join_or_find(self, request: ShareGroupHeartbeatRequest, caller: Caller) -> ShareMember:
         known = self.members.get(request.member_id)
@@ -192,24 +140,15 @@ class ShareGroup:
 
     # -- targets -----------------------------------------------------------------------------------
 
-    def _wanted(self) -> set[str]:
-        return {name for member in self.members.values() for name in member.topic_names}
-
-    def _refresh(self, topics: Topics, *, changed: bool) -> None:
-        """Make new targets if members, subscriptions or topics have changed."""
-        present = {name: topics[name] for name in sorted(self._wanted()) if name in topics}
-        if changed or present != self.topics:
-            self.topics = present
-            self.epoch += 1
-        if self.epoch > self.target_epoch:
-            self._assign()
+    def _names_of(self, member: ShareMember, topics: Topics) -> set[str]:
+        return set(member.topic_names & topics.keys())
 
     def _assign(self) -> None:
         self.targets = assign_simple(
             {
                 member.member_id: [
                     (self.topics[name].topic_id, number)
-                    for name in sorted(member.topic_names & self.topics.keys())
+                    for name in sorted(self.topics_of(member.member_id))
                     for number in range(self.topics[name].partition_count)
                 ]
                 for member in self.members.values()
