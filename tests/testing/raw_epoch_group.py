@@ -50,16 +50,6 @@ class EpochScene:
         wanted = CreatableTopic(self.topic(short), count, 1)
         created = await self.client.call(CreateTopicsRequest([wanted]), 7)
         assert not created.topics[0].error_code
-        await self.learn(short, count)
-        # The coordinator of a real broker learns of it later.
-        probe = EpochMemberClient(self, "probe")
-        group_id = f"{self.group_id}.probe"
-        await ask_until(
-            lambda answer: len(answer[3]) == count, lambda: probe.join(short, group_id=group_id)
-        )
-
-    async def learn(self, short: str, count: int) -> None:
-        """Wait until a topic has that many partitions, and note its id."""
         asked = MetadataRequest(
             [MetadataRequestTopic(name=self.topic(short))], allow_auto_topic_creation=False
         )
@@ -68,6 +58,12 @@ class EpochScene:
             lambda: self.client.call(asked, 12),
         )
         self.ids[short] = answer.topics[0].topic_id
+        # The coordinator of a real broker learns of it later.
+        probe = EpochMemberClient(self, "probe")
+        group_id = f"{self.group_id}.probe"
+        await ask_until(
+            lambda answer: len(answer[3]) == count, lambda: probe.join(short, group_id=group_id)
+        )
 
     def member(self, short: str, **settings: Any) -> EpochMemberClient:
         """Make a member, which has not joined yet."""
@@ -108,10 +104,6 @@ class EpochScene:
             found.assignor_name,
         )
         return [group, *sorted(members, key=repr)]
-
-    async def until_epoch(self, epoch: int) -> None:
-        """Wait until the targets of an epoch are there."""
-        await ask_until(lambda found: found[0][2:4] == (epoch, epoch), self.describe)
 
 
 class EpochMemberClient:
@@ -170,7 +162,7 @@ class EpochMemberClient:
         self.epoch = epoch
         return await self.beat()
 
-    async def commit(self, offset: int, *, epoch: int | None = None, version: int = 9) -> str:
+    async def commit(self, offset: int, *, epoch: int | None = None) -> str:
         """Commit an offset of a topic's first partition."""
         place = OffsetCommitRequestPartition(0, offset)
         topic = OffsetCommitRequestTopic(self.scene.topic("t"), partitions=[place])
@@ -181,7 +173,7 @@ class EpochMemberClient:
             self.instance_id,
             topics=[topic],
         )
-        answer = await self.scene.client.call(request, version)
+        answer = await self.scene.client.call(request, 9)
         return name(answer.topics[0].partitions[0].error_code)
 
     async def fetch(self, *, epoch: int | None = None) -> str:

@@ -157,7 +157,6 @@ class CoordinatorCalls:
         assert config.transactional_id is not None
         self._id = config.transactional_id
         self._config = config
-        self._principal = principal_of(config)
         self._coordinators = coordinators
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self.unanswered: set[CoordinatorApi] = set()
@@ -246,6 +245,10 @@ class CoordinatorCalls:
         failure = BrokerError(code, self._what(call))
         attempts.failed(failure)
         raise failure
+
+    @property
+    def _principal(self) -> str:
+        return principal_of(self._config)  # for errors; it may read a certificate
 
     def _what(self, call: CoordinatorCall[Any]) -> str:
         of_group = f" of group {call.group_id!r}" if call.group_id is not None else ""
