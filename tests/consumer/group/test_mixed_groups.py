@@ -4,6 +4,8 @@ processed once.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
 import uuid
 from functools import partial
@@ -11,8 +13,17 @@ from typing import Any
 
 import pytest
 
+from aioprod import Admin, BrokerError
 from tests.consumer.group.foreign_readers import AiokafkaReader, ConfluentReader
-from tests.consumer.group.group_readers import Reader, check_once, come_and_go, make_topic
+from tests.consumer.group.group_readers import (
+    Reader,
+    Writer,
+    all_processed,
+    check_once,
+    come_and_go,
+    make_topic,
+    raise_failures,
+)
 
 PARTITIONS = 6
 PAIRS = [
@@ -66,3 +77,71 @@ async def test_ours_and_librdkafka_in_a_group_of_the_new_protocol(bootstrap: str
     settings: dict[str, Any] = {"group.protocol": "consumer"}
     foreign = partial(ConfluentReader, **settings)
     await run(bootstrap, foreign, 4, 5, group_protocol="consumer")
+
+
+NEW: dict[str, Any] = {"group.protocol": "consumer"}
+MIGRATIONS = [
+    pytest.param(
+        partial(Reader, partition_assignment_strategy=("range",)),
+        partial(Reader, group_protocol="consumer"),
+        id="ours-eager",
+    ),
+    pytest.param(
+        partial(Reader, partition_assignment_strategy=("cooperative-sticky",)),
+        partial(ConfluentReader, **NEW),
+        id="ours-cooperative-librdkafka",
+        marks=pytest.mark.interop,
+    ),
+    pytest.param(
+        partial(ConfluentReader, strategy="range"),
+        partial(Reader, group_protocol="consumer"),
+        id="librdkafka-eager-ours",
+        marks=pytest.mark.interop,
+    ),
+]
+
+
+@pytest.mark.parametrize(("classic", "consumer"), MIGRATIONS)
+async def test_members_of_both_protocols(bootstrap: str, classic: Any, consumer: Any) -> None:
+    """The group is migrated online, there and back (KIP-848), and reads each record once.
+    librdkafka's cooperative classic members are left out: at a real broker, their group does not
+    settle.
+
+    One change at a time: when the group becomes classic again, Kafka refuses the commits of members
+    that had not learned of the last epoch.
+    """
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    group, processed = f"g-{topic}", list[bytes]()
+    await make_topic(bootstrap, topic, PARTITIONS)
+    present: list[Any] = []
+    ever: list[Any] = []
+    kinds = []
+    async with Admin(bootstrap) as admin, asyncio.timeout(60):
+        writer = Writer(bootstrap, topic, PARTITIONS)
+        try:
+            for change in [classic, classic, consumer, 0, consumer, 1, 1, classic]:
+                if isinstance(change, int):
+                    await present.pop(change).leave()
+                else:
+                    present.append(change(bootstrap, topic, processed, group_id=group))
+                    ever.append(present[-1])
+                kinds.append(await settled(admin, group, present))
+            await writer.stop()
+            await all_processed(writer.written, processed)
+        finally:
+            writer.task.cancel()
+            await asyncio.gather(*(each.leave() for each in ever), return_exceptions=True)
+    check_once(writer.written, processed)
+    assert kinds == ["classic"] * 2 + ["consumer"] * 4 + ["classic"] * 2
+
+
+async def settled(admin: Admin, group: str, present: list[Any]) -> str:
+    """Wait until all members have their partitions; return the group's type."""
+    while True:
+        raise_failures(present)
+        with contextlib.suppress(BrokerError):  # its type changes meanwhile
+            listed = (await admin.list_groups(states=["Stable"])).get(group)
+            found = await admin.describe_consumer_groups(group)
+            if listed and found.state == "Stable" and len(found.members) == len(present):
+                return listed.type
+        await asyncio.sleep(0.02)

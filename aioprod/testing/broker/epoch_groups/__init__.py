@@ -7,5 +7,7 @@ moves to its assignment in an epoch of its own.
 - patterns.py: subscriptions by regular expression
 - modern.py: what these groups and share groups have in common
 - group.py: the state of a group, and what a heartbeat changes
+- classic_members.py: members that speak the classic protocol
+- conversion.py: classic groups that become such groups, and the other way round
 - checks.py: which requests are valid
 """

@@ -19,6 +19,7 @@ from aioprod.testing.broker.epoch_groups.member import (
     LEAVE_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
     NO_PARTITIONS,
+    ClassicSide,
     EpochMember,
     Partitions,
     Phase,
@@ -67,6 +68,11 @@ class EpochGroup(ModernGroup[EpochMember]):
         )
         return EpochGroupState.STABLE if is_stable else EpochGroupState.RECONCILING
 
+    @property
+    def is_classic_only(self) -> bool:
+        """Whether it has members, and all of them speak the classic protocol."""
+        return bool(self.members) and all(each.classic for each in self.members.values())
+
     def check_commit(self, committer: Committer, *, in_transaction: bool) -> None:
         """Raise RequestError unless the sender may commit offsets."""
         if committer.generation_id < 0 and not self.members:
@@ -80,7 +86,9 @@ class EpochGroup(ModernGroup[EpochMember]):
         member = self.member(member_id)
         if epoch != member.epoch:
             raise RequestError(
-                ErrorCode.STALE_MEMBER_EPOCH,
+                ErrorCode.STALE_MEMBER_EPOCH
+                if member.classic is None
+                else ErrorCode.ILLEGAL_GENERATION,
                 f"The received member epoch {epoch} does not match the expected member epoch "
                 f"{member.epoch}.",
             )
@@ -111,19 +119,34 @@ class EpochGroup(ModernGroup[EpochMember]):
         member = self._join_or_find(request, new_member_id, caller, owned, settings)
         before = member.assigned
         changed = _update(member, request, caller)
-        if member.member_id not in self.members:
-            self._add(member)
-            changed = True
-        self._refresh(topics, changed=changed)
-        held_by_others = frozenset[tuple[uuid.UUID, int]]().union(
-            *(each.held for each in self.members.values() if each is not member)
-        )
-        reconcile(
-            member, self.target_of(member.member_id), self.target_epoch, held_by_others, owned
-        )
+        self.advance(member, owned, topics, changed=changed)
         self._set_deadlines(member, settings, now)
         tell = _is_full(request) or member.assigned != before
         return Beat(member.member_id, member.epoch, member.assigned if tell else None)
+
+    def advance(
+        self, member: EpochMember, owned: Partitions | None, topics: Topics, *, changed: bool
+    ) -> None:
+        """Move a member towards its target, in a new epoch if it is new, or if its subscription or
+        topics have changed.
+
+        Args:
+            owned: the partitions that the member says it has; None if it does not say.
+        """
+        if member.member_id not in self.members:
+            self.add(member)
+            changed = True
+        self._refresh(topics, changed=changed)
+        reconcile(
+            *(member, self.target_of(member.member_id), self.target_epoch),
+            *(self.held_by_others(member), owned),
+        )
+
+    def held_by_others(self, member: EpochMember) -> Partitions:
+        """Return the partitions that a member can't get yet."""
+        return frozenset[tuple[uuid.UUID, int]]().union(
+            *(each.held for each in self.members.values() if each is not member)
+        )
 
     def leave(self, request: ConsumerGroupHeartbeatRequest) -> Beat:
         """Remove a member, or note that a static member is away.
@@ -134,7 +157,7 @@ class EpochGroup(ModernGroup[EpochMember]):
         member = (
             self.member(request.member_id)
             if request.instance_id is None
-            else self._static_member(request.instance_id, request.member_id)
+            else self.static_member(request.instance_id, request.member_id)
         )
         if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH:
             member.move_to(LEAVE_FOR_A_WHILE_EPOCH)
@@ -174,13 +197,20 @@ class EpochGroup(ModernGroup[EpochMember]):
             member = (
                 self.member(member_id)
                 if instance is None
-                else self._static_member(instance, member_id)
+                else self.static_member(instance, member_id)
             )
             self._check_epoch_of_heartbeat(member, request.member_epoch, owned)
             return member
         known = self.members.get(member_id)
         if instance is not None and (holder := self.static_members.get(instance)) is not None:
-            return self._replace(self.members[holder], member_id)
+            old = self.members[holder]
+            if not old.is_away and old.classic is None:
+                raise RequestError(
+                    ErrorCode.UNRELEASED_INSTANCE_ID,
+                    f"Static member {member_id} with instance id {instance} cannot join the group "
+                    f"because the instance id is owned by another member {holder}.",
+                )
+            return self.replace(old, member_id)
         if known is None and len(self.members) >= settings.max_size:
             raise RequestError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -212,7 +242,8 @@ class EpochGroup(ModernGroup[EpochMember]):
             "and rejoin.",
         )
 
-    def _static_member(self, instance_id: str, member_id: str) -> EpochMember:
+    def static_member(self, instance_id: str, member_id: str) -> EpochMember:
+        """Return a static member; raise RequestError if it does not exist, or has another id."""
         holder = self.static_members.get(instance_id)
         if holder is None:
             raise RequestError(
@@ -226,15 +257,8 @@ class EpochGroup(ModernGroup[EpochMember]):
             )
         return self.members[holder]
 
-    def _replace(self, old: EpochMember, member_id: str) -> EpochMember:
+    def replace(self, old: EpochMember, member_id: str) -> EpochMember:
         """Let a static member that comes back take its partitions over."""
-        if not old.is_away:
-            raise RequestError(
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {member_id} with instance id {old.instance_id} cannot join the "
-                "group because the instance id is owned by another member "
-                f"{old.member_id}.",
-            )
         del self.members[old.member_id]
         self._drop_deadlines(old.member_id)
         self.targets[member_id] = self.targets.pop(old.member_id, NO_PARTITIONS)
@@ -244,12 +268,16 @@ class EpochGroup(ModernGroup[EpochMember]):
         self.static_members[str(old.instance_id)] = member_id
         return old
 
-    def _add(self, member: EpochMember) -> None:
+    def add(self, member: EpochMember) -> None:
+        """Add a member."""
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
     def _set_deadlines(self, member: EpochMember, settings: GroupSettings, now: float) -> None:
+        if member.classic is not None:
+            self.renew_classic_session(member, member.classic, now)
+            return
         session = Deadline("session", member.member_id)
         self.deadlines[session] = now + settings.consumer_session_timeout_ms / 1000
         rebalance = Deadline("rebalance", member.member_id)
@@ -257,6 +285,10 @@ class EpochGroup(ModernGroup[EpochMember]):
             self.deadlines.pop(rebalance, None)
         elif rebalance not in self.deadlines:
             self.deadlines[rebalance] = now + member.rebalance_timeout_ms / 1000
+
+    def renew_classic_session(self, member: EpochMember, side: ClassicSide, now: float) -> None:
+        """Extend the session of a member that speaks the classic protocol."""
+        self.deadlines[Deadline("session", member.member_id)] = now + side.session_timeout_ms / 1000
 
     # -- targets -----------------------------------------------------------------------------------
 
@@ -299,6 +331,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
 def _update(member: EpochMember, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
     """Take over the fields that a heartbeat has; return whether the subscription has changed."""
     before = member.topic_names, member.topic_regex
+    member.classic = None
     member.client_id, member.client_host = caller.client_id, caller.client_host
     if request.rack_id is not None:
         member.rack_id = request.rack_id

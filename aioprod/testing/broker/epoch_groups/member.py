@@ -24,6 +24,23 @@ class Phase(StrEnum):
 
 
 @dataclass(slots=True)
+class ClassicSide:
+    """What a member has that speaks the classic protocol.
+
+    Attributes:
+        protocols: metadata by name, the preferred protocol first.
+    """
+
+    session_timeout_ms: int
+    protocols: dict[str, bytes]
+
+    @property
+    def protocol_name(self) -> str:
+        """The protocol that is named to the member: the one that it prefers."""
+        return next(iter(self.protocols))
+
+
+@dataclass(slots=True)
 class EpochMember:
     """One member.
 
@@ -37,6 +54,7 @@ class EpochMember:
         previous_epoch: the epoch before, with which a member that missed a response continues.
         assigned: the partitions that it may read.
         revoking: the partitions that it has to give up before it gets others.
+        classic: None if it speaks the consumer protocol.
     """
 
     member_id: str
@@ -53,6 +71,7 @@ class EpochMember:
     phase: Phase = Phase.STABLE
     assigned: Partitions = NO_PARTITIONS
     revoking: Partitions = NO_PARTITIONS
+    classic: ClassicSide | None = None
 
     @property
     def is_away(self) -> bool:

@@ -134,7 +134,7 @@ class ModernGroup(ABC, Generic[MemberT]):
                 self.remove(deadline.member_id)
 
     def _drop_deadlines(self, member_id: str) -> None:
-        for kind in ("session", "rebalance"):
+        for kind in ("session", "rebalance", "join", "sync"):
             self.deadlines.pop(Deadline(kind, member_id), None)
 
     # -- targets -----------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """All groups of the broker: classic ones, those of the consumer protocol (KIP-848) and share groups
-(KIP-932). Finds the group of a request, runs its timer, and keeps the responses that requests wait
-for.
+(KIP-932). Finds the group of a request, and keeps the responses that requests wait for.
 """
 
 from __future__ import annotations
@@ -18,8 +17,10 @@ from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 from aioprod.protocol.messages.leave_group import MemberIdentity, MemberResponse
 from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from aioprod.testing.broker.cluster import GROUP, NO_NODE, Cluster
+from aioprod.testing.broker.cluster import NO_NODE, Cluster
+from aioprod.testing.broker.epoch_groups import classic_members
 from aioprod.testing.broker.epoch_groups.checks import check_heartbeat, leaves
+from aioprod.testing.broker.epoch_groups.conversion import answer_waiting, downgrade, upgrade
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.epoch_groups.member import JOIN_EPOCH, LEAVE_EPOCH
 from aioprod.testing.broker.epoch_groups.modern import Beat, ModernGroup, Topics
@@ -28,6 +29,7 @@ from aioprod.testing.broker.groups import membership
 from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.joining import Joining
 from aioprod.testing.broker.groups.member import Caller
+from aioprod.testing.broker.groups.registry import AnyGroup, GroupRegistry
 from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.offsets import Committer
 from aioprod.testing.broker.settings.group_configs import GroupConfigs
@@ -37,19 +39,14 @@ from aioprod.testing.broker.share_groups.group import check_heartbeat as check_s
 _SESSION_TIMEOUT = "consumer.session.timeout.ms"
 _HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 T = TypeVar("T")
-AnyGroup = Group | EpochGroup | ShareGroup
-GroupT = TypeVar("GroupT", Group, EpochGroup, ShareGroup)
 
 
-class GroupCoordinator:
-    """The groups of all nodes, each coordinated by one of them.
+class GroupCoordinator(GroupRegistry):
+    """Handles the requests of groups.
 
     Args:
         topics: returns all topics that exist.
         configs: the settings of groups that clients set.
-
-    Attributes:
-        groups: the groups by id. Call :meth:`changed` after changing one.
     """
 
     def __init__(
@@ -60,16 +57,11 @@ class GroupCoordinator:
         topics: Callable[[], Topics],
         configs: GroupConfigs,
     ) -> None:
-        self.groups: dict[str, AnyGroup] = {}
+        super().__init__(cluster)
         self.settings = settings
-        self._cluster = cluster
         self._new_uuid = new_uuid
         self._topics = topics
         self._configs = configs
-        self._homes: dict[str, int] = {}  # the coordinator of each group
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._watchers: set[asyncio.Future[None]] = set()
-        cluster.watchers.append(self._follow_cluster)
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -92,6 +84,10 @@ class GroupCoordinator:
         if refusal:
             answer.set_result(JoinGroupResponse(error_code=refusal, member_id=request.member_id))
             return answer
+        present = self.groups.get(request.group_id)
+        if isinstance(present, EpochGroup) and present.members:
+            answer.set_result(self._join_epoch_group(present, request, caller))
+            return answer
         group = self._classic(request.group_id)
         new_member_id = (
             ""
@@ -106,11 +102,28 @@ class GroupCoordinator:
 
     def _refuse_join(self, request: JoinGroupRequest) -> ErrorCode:
         group = self.groups.get(request.group_id)
-        if isinstance(group, ShareGroup) or (isinstance(group, EpochGroup) and group.members):
+        if isinstance(group, ShareGroup):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if not isinstance(group, Group) and request.member_id:
+        if request.member_id and (group is None or not (isinstance(group, Group) or group.members)):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
+
+    def _join_epoch_group(
+        self, group: EpochGroup, request: JoinGroupRequest, caller: Caller
+    ) -> JoinGroupResponse:
+        now = asyncio.get_running_loop().time()
+        new_id, settings = str(self._new_uuid()), self.settings
+        try:
+            return classic_members.join(
+                group, request, new_id, caller, self._topics(), settings, now
+            )
+        except RequestError as error:
+            return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+        finally:
+            if group.is_classic_only:  # the last other member was a static one
+                self._replace(group, downgrade(group, group.epoch, self._topics(), now))
+            else:
+                self.changed(group)
 
     def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
         """Return a member's assignment; the leader sends those of all members.
@@ -120,8 +133,11 @@ class GroupCoordinator:
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[SyncGroupResponse] = loop.create_future()
-        group = self._find_with_members(request.group_id)
-        membership.sync(group, request, loop.time(), _setter(answer))
+        group = self._of_consumers(request.group_id)
+        if isinstance(group, EpochGroup):
+            answer.set_result(classic_members.sync(group, request, self._topics(), loop.time()))
+        else:
+            membership.sync(group, request, loop.time(), _setter(answer))
         self.changed(group)
         return answer
 
@@ -131,8 +147,12 @@ class GroupCoordinator:
         Raises:
             RequestError: if the sender is not a member of this generation.
         """
-        group = self._find_with_members(request.group_id)
-        code = membership.heartbeat(group, request, asyncio.get_running_loop().time())
+        group, now = self._of_consumers(request.group_id), asyncio.get_running_loop().time()
+        code = (
+            classic_members.heartbeat(group, request, now)
+            if isinstance(group, EpochGroup)
+            else membership.heartbeat(group, request, now)
+        )
         self._arm(group)
         return code
 
@@ -140,9 +160,13 @@ class GroupCoordinator:
         """Remove members, each with its own result; raise RequestError if the group does not
         exist.
         """
-        group = self._find_with_members(group_id)
-        results = membership.leave(group, leaving, self.settings, asyncio.get_running_loop().time())
-        self.changed(group)
+        group, now = self._of_consumers(group_id), asyncio.get_running_loop().time()
+        if isinstance(group, EpochGroup):
+            results = classic_members.leave(group, leaving)
+            self._removed(group)
+        else:
+            results = membership.leave(group, leaving, self.settings, now)
+            self.changed(group)
         return results
 
     def consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Beat:
@@ -155,9 +179,13 @@ class GroupCoordinator:
         check_heartbeat(request, caller.api_version)
         group = self.groups.get(request.group_id)
         joins = request.member_epoch == JOIN_EPOCH
+        now = asyncio.get_running_loop().time()
         if isinstance(group, Group) and joins and group.state is GroupState.EMPTY:
             self._forget(group)
             group = None
+        classic = group if isinstance(group, Group) and joins else None
+        if classic is not None:
+            group = upgrade(classic, self._topics(), now)
         if isinstance(group, Group | ShareGroup):
             raise RequestError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group."
@@ -165,15 +193,19 @@ class GroupCoordinator:
         if group is None and not joins:
             raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
         group = group or self._add(EpochGroup(request.group_id))
-        now = asyncio.get_running_loop().time()
         try:
             if leaves(request):
                 return group.leave(request)
             new_member_id = "" if request.member_id else str(self._new_uuid())
             settings = self.settings_of(group.group_id)
-            return group.heartbeat(request, new_member_id, caller, self._topics(), settings, now)
+            beat = group.heartbeat(request, new_member_id, caller, self._topics(), settings, now)
+            if classic is not None:  # only now: a member that is refused changes nothing
+                self._replace(classic, group)
+                answer_waiting(classic)
+            return beat
         finally:
-            self.changed(group)
+            if self.groups.get(group.group_id) is group:
+                self._removed(group)
 
     def share_heartbeat(self, request: ShareGroupHeartbeatRequest, caller: Caller) -> Beat:
         """Let a member of a share group join, learn of its partitions, or leave.
@@ -267,15 +299,18 @@ class GroupCoordinator:
             self._forget(group)
         return self._add(Group(group_id))
 
-    def _add(self, group: GroupT) -> GroupT:
-        self.groups[group.group_id] = group
-        self._homes[group.group_id] = self._cluster.coordinator_node(GROUP, group.group_id)
-        return group
-
-    def _forget(self, group: AnyGroup) -> None:
-        group.deadlines.clear()
-        self._arm(group)
-        del self.groups[group.group_id], self._homes[group.group_id]
+    def _removed(self, group: EpochGroup | ShareGroup) -> None:
+        """Note a change by which members may have left. With only classic members, a group of the
+        consumer protocol becomes a classic one, and they rejoin.
+        """
+        if isinstance(group, EpochGroup) and group.is_classic_only:
+            now = asyncio.get_running_loop().time()
+            classic = downgrade(group, group.epoch - 1, self._topics(), now)
+            self._replace(group, classic)
+            membership.rebalance(classic, self.settings, now)
+            self.changed(classic)
+            return
+        self.changed(group)
 
     def delete(self, group_id: str) -> None:
         """Delete a group; raise RequestError if it does not exist or has members."""
@@ -303,7 +338,7 @@ class GroupCoordinator:
         if isinstance(present, ModernGroup):
             present.member(member_id)
             present.remove(member_id)
-            self.changed(present)
+            self._removed(present)
             return
         group = self._find_with_members(group_id)
         membership.expire_member(group, member_id, self.settings, asyncio.get_running_loop().time())
@@ -322,6 +357,10 @@ class GroupCoordinator:
         membership.rebalance(group, self.settings, asyncio.get_running_loop().time())
         self.changed(group)
 
+    def _of_consumers(self, group_id: str) -> Group | EpochGroup:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, EpochGroup) else self._find_with_members(group_id)
+
     def _find_with_members(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if not isinstance(group, Group):
@@ -332,67 +371,21 @@ class GroupCoordinator:
 
     # -- time --------------------------------------------------------------------------------------
 
-    def changed(self, group: AnyGroup) -> None:
-        """Set the group's timer, and wake the tasks that wait for a change."""
-        self._arm(group)
-        self._wake()
-
-    async def wait_for_change(self, timeout_seconds: float) -> None:
-        """Wait for the next change of any group, or until the timeout."""
-        change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watchers.add(change)
-        try:
-            await asyncio.wait([change], timeout=timeout_seconds)
-        finally:
-            self._watchers.discard(change)
-
-    def _wake(self) -> None:
-        for watcher in self._watchers:
-            if not watcher.done():
-                watcher.set_result(None)
-
-    def _arm(self, group: AnyGroup) -> None:
-        present = self._timers.get(group.group_id)
-        due = min(group.deadlines.values(), default=None) if self._home(group) != NO_NODE else None
-        if present is not None and (due is None or due < present.when()):
-            present.cancel()
-            del self._timers[group.group_id]
-            present = None
-        # Heartbeats only postpone deadlines, so a timer that fires too early is set again.
-        if due is not None and present is None:
-            self._timers[group.group_id] = asyncio.get_running_loop().call_at(
-                due, self._fire, group, due
-            )
-
-    def _fire(self, group: AnyGroup, due: float) -> None:
-        del self._timers[group.group_id]
-        # The clock may be a tick behind its timers.
-        now = max(due, asyncio.get_running_loop().time())
+    def _expire(self, group: AnyGroup, now: float) -> None:
         if isinstance(group, ModernGroup):
             group.expire(now)
+            self._removed(group)
         else:
             membership.expire(group, self.settings, now)
-        self.changed(group)
+            self.changed(group)
 
-    def _home(self, group: AnyGroup) -> int:
-        return self._homes.get(group.group_id, NO_NODE)
-
-    def _follow_cluster(self) -> None:
-        """Move groups to their new coordinators after nodes started or stopped. A new coordinator
-        has only the state that would be in the log.
-        """
-        for group in self.groups.values():
-            node_id = self._cluster.coordinator_node(GROUP, group.group_id)
-            if node_id != self._home(group):
-                self._homes[group.group_id] = node_id
-                now = asyncio.get_running_loop().time()
-                if isinstance(group, EpochGroup):
-                    group.begin_sessions(self.settings_of(group.group_id), now)
-                elif isinstance(group, ShareGroup):
-                    group.begin_sessions(self._configs.share(group.group_id), now)
-                else:
-                    membership.move(group, now)
-                self.changed(group)
+    def _move(self, group: AnyGroup, now: float) -> None:
+        if isinstance(group, EpochGroup):
+            group.begin_sessions(self.settings_of(group.group_id), now)
+        elif isinstance(group, ShareGroup):
+            group.begin_sessions(self._configs.share(group.group_id), now)
+        else:
+            membership.move(group, now)
 
 
 def _setter(answer: asyncio.Future[T]) -> Callable[[T], None]:

@@ -17,7 +17,7 @@ from aioprod.testing.broker.groups.rebalance import (
 from aioprod.testing.broker.groups.settings import GroupSettings
 
 # KIP-394: from this version on, clients rejoin with the member id of the response.
-_KNOWN_ID_FROM = 4
+KNOWN_ID_FROM = 4
 # KIP-814: from this version on, the response can tell the leader to keep the assignment.
 _SKIPS_FROM = 9
 # How long a new member, which can't send heartbeats yet, may wait for the others.
@@ -57,7 +57,7 @@ class Joining:
             self._join_again()
         elif request.group_instance_id is not None:
             self._join_as_instance(request.group_instance_id, new_member_id)
-        elif self._caller.api_version >= _KNOWN_ID_FROM:
+        elif self._caller.api_version >= KNOWN_ID_FROM:
             group.pending_joins[new_member_id] = None
             group.start_session(new_member_id, request.session_timeout_ms, self._now)
             self._reply(

@@ -23,8 +23,7 @@ from aioprod.testing.broker.handlers.coordination import check_group
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
-_MEMBER_TYPE_FROM = 1
-_CONSUMER = 1  # the type of a member that speaks the consumer protocol
+_MEMBER_TYPE_FROM = 1  # 0: it speaks the classic protocol, 1: the consumer protocol
 
 
 @handles(ConsumerGroupDescribeRequest)
@@ -81,7 +80,7 @@ def _member(group: EpochGroup, member: EpochMember, context: RequestContext) -> 
         member.topic_regex or "",
         _assignment(member.held, context),
         _assignment(group.target_of(member.member_id), context),
-        _CONSUMER if context.api_version >= _MEMBER_TYPE_FROM else -1,
+        int(member.classic is None) if context.api_version >= _MEMBER_TYPE_FROM else -1,
     )
 
 

@@ -8,8 +8,8 @@ from aioprod.protocol.acls import AclOperation, ResourceType
 from aioprod.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from aioprod.testing.broker.cluster import GROUP
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
-from aioprod.testing.broker.groups.coordinator import AnyGroup
 from aioprod.testing.broker.groups.group import Group
+from aioprod.testing.broker.groups.registry import AnyGroup
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 

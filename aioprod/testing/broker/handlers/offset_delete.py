@@ -10,8 +10,8 @@ from aioprod.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.groups.coordinator import AnyGroup
 from aioprod.testing.broker.groups.group import CONSUMER, GroupState
+from aioprod.testing.broker.groups.registry import AnyGroup
 from aioprod.testing.broker.handlers.coordination import check_group, check_place
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
