@@ -15,6 +15,7 @@ from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.member import ShareMember
 from aioprod.consumer.share.outcomes import Outcomes
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.errors import ConsumerStateError, KafkaError, KafkaTimeoutError
 from aioprod.preparation import NotPrepared
 from aioprod.types import ShareRecord, TopicPartition
@@ -40,6 +41,7 @@ class ShareCalls:
         outcomes: Outcomes,
         problems: Problems,
         notifier: Notifier,
+        reporter: ShareReporter,
     ) -> None:
         self._config = config
         self._guard = guard
@@ -51,6 +53,7 @@ class ShareCalls:
         self._outcomes = outcomes
         self._problems = problems
         self._notifier = notifier
+        self._reporter = reporter
         self._turn_s = min(_POLL_EACH_S, config.max_poll_interval_ms / 1000 / _POLLS_PER_LIMIT)
 
     def subscribe(self, topics: object) -> None:
@@ -58,6 +61,7 @@ class ShareCalls:
         names = frozenset(check_topics(topics))
         with self._guard.call():
             self._member.subscribe(names)
+            self._reporter.subscribed(names)
             if self._run_state.started:
                 for name in names:
                     self._metadata.touch(name)
@@ -66,6 +70,7 @@ class ShareCalls:
         """Leave the group, and release what the application has not got."""
         async with self._guard.waiting_call():
             self._member.subscribe(frozenset())
+            self._reporter.subscribed(frozenset())
             self._fetcher.release()
             await self._member.leave()
 
@@ -121,6 +126,7 @@ class ShareCalls:
                 await self._notifier.let_others_run()
                 self._guard.check_open()
                 self._member.polled()
+                self._reporter.polled(loop.time())
                 try:
                     taken = self._fetcher.take(most)
                     if taken:
@@ -141,6 +147,10 @@ class ShareCalls:
         if untold is not None:
             raise untold.with_traceback(None)
         self._fetcher.want(True)
-        turn = asyncio.get_running_loop().time() + self._turn_s
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        turn = began + self._turn_s
         await self._notifier.wait(turn if deadline is None else min(deadline, turn))
-        return deadline is None or asyncio.get_running_loop().time() < deadline
+        now = loop.time()
+        self._reporter.waited(now - began, now)
+        return deadline is None or now < deadline

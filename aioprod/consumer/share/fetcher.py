@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 
 from aioprod.cluster.metadata import Metadata
@@ -17,6 +17,7 @@ from aioprod.consumer.share.acquired import acquired_ranges, read_acquired
 from aioprod.consumer.share.broker import ShareBroker
 from aioprod.consumer.share.fetched import Delivery, FetchedRecords
 from aioprod.consumer.share.outcomes import Outcomes
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import Leader, ShareRequests
 from aioprod.errors import KafkaError
 from aioprod.net.backoff import Backoff
@@ -36,11 +37,13 @@ class ShareFetcher:
         converter: has the deserializers.
         outcomes: hears of acknowledgements.
         problems: hears of errors.
+        reporter: hears of requests, records and assigned partitions.
         backoff: the pauses after failures.
         on_news: called when a request has ended.
         on_renewed: called with the new end of the lock of a record.
 
     Attributes:
+        partitions: the assigned partitions whose topics are known.
         wants_records: whether the application waits for records. Set it with :meth:`want`.
     """
 
@@ -52,11 +55,13 @@ class ShareFetcher:
         converter: RecordConverter,
         outcomes: Outcomes,
         problems: Problems,
+        reporter: ShareReporter,
         backoff: Backoff,
         on_news: Callable[[], None],
         on_renewed: Callable[[TopicPartition, int, float], None],
     ) -> None:
         self.wants_records = False
+        self.partitions: frozenset[TopicPartition] = frozenset()
         self._check_crcs = config.check_crcs
         self._limit_s = config.default_api_timeout_ms / 1000
         self._metadata = metadata
@@ -64,6 +69,7 @@ class ShareFetcher:
         self._converter = converter
         self._outcomes = outcomes
         self._problems = problems
+        self._reporter = reporter
         self._backoff = backoff
         self._on_news = on_news
         self._on_renewed = on_renewed
@@ -89,6 +95,13 @@ class ShareFetcher:
             None,
         )
 
+    def buffered(self) -> Counter[TopicPartition]:
+        """Return the number of records that the application has not got, by partition."""
+        found: Counter[TopicPartition] = Counter()
+        for fetched in self._buffer.copy():  # another thread may read metrics
+            found[fetched.partition.tp] += fetched.left
+        return found
+
     # -- what to fetch -----------------------------------------------------------------------------
 
     def assign(self, assigned: Collection[PartitionKey]) -> None:
@@ -98,21 +111,32 @@ class ShareFetcher:
             {info.topic_id: name for name, info in snapshot.topics.items() if info.topic_id.int}
         )
         by_leader: dict[int, set[SharePartition]] = {}
+        named = []
         for topic_id, number in assigned:
             name = self._names.get(topic_id)
-            leader = (
-                snapshot.find_leader(TopicPartition(name, number)) if name is not None else None
-            )
-            if name is None or not isinstance(leader, PartitionInfo):
+            if name is None:
+                self._metadata.request_update()
+                continue
+            named.append(TopicPartition(name, number))
+            leader = snapshot.find_leader(named[-1])
+            if not isinstance(leader, PartitionInfo):
                 self._metadata.request_update()
                 continue
             by_leader.setdefault(leader.leader, set()).add(SharePartition(topic_id, name, number))
         for node_id in by_leader.keys() - self._brokers.keys():
             self._brokers[node_id] = ShareBroker(
-                node_id, self._requests, self, self._outcomes, self._backoff, self._limit_s
+                node_id,
+                self._requests,
+                self,
+                self._outcomes,
+                self._reporter,
+                self._backoff,
+                self._limit_s,
             )
         for node_id, broker in self._brokers.items():
             broker.wanted = frozenset(by_leader.get(node_id, ()))
+        before, self.partitions = self.partitions, frozenset(named)
+        self._reporter.assignment_changed(before, self.partitions)
         self._look()
 
     def want(self, wants: bool) -> None:
@@ -147,7 +171,7 @@ class ShareFetcher:
                 self._buffer.popleft()
                 continue
             try:
-                taken += first.take(limit - len(taken))
+                part = first.take(limit - len(taken))
             except NotPrepared:
                 if not taken:
                     raise
@@ -157,6 +181,8 @@ class ShareFetcher:
                     raise
                 self._failure = error
                 break
+            self._reporter.handed_out(first.partition.tp, part, now)
+            taken += part
         return taken
 
     def release(self) -> None:
@@ -182,7 +208,7 @@ class ShareFetcher:
         partition: SharePartition,
         data: PartitionData,
         locked_until: float,
-    ) -> None:
+    ) -> int:
         """See :class:`aioprod.consumer.share.broker.Surroundings`."""
         ranges = acquired_ranges(data.acquired_records)
         acquired = read_acquired(partition.tp, data.records, ranges, check_crcs=self._check_crcs)
@@ -192,6 +218,8 @@ class ShareFetcher:
         if fetched:
             self._buffer.append(fetched)
             self.wants_records = False  # until these are returned: others may have further ones
+        self._reporter.data_came(partition.topic, len(data.records or b""))
+        return len(acquired.records)
 
     def renewed(self, partition: SharePartition, offset: int, locked_until: float) -> None:
         """See :class:`aioprod.consumer.share.broker.Surroundings`."""

@@ -15,13 +15,16 @@ from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.share.calls import ShareCalls
 from aioprod.consumer.share.fetcher import ShareFetcher
+from aioprod.consumer.share.figures import ShareFigures
 from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.lifecycle import ShareLifecycle
 from aioprod.consumer.share.member import ShareMember, new_member_id
 from aioprod.consumer.share.outcomes import AcknowledgementCallback, Outcomes
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import ShareRequests
 from aioprod.errors import ConsumerClosedError, ConsumerStateError
 from aioprod.interceptors import ConsumerInterceptorChain
+from aioprod.metrics import ShareConsumerMetrics
 
 _REMEDY = "it is released, and delivered again up to group.share.delivery.count.limit times"
 
@@ -36,6 +39,7 @@ class ShareGraph(NamedTuple):
     fetcher: ShareFetcher
     member: ShareMember
     lifecycle: ShareLifecycle
+    figures: ShareFigures
 
 
 def build(
@@ -45,20 +49,16 @@ def build(
     converter = RecordConverter(
         config.key_deserializer, config.value_deserializer, ConsumerInterceptorChain(()), _REMEDY
     )
+    metrics = ShareConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
+    reporter = ShareReporter(config, metrics, now=lambda: runtime.now())
     notifier = Notifier()
     problems = Problems(notifier.notify)
-    runtime = ClientRuntime(
-        config,
-        rng,
-        kind="share consumer",
-        closed_error=ConsumerClosedError,
-        not_started_error=ConsumerStateError,
-    )
+    runtime = _runtime(config, rng, reporter)
     run_state = RunState(runtime, time.time, on_fault=notifier.notify)
     guard = CallGuard(runtime.loop_binding, run_state, lambda: None, config.default_api_timeout_ms)
     member_id = new_member_id(runtime)
-    requests = ShareRequests(config, runtime, member_id)
-    outcomes = Outcomes(callback)
+    requests = ShareRequests(config, runtime, member_id, reporter)
+    outcomes = Outcomes(callback, reporter)
     fetcher = ShareFetcher(
         config,
         runtime.metadata,
@@ -66,6 +66,7 @@ def build(
         converter,
         outcomes,
         problems,
+        reporter,
         runtime.backoff,
         notifier.notify,
         lambda tp, offset, until: in_hand.renewed(tp, offset, until),
@@ -74,13 +75,15 @@ def build(
         config,
         runtime,
         member_id,
+        reporter,
         on_assigned=lambda: fetcher.assign(member.assigned),
         on_news=notifier.notify,
         on_idle=fetcher.release,
     )
     in_hand = RecordsInHand(explicit=config.share_acknowledgement_mode == "explicit")
+    figures = ShareFigures(config, run_state, fetcher, in_hand, metrics)
     lifecycle = ShareLifecycle(
-        runtime, run_state, guard, member, fetcher, requests, converter, problems
+        runtime, run_state, guard, member, fetcher, requests, converter, problems, reporter, figures
     )
     calls = ShareCalls(
         config,
@@ -93,5 +96,20 @@ def build(
         outcomes,
         problems,
         notifier,
+        reporter,
     )
-    return ShareGraph(calls, guard, fetcher, member, lifecycle)
+    return ShareGraph(calls, guard, fetcher, member, lifecycle, figures)
+
+
+def _runtime(
+    config: ShareConsumerConfig, rng: random.Random, reporter: ShareReporter
+) -> ClientRuntime:
+    """Make the connections and the metadata, with the errors of a consumer."""
+    return ClientRuntime(
+        config,
+        rng,
+        kind="share consumer",
+        closed_error=ConsumerClosedError,
+        not_started_error=ConsumerStateError,
+        on_connection=reporter.connection_changed,
+    )

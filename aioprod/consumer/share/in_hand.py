@@ -26,6 +26,10 @@ class RecordsInHand:
         self._held: dict[_Place, Delivery] = {}
         self._renewed: set[_Place] = set()
 
+    def __len__(self) -> int:
+        """The number of records that are not acknowledged; one that is renewed counts."""
+        return len(self._held)
+
     def add(self, deliveries: Iterable[Delivery]) -> list[ShareRecord]:
         """Note that the application gets records; return them."""
         records = []

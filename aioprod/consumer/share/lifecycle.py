@@ -13,7 +13,9 @@ from aioprod.consumer.problems import Problems
 from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.share.fetcher import ShareFetcher
+from aioprod.consumer.share.figures import ShareFigures
 from aioprod.consumer.share.member import ShareMember
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import ShareRequests
 from aioprod.errors import KafkaError
 
@@ -35,6 +37,8 @@ class ShareLifecycle(ClientLifecycle):
         requests: ShareRequests,
         converter: RecordConverter,
         problems: Problems,
+        reporter: ShareReporter,
+        figures: ShareFigures,
     ) -> None:
         self.runtime = runtime
         self._run_state = run_state
@@ -44,6 +48,8 @@ class ShareLifecycle(ClientLifecycle):
         self._requests = requests
         self._converter = converter
         self._problems = problems
+        self._reporter = reporter
+        self._figures = figures
 
     async def start(self) -> None:
         """See :meth:`aioprod.ShareConsumer.start`."""
@@ -60,6 +66,7 @@ class ShareLifecycle(ClientLifecycle):
     async def connect(self) -> None:
         """Get the metadata of the subscribed topics."""
         self._run_state.begin_start()
+        self._reporter.started(self._figures.observed())
         try:
             await self.runtime.metadata.first(sorted(self._member.topics), "default_api_timeout_ms")
         except BaseException:
@@ -87,8 +94,9 @@ class ShareLifecycle(ClientLifecycle):
         self._requests.close()
 
     def close_plugins(self) -> None:
-        """Close the deserializers."""
+        """Close deserializers and observers."""
         self._converter.close()
+        self._reporter.close()
 
     def closed(self) -> None:
         """Enter STOPPED."""

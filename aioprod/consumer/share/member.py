@@ -17,6 +17,7 @@ from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.consumer.share.member_session import MemberSession
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import SECOND_VERSION
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
@@ -46,6 +47,7 @@ class ShareMember:
         config: the settings.
         runtime: opens the connections.
         member_id: the member's id for the lifetime of the consumer.
+        reporter: hears of heartbeats and rebalances.
         on_assigned: called when the assigned partitions change.
         on_news: called when there is an error for the application.
         on_idle: called when the member leaves because the application does not poll.
@@ -61,6 +63,7 @@ class ShareMember:
         config: ShareConsumerConfig,
         runtime: ClientRuntime,
         member_id: str,
+        reporter: ShareReporter,
         on_assigned: Callable[[], None],
         on_news: Callable[[], None],
         on_idle: Callable[[], None],
@@ -71,6 +74,7 @@ class ShareMember:
         self.problem: KafkaError | None = None
         self._config = config
         self._session = MemberSession(config.group_id, member_id, config.client_rack)
+        self._reporter = reporter
         self._on_assigned = on_assigned
         self._on_news = on_news
         self._on_idle = on_idle
@@ -83,6 +87,7 @@ class ShareMember:
             runtime.heard_at,
         )
         self._failure: BaseException | None = None  # for the next call of the application
+        self._sent_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -158,6 +163,8 @@ class ShareMember:
                 f"{connection.address} does not support share_acquire_mode='record_limit': Kafka "
                 "4.2 is needed (KIP-1206)"
             )
+        self._sent_at = asyncio.get_running_loop().time()
+        self._reporter.heartbeat_sent(self._sent_at)
         return self._session.request(self.topics), version
 
     def unanswered(self, error: KafkaError) -> None:
@@ -167,6 +174,8 @@ class ShareMember:
 
     def accept(self, reply: ShareGroupHeartbeatResponse) -> ErrorAction:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
+        now = asyncio.get_running_loop().time()
+        self._reporter.heartbeat_answered(now - self._sent_at, now)
         code = ErrorCode.of(reply.error_code)
         api = GroupApi.SHARE_HEARTBEAT
         action = action_for(api, code)
@@ -176,7 +185,8 @@ class ShareMember:
             assigned = self._session.answered(reply)
             if not self._session.knows(self.topics):
                 self._beats.due.set()
-            if assigned is not None:
+            if assigned is not None and assigned != self.assigned:
+                self._reporter.rebalanced()
                 self._assign(assigned)
             return action
         text = f"share group {self._connections.group_id!r}: ShareGroupHeartbeat" + (

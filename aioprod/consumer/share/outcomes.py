@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.errors import KafkaError, copy_of
-from aioprod.types import TopicPartition
+from aioprod.types import AcknowledgeType, TopicPartition
 from aioprod.user_code import surface
 
 log = logging.getLogger(__name__)
@@ -21,14 +22,16 @@ confirmed them, else with the error.
 
 
 class Outcomes:
-    """Passes outcomes on.
+    """Passes outcomes on. The types of acknowledgements are given by offset.
 
     Args:
         callback: the application's callback, if any. Its errors are logged.
+        reporter: hears of all.
     """
 
-    def __init__(self, callback: AcknowledgementCallback | None) -> None:
+    def __init__(self, callback: AcknowledgementCallback | None, reporter: ShareReporter) -> None:
         self._callback = callback
+        self._reporter = reporter
         self._collected: dict[TopicPartition, KafkaError | None] | None = None
 
     @contextmanager
@@ -40,23 +43,27 @@ class Outcomes:
         finally:
             self._collected = None
 
-    def confirmed(self, tp: TopicPartition, offsets: Collection[int]) -> None:
+    def confirmed(self, tp: TopicPartition, types: Mapping[int, AcknowledgeType]) -> None:
         """Note that a broker has confirmed acknowledgements."""
-        self._note(tp, offsets, None)
+        self._note(tp, types, None)
 
-    def failed(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError) -> None:
+    def failed(
+        self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError
+    ) -> None:
         """Note that acknowledgements have failed, or may have failed."""
-        self._note(tp, offsets, error)
+        self._note(tp, types, error)
 
-    def _note(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError | None) -> None:
-        if not offsets:
+    def _note(
+        self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError | None
+    ) -> None:
+        if not types:
             return
         if self._collected is not None and self._collected.get(tp) is None:
             self._collected[tp] = error if error is None else copy_of(error)
-        if self._callback is None:
-            return
-        try:
-            self._callback({tp: frozenset(offsets)}, error if error is None else copy_of(error))
-        except BaseException as own:
-            log.error("the acknowledgement_commit_callback failed", exc_info=own)
-            surface(own)
+        if self._callback is not None:
+            try:
+                self._callback({tp: frozenset(types)}, error if error is None else copy_of(error))
+            except BaseException as own:
+                log.error("the acknowledgement_commit_callback failed", exc_info=own)
+                surface(own)
+        self._reporter.acknowledged(tp, types, error)

@@ -76,6 +76,7 @@ class ShareConsumer:
         self._fetcher = graph.fetcher
         self._member = graph.member
         self._lifecycle = graph.lifecycle
+        self._figures = graph.figures
         if topics:
             self._calls.subscribe(topics)
 
@@ -250,3 +251,17 @@ class ShareConsumer:
         (``share.record.lock.duration.ms`` of the group); None before the first fetch.
         """
         return self._fetcher.lock_timeout_ms
+
+    # -- metrics -----------------------------------------------------------------------------------
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the present metrics, by Kafka's names; see docs/observability.md."""
+        return self._figures.metrics()
+
+    def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the metrics of each topic."""
+        return self._figures.metrics_by_topic()
+
+    def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
+        """Return the metrics of each assigned partition."""
+        return self._figures.metrics_by_partition()
