@@ -159,6 +159,7 @@ class ShareConsumerSettings(ClientSettings, total=False):
     default_api_timeout_ms: int
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
+    stall_timeout_ms: int
     observers: Sequence[ShareConsumerObserver]
     enable_metrics_push: bool
     metrics_sample_window_ms: int

@@ -195,6 +195,11 @@ class ShareConsumerConfig(ClientConfig):
         value_deserializer: Converts values from bytes. Without it, values are bytes. Java has no
             default.
             Kafka: ``value.deserializer``. Default: ``None``.
+        stall_timeout_ms: Time after which a partition counts as stalled that is not read although
+            the application polls, or whose acknowledgements fail; likewise a group that can't be
+            joined. It is told with the reason, in the log, in ````state```` and in the metrics. 0:
+            never.
+            Not in Kafka. Default: ``60_000`` ms; allowed: at least 0.
         observers: ``ShareConsumerObserver`` objects, which are called for polls, records,
             acknowledgements, assignments, stalls and connections.
             Not in Kafka. Default: ``()``.
@@ -224,6 +229,7 @@ class ShareConsumerConfig(ClientConfig):
     default_api_timeout_ms: int = 60_000
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
+    stall_timeout_ms: int = 60_000
     observers: Sequence[ShareConsumerObserver] = ()
     enable_metrics_push: bool = True
     metrics_sample_window_ms: int = 30_000

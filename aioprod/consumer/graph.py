@@ -37,6 +37,7 @@ from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
+from aioprod.consumer.stall_reasons import StallReasons
 from aioprod.consumer.stall_watch import StallWatch
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.consumer.telemetry import telemetry_source
@@ -95,9 +96,8 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     fetcher = Fetcher(
         config, connections, subscription, buffer, problems, backoff, reporter, results, scheduler
     )
-    watch = StallWatch(
-        config, subscription, buffer, problems, membership, metadata, reporter, ready.settle
-    )
+    reasons = StallReasons(config, subscription, buffer, problems, membership, metadata, ready)
+    watch = StallWatch(config.stall_timeout_ms, reasons, reporter)
     updates = MetadataUpdates(metadata, subscription, problems, membership, scheduler)
     commits = CommitQueue(membership, config.default_api_timeout_ms)
     background = Background(

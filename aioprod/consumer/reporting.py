@@ -35,6 +35,9 @@ class ReadingReporter(Generic[MetricsT]):
         metrics: counts.
         observers: the observers, of either kind.
         now: returns the loop time, for events that come without one.
+
+    Attributes:
+        now: the same.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class ReadingReporter(Generic[MetricsT]):
     ) -> None:
         self._metrics = metrics
         self._observers = observers
-        self._now = now
+        self.now = now
         self._wants_polls = observers.wants("on_poll")
         self._wants_records = observers.wants("on_records")
 
@@ -83,7 +86,7 @@ class ReadingReporter(Generic[MetricsT]):
         self, node_id: int, address: str, opened: bool, error: KafkaError | None
     ) -> None:
         """Report a connection that was opened, or was closed because of ``error``."""
-        self._metrics.connection_changed(opened, self._now())
+        self._metrics.connection_changed(opened, self.now())
         self._observers.tell("on_connection", node_id, address, opened, error)
 
 
@@ -135,7 +138,7 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         error: KafkaError | None,
     ) -> None:
         """Report that offsets were committed, or were not."""
-        self._metrics.commit_done(latency_s, error is not None, self._now())
+        self._metrics.commit_done(latency_s, error is not None, self.now())
         if self._observers:
             self._observers.tell("on_commit", CommitDone(offsets, latency_s, for_observers(error)))
         if error is None:
@@ -146,14 +149,14 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
     ) -> None:
         """Report partitions that were assigned, revoked or lost."""
         if event == "lost":
-            self._metrics.partitions_lost(len(partitions), self._now())
+            self._metrics.partitions_lost(len(partitions), self.now())
         change = PartitionsChanged(event, tuple(sorted(partitions)), listener_s)
         self._observers.tell("on_partitions", change)
 
     def rebalance_began(self) -> None:
         """Note the beginning of a rebalance, unless one is under way."""
         if self._rebalance_began is None:
-            self._rebalance_began = self._now()
+            self._rebalance_began = self.now()
 
     def rebalance_abandoned(self) -> None:
         """Forget the rebalance that is under way: the consumer leaves its group."""
@@ -163,7 +166,7 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         """Report the end of the rebalance that is under way, if there is one."""
         if self._rebalance_began is None:
             return
-        now = self._now()
+        now = self.now()
         latency_s, self._rebalance_began = now - self._rebalance_began, None
         self._metrics.rebalanced(latency_s, error is not None, now)
         shown = for_observers(error) if isinstance(error, KafkaError) else error

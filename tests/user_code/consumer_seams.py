@@ -17,6 +17,7 @@ from aioprod import (
     Producer,
     RebalanceListener,
     RebalanceProtocol,
+    ShareRecord,
     TopicPartition,
 )
 from aioprod.consumer.share.outcomes import Outcomes
@@ -73,7 +74,7 @@ async def read(consumer: Consumer, count: int = 2 * STORED) -> list[ConsumerReco
     return [await consumer.getone(timeout_ms=5_000) for _ in range(count)]
 
 
-def expect(records: Sequence[ConsumerRecord], **missing: Collection[int]) -> None:
+def expect(records: Sequence[ConsumerRecord | ShareRecord], **missing: Collection[int]) -> None:
     """Each record of both partitions is there once, in order."""
     for partition in (0, 1):
         left_out = missing.get(f"p{partition}", ())

@@ -63,7 +63,7 @@ class Surroundings(Protocol):
     def stale(self, leaders: Iterable[Leader]) -> None:
         """Adopt leaders that a broker names, and refresh the metadata."""
 
-    def failed(self, what: object, error: KafkaError | None) -> None:
+    def failed(self, what: SharePartition | int, error: KafkaError | None) -> None:
         """Note the error of a partition or node, or None if it is over."""
 
     def changed(self) -> None:
@@ -262,9 +262,10 @@ class ShareBroker:
         results = fetch_results(reply)
         trouble = self._settle(results.acknowledgements)
         size = records = 0
-        for key, data in results.data.items():
-            partition = partitions.get(key)
-            if partition is None:
+        for key, partition in partitions.items():
+            data = results.data.get(key)
+            if data is None:  # a broker leaves out partitions without records or errors
+                self._surroundings.failed(partition, None)
                 continue
             code = ErrorCode.of(data.error_code)
             trouble = trouble or bool(code)
@@ -305,10 +306,11 @@ class ShareBroker:
                 self._note_renewals(partition, acknowledgements)
                 continue
             refused = True
+            refusal = self._refusal(partition, code, "ShareAcknowledge")
             if code.retriable and not code.refresh_metadata and now < acknowledgements.give_up_at:
+                self._outcomes.retried(partition.tp, refusal)
                 self._waiting.put_back(partition, acknowledgements)
             else:
-                refusal = self._refusal(partition, code, "ShareAcknowledge")
                 self._outcomes.failed(partition.tp, acknowledgements.types, refusal)
         return refused
 

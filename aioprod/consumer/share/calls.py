@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from aioprod.arguments import check_max_records, check_timeout_ms, check_topics
-from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
-from aioprod.consumer.run_state import RunState
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.member import ShareMember
@@ -33,8 +32,7 @@ class ShareCalls:
         self,
         config: ShareConsumerConfig,
         guard: CallGuard,
-        run_state: RunState,
-        metadata: Metadata,
+        runtime: ClientRuntime,
         member: ShareMember,
         fetcher: ShareFetcher,
         in_hand: RecordsInHand,
@@ -45,8 +43,7 @@ class ShareCalls:
     ) -> None:
         self._config = config
         self._guard = guard
-        self._run_state = run_state
-        self._metadata = metadata
+        self._runtime = runtime
         self._member = member
         self._fetcher = fetcher
         self._in_hand = in_hand
@@ -60,19 +57,22 @@ class ShareCalls:
         """Take part in these topics, in place of earlier ones."""
         names = frozenset(check_topics(topics))
         with self._guard.call():
-            self._member.subscribe(names)
-            self._reporter.subscribed(names)
-            if self._run_state.started:
+            self._subscribe(names)
+            if self._runtime.started:
                 for name in names:
-                    self._metadata.touch(name)
+                    self._runtime.metadata.touch(name)
 
     async def unsubscribe(self) -> None:
         """Leave the group, and release what the application has not got."""
         async with self._guard.waiting_call():
-            self._member.subscribe(frozenset())
-            self._reporter.subscribed(frozenset())
+            self._subscribe(frozenset())
             self._fetcher.release()
             await self._member.leave()
+
+    def _subscribe(self, topics: frozenset[str]) -> None:
+        self._member.subscribe(topics)
+        self._reporter.subscribed(topics)
+        self._problems.keep(lambda what: not isinstance(what, str) or what in topics)
 
     def acknowledge(self, record: object, kind: object) -> None:
         """Acknowledge a record; any task may do that."""

@@ -8,6 +8,7 @@ from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.in_hand import RecordsInHand
+from aioprod.consumer.stall_watch import StallWatch
 from aioprod.metrics import ObservedConsumer, ShareConsumerMetrics
 from aioprod.types import TopicPartition
 
@@ -22,12 +23,14 @@ class ShareFigures:
         fetcher: ShareFetcher,
         in_hand: RecordsInHand,
         metrics: ShareConsumerMetrics,
+        watch: StallWatch,
     ) -> None:
         self._config = config
         self._run_state = run_state
         self._fetcher = fetcher
         self._in_hand = in_hand
         self._metrics = metrics
+        self._watch = watch
 
     def metrics(self) -> Mapping[str, float]:
         """See :meth:`aioprod.ShareConsumer.metrics`."""
@@ -35,6 +38,7 @@ class ShareFigures:
             "assigned-partitions": float(len(self._fetcher.partitions)),
             "records-buffered": float(self._fetcher.buffered().total()),
             "records-in-hand": float(len(self._in_hand)),
+            "stalled-partitions": float(self._watch.stalled_partitions),
         }
         return self._metrics.snapshot(self._run_state.now(), gauges)
 
@@ -46,7 +50,11 @@ class ShareFigures:
         """See :meth:`aioprod.ShareConsumer.metrics_by_partition`."""
         buffered = self._fetcher.buffered()
         return {
-            tp: {"records-buffered": float(buffered[tp])} for tp in sorted(self._fetcher.partitions)
+            tp: {
+                "records-buffered": float(buffered[tp]),
+                "stalled": float(self._watch.is_stalled(tp)),
+            }
+            for tp in sorted(self._fetcher.partitions)
         }
 
     def observed(self) -> ObservedConsumer:

@@ -9,10 +9,12 @@ from typing import NamedTuple
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
+from aioprod.consumer.health import Health
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.run_state import RunState
+from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.share.calls import ShareCalls
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.figures import ShareFigures
@@ -22,6 +24,8 @@ from aioprod.consumer.share.member import ShareMember, new_member_id
 from aioprod.consumer.share.outcomes import AcknowledgementCallback, Outcomes
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import ShareRequests
+from aioprod.consumer.share.stall_reasons import ShareStallReasons
+from aioprod.consumer.stall_watch import StallWatch
 from aioprod.errors import ConsumerClosedError, ConsumerStateError
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.metrics import ShareConsumerMetrics
@@ -40,6 +44,7 @@ class ShareGraph(NamedTuple):
     member: ShareMember
     lifecycle: ShareLifecycle
     figures: ShareFigures
+    health: Health
 
 
 def build(
@@ -59,17 +64,9 @@ def build(
     member_id = new_member_id(runtime)
     requests = ShareRequests(config, runtime, member_id, reporter)
     outcomes = Outcomes(callback, reporter)
+    in_hand = RecordsInHand(explicit=config.share_acknowledgement_mode == "explicit")
     fetcher = ShareFetcher(
-        config,
-        runtime.metadata,
-        requests,
-        converter,
-        outcomes,
-        problems,
-        reporter,
-        runtime.backoff,
-        notifier.notify,
-        lambda tp, offset, until: in_hand.renewed(tp, offset, until),
+        config, runtime, requests, converter, outcomes, problems, reporter, notifier, in_hand
     )
     member = ShareMember(
         config,
@@ -80,25 +77,28 @@ def build(
         on_news=notifier.notify,
         on_idle=fetcher.release,
     )
-    in_hand = RecordsInHand(explicit=config.share_acknowledgement_mode == "explicit")
-    figures = ShareFigures(config, run_state, fetcher, in_hand, metrics)
+    reasons = ShareStallReasons(config, member, fetcher, outcomes)
+    watch = StallWatch(config.stall_timeout_ms, reasons, reporter)
+    figures = ShareFigures(config, run_state, fetcher, in_hand, metrics, watch)
     lifecycle = ShareLifecycle(
-        runtime, run_state, guard, member, fetcher, requests, converter, problems, reporter, figures
-    )
-    calls = ShareCalls(
-        config,
-        guard,
+        runtime,
         run_state,
-        runtime.metadata,
+        guard,
         member,
         fetcher,
-        in_hand,
-        outcomes,
+        requests,
+        converter,
         problems,
-        notifier,
         reporter,
+        figures,
+        watch,
+        Scheduler(notifier, on_fault=run_state.fail),
     )
-    return ShareGraph(calls, guard, fetcher, member, lifecycle, figures)
+    calls = ShareCalls(
+        config, guard, runtime, member, fetcher, in_hand, outcomes, problems, notifier, reporter
+    )
+    health = Health(run_state, member, problems, watch)
+    return ShareGraph(calls, guard, fetcher, member, lifecycle, figures, health)
 
 
 def _runtime(

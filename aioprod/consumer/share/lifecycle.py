@@ -12,11 +12,13 @@ from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.run_state import RunState
+from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.figures import ShareFigures
 from aioprod.consumer.share.member import ShareMember
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import ShareRequests
+from aioprod.consumer.stall_watch import StallWatch
 from aioprod.errors import KafkaError
 
 
@@ -39,6 +41,8 @@ class ShareLifecycle(ClientLifecycle):
         problems: Problems,
         reporter: ShareReporter,
         figures: ShareFigures,
+        watch: StallWatch,
+        scheduler: Scheduler,
     ) -> None:
         self.runtime = runtime
         self._run_state = run_state
@@ -50,6 +54,8 @@ class ShareLifecycle(ClientLifecycle):
         self._problems = problems
         self._reporter = reporter
         self._figures = figures
+        self._watch = watch
+        self._scheduler = scheduler
 
     async def start(self) -> None:
         """See :meth:`aioprod.ShareConsumer.start`."""
@@ -78,6 +84,7 @@ class ShareLifecycle(ClientLifecycle):
         self._run_state.end_start()
         self.runtime.metadata.start(self._metadata_changed, self._run_state.fail)
         self._metadata_changed(self.runtime.metadata.snapshot)
+        self._scheduler.start((self._watch.step,))
 
     async def finish(self, deadline: float) -> None:
         """End the call of another task, send the last acknowledgements, and leave the group."""
@@ -90,6 +97,7 @@ class ShareLifecycle(ClientLifecycle):
 
     async def release(self) -> None:
         """End all tasks and requests."""
+        self._scheduler.stop()
         await self._member.close()
         self._requests.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import logging
+import math
 import uuid
 from collections.abc import Callable
 
@@ -55,7 +56,7 @@ class ShareMember:
     Attributes:
         topics: the subscribed topics.
         assigned: the assigned partitions, by the ids of their topics.
-        problem: why the group can't be reached or joined now.
+        polled_at: loop time of the last poll.
     """
 
     def __init__(
@@ -71,7 +72,8 @@ class ShareMember:
         assert config.group_id is not None
         self.topics: frozenset[str] = frozenset()
         self.assigned: frozenset[tuple[uuid.UUID, int]] = frozenset()
-        self.problem: KafkaError | None = None
+        self._problem: KafkaError | None = None
+        self.polled_at = -math.inf
         self._config = config
         self._session = MemberSession(config.group_id, member_id, config.client_rack)
         self._reporter = reporter
@@ -89,7 +91,28 @@ class ShareMember:
         self._failure: BaseException | None = None  # for the next call of the application
         self._sent_at = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._is_in_group = False  # the coordinator has answered
         self._leaving: asyncio.Task[None] | None = None
+
+    @property
+    def problem(self) -> KafkaError | None:
+        """Why the group can't be reached or joined now; also while the coordinator is looked up."""
+        return self._problem or (self._connections.trouble if self._task is not None else None)
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether the member is to be in the group, and is not."""
+        return bool(self.topics) and not self._is_in_group
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether it sends heartbeats; the next poll begins that otherwise."""
+        return self._task is not None
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why the membership has ended, until a call has raised it."""
+        return self._failure if isinstance(self._failure, KafkaError) else None
 
     # -- calls of the application ------------------------------------------------------------------
 
@@ -106,8 +129,8 @@ class ShareMember:
             KafkaError: if the membership has ended with an error that a retry does not solve; the
                 next call joins again.
         """
-        now = asyncio.get_running_loop().time()
-        self._poll_watch.polled(now)
+        self.polled_at = asyncio.get_running_loop().time()
+        self._poll_watch.polled(self.polled_at)
         if self._failure is not None:
             error, self._failure = self._failure, None
             raise error.with_traceback(None)
@@ -152,6 +175,8 @@ class ShareMember:
         )
         self._failure = error
         self._stop_heartbeats()
+        if isinstance(error, KafkaError):
+            self._problem = error
         self._on_news()  # the waiting call raises the error, or joins again
 
     def prepare(self, connection: Connection) -> tuple[ShareGroupHeartbeatRequest, int]:
@@ -169,7 +194,7 @@ class ShareMember:
 
     def unanswered(self, error: KafkaError) -> None:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
-        self.problem = error
+        self._problem = error
         self._session.unanswered()
 
     def accept(self, reply: ShareGroupHeartbeatResponse) -> ErrorAction:
@@ -180,7 +205,8 @@ class ShareMember:
         api = GroupApi.SHARE_HEARTBEAT
         action = action_for(api, code)
         if action is ErrorAction.DONE:
-            self.problem = None
+            self._problem = None
+            self._is_in_group = True
             self._beats.set_interval(reply.heartbeat_interval_ms)
             assigned = self._session.answered(reply)
             if not self._session.knows(self.topics):
@@ -243,6 +269,7 @@ class ShareMember:
 
     def _stop_heartbeats(self) -> None:
         task, self._task = self._task, None
+        self._is_in_group, self._problem = False, None
         self._poll_watch.stop()
         if task is not None:
             task.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.errors import KafkaError, copy_of
@@ -21,6 +22,19 @@ confirmed them, else with the error.
 """
 
 
+class Refusals(NamedTuple):
+    """Acknowledgements of a partition that fail, none between them being confirmed.
+
+    Attributes:
+        since, last: loop times of the first failure and of the last one.
+        error: the last error.
+    """
+
+    since: float
+    last: float
+    error: KafkaError
+
+
 class Outcomes:
     """Passes outcomes on. The types of acknowledgements are given by offset.
 
@@ -33,6 +47,14 @@ class Outcomes:
         self._callback = callback
         self._reporter = reporter
         self._collected: dict[TopicPartition, KafkaError | None] | None = None
+        self._refusals: dict[TopicPartition, Refusals] = {}
+
+    def refusals(self, after: float) -> dict[TopicPartition, Refusals]:
+        """Return the partitions whose acknowledgements have failed after a loop time, and not been
+        confirmed since. Forget all others.
+        """
+        self._refusals = {tp: each for tp, each in self._refusals.items() if each.last > after}
+        return self._refusals
 
     @contextmanager
     def collected(self) -> Iterator[dict[TopicPartition, KafkaError | None]]:
@@ -45,12 +67,22 @@ class Outcomes:
 
     def confirmed(self, tp: TopicPartition, types: Mapping[int, AcknowledgeType]) -> None:
         """Note that a broker has confirmed acknowledgements."""
+        if types:
+            self._refusals.pop(tp, None)
         self._note(tp, types, None)
+
+    def retried(self, tp: TopicPartition, error: KafkaError) -> None:
+        """Note that a broker has refused acknowledgements, which are sent again."""
+        now = self._reporter.now()
+        before = self._refusals.get(tp)
+        self._refusals[tp] = Refusals(now if before is None else before.since, now, error)
 
     def failed(
         self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError
     ) -> None:
         """Note that acknowledgements have failed, or may have failed."""
+        if types:
+            self.retried(tp, error)
         self._note(tp, types, error)
 
     def _note(

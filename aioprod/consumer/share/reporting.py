@@ -54,13 +54,13 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
         self, node_id: int, latency_s: float, size: int, records: int, throttle_ms: int
     ) -> None:
         """Report the response to a ShareFetch: its bytes and records."""
-        now = self._now()
+        now = self.now()
         self._metrics.fetched(node_id, latency_s, now)
         self._metrics.response_came(size, records, throttle_ms, now)
 
     def data_came(self, topic: str, size: int) -> None:
         """Report the bytes of a partition in a response."""
-        self._metrics.data_came(topic, size, self._now())
+        self._metrics.data_came(topic, size, self.now())
 
     def handed_out(self, tp: TopicPartition, deliveries: Sequence[Delivered], now: float) -> None:
         """Report that the application gets records."""
@@ -73,7 +73,7 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
 
     def acknowledgements_sent(self, records: int) -> None:
         """Report acknowledgements in a request."""
-        self._metrics.acknowledgements_sent(records, self._now())
+        self._metrics.acknowledgements_sent(records, self.now())
 
     def acknowledged(
         self,
@@ -83,7 +83,7 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
     ) -> None:
         """Report the outcome of acknowledgements; ``types`` has the type by offset."""
         numbers = _numbers(list(types.values()))
-        self._metrics.acknowledged(numbers, error is not None, self._now())
+        self._metrics.acknowledged(numbers, error is not None, self.now())
         if self._wants_acknowledgements:
             self._observers.tell(
                 "on_acknowledged", AcknowledgementsDone(*tp, numbers, for_observers(error))
@@ -101,7 +101,7 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
 
     def rebalanced(self) -> None:
         """Report that the coordinator has assigned other partitions."""
-        self._metrics.rebalanced(self._now())
+        self._metrics.rebalanced(self.now())
 
     def assignment_changed(
         self, before: frozenset[TopicPartition], present: frozenset[TopicPartition]

@@ -18,6 +18,7 @@ from aioprod.consumer.graph import client_id
 from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.share.graph import build
 from aioprod.consumer.share.outcomes import AcknowledgementCallback
+from aioprod.consumer.state import ConsumerState
 from aioprod.errors import KafkaError
 from aioprod.public_module import set_module
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
@@ -77,6 +78,7 @@ class ShareConsumer:
         self._member = graph.member
         self._lifecycle = graph.lifecycle
         self._figures = graph.figures
+        self._health = graph.health
         if topics:
             self._calls.subscribe(topics)
 
@@ -252,7 +254,12 @@ class ShareConsumer:
         """
         return self._fetcher.lock_timeout_ms
 
-    # -- metrics -----------------------------------------------------------------------------------
+    # -- state and metrics -------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ConsumerState:
+        """The present state of the consumer, for health checks; may be read from any task."""
+        return self._health.state
 
     def metrics(self) -> Mapping[str, float]:
         """Return the present metrics, by Kafka's names; see docs/observability.md."""

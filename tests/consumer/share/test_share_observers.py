@@ -41,7 +41,7 @@ PREFIX = "consumer-share-"
 OURS = {
     *(f"acknowledgements-{kind}-total" for kind in ("accept", "release", "reject", "renew")),
     *("poll-total", "poll-wait-time-ns-total"),
-    *("assigned-partitions", "records-buffered", "records-in-hand"),
+    *("assigned-partitions", "stalled-partitions", "records-buffered", "records-in-hand"),
 }
 # What Java's threads and queues have, and what no client of ours measures.
 JAVAS = (
