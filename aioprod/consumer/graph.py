@@ -74,13 +74,14 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     notifier, buffer = Notifier(), FetchBuffer(on_end=lambda: scheduler.wake())
     problems = Problems(notifier.notify)
     ready = ReadyRecords(config, buffer, reporter, notifier, problems, converter)
-    telemetry = telemetry_source(config, lambda: membership, lambda: figures.observed())
+    telemetry = telemetry_source(
+        config, lambda: membership.group_metadata().member_id, lambda: figures.observed()
+    )
     runtime = _runtime(
         config, rng, reporter, ready, lambda: connections.requests.brokers_changed(), telemetry
     )
     run_state = RunState(runtime, clock, on_fault=ready.interrupt)
     guard = CallGuard(runtime.loop_binding, run_state, ready.settle, config.default_api_timeout_ms)
-
     scheduler = Scheduler(notifier, on_fault=run_state.fail)
     connections = Connections(config, runtime, reporter, on_change=scheduler.wake)
     metadata, requests, backoff = runtime.metadata, connections.requests, runtime.backoff

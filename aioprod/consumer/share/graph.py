@@ -26,9 +26,11 @@ from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import ShareRequests
 from aioprod.consumer.share.stall_reasons import ShareStallReasons
 from aioprod.consumer.stall_watch import StallWatch
+from aioprod.consumer.telemetry import telemetry_source
 from aioprod.errors import ConsumerClosedError, ConsumerStateError
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.metrics import ShareConsumerMetrics
+from aioprod.metrics.telemetry import TelemetrySource
 
 _REMEDY = "it is released, and delivered again up to group.share.delivery.count.limit times"
 
@@ -58,7 +60,8 @@ def build(
     reporter = ShareReporter(config, metrics, now=lambda: runtime.now())
     notifier = Notifier()
     problems = Problems(notifier.notify)
-    runtime = _runtime(config, rng, reporter)
+    telemetry = telemetry_source(config, lambda: member_id, lambda: figures.observed())
+    runtime = _runtime(config, rng, reporter, telemetry)
     run_state = RunState(runtime, time.time, on_fault=notifier.notify)
     guard = CallGuard(runtime.loop_binding, run_state, lambda: None, config.default_api_timeout_ms)
     member_id = new_member_id(runtime)
@@ -102,7 +105,10 @@ def build(
 
 
 def _runtime(
-    config: ShareConsumerConfig, rng: random.Random, reporter: ShareReporter
+    config: ShareConsumerConfig,
+    rng: random.Random,
+    reporter: ShareReporter,
+    telemetry: TelemetrySource | None,
 ) -> ClientRuntime:
     """Make the connections and the metadata, with the errors of a consumer."""
     return ClientRuntime(
@@ -112,4 +118,5 @@ def _runtime(
         closed_error=ConsumerClosedError,
         not_started_error=ConsumerStateError,
         on_connection=reporter.connection_changed,
+        telemetry=telemetry,
     )

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack, cast
 
@@ -272,3 +273,7 @@ class ShareConsumer:
     def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
         """Return the metrics of each assigned partition."""
         return self._figures.metrics_by_partition()
+
+    async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
+        """As of :class:`aioprod.Producer`, in any task; the limit is ``request_timeout_ms``."""
+        return await self._lifecycle.runtime.client_instance_id(timeout_ms)

@@ -341,16 +341,7 @@ def test_no_event_is_made_if_no_observer_wants_it(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.kafka
 def test_names_are_those_of_java() -> None:
     with java_clients() as java:
-        deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
-        settings = {
-            "bootstrap_servers": "127.0.0.1:1",
-            "group_id": "g",
-            "key_deserializer": deserializer,
-            "value_deserializer": deserializer,
-        }
-        consumer = java.jvm.org.apache.kafka.clients.consumer.KafkaShareConsumer(
-            java.properties(settings)
-        )
+        consumer = java.share_consumer(bootstrap_servers="127.0.0.1:1", group_id="g")
         names = {(each.group(), each.name()) for each in consumer.metrics().keySet().iterator()}
         consumer.close(java.seconds(0))
     shares = {name for group, name in names if group.startswith(PREFIX)}
