@@ -238,7 +238,7 @@ ORDERS_0 = {"topic": "orders", "partition": "0"}
 
 
 @pytest.mark.virtual_time
-async def test_a_scrape_sees_consumers_share_consumers_and_processors(
+async def test_a_scrape_sees_consumers_and_processors(
     broker: EmbeddedCluster, registry: CollectorRegistry
 ) -> None:
     async with at_work(broker, registry):
