@@ -90,12 +90,12 @@ class PartitionAcknowledgements:
         """Return the batches of a request."""
         return [make(*run) for run in offset_runs(self.types, self.others)]
 
-    def pop_late(self, now: float) -> list[int]:
-        """Remove those whose lock has ended, and return their offsets."""
+    def pop_late(self, now: float) -> dict[int, AcknowledgeType]:
+        """Remove those whose lock has ended, and return them."""
         late = [offset for offset, until in self.locked_until.items() if until <= now]
         for offset in late:
-            del self.types[offset], self.locked_until[offset]
-        return late
+            del self.locked_until[offset]
+        return {offset: self.types.pop(offset) for offset in late}
 
     def add_older(self, older: PartitionAcknowledgements) -> None:
         """Add acknowledgements that were given before these."""
@@ -164,8 +164,11 @@ class Acknowledgements:
 
     def take(
         self, now: float
-    ) -> tuple[dict[SharePartition, PartitionAcknowledgements], dict[SharePartition, list[int]]]:
-        """Return those to send, and the offsets whose lock has ended; forget all.
+    ) -> tuple[
+        dict[SharePartition, PartitionAcknowledgements],
+        dict[SharePartition, dict[int, AcknowledgeType]],
+    ]:
+        """Return those to send, and those whose lock has ended; forget all.
 
         A broker does not refuse each late acknowledgement: not if another member has accepted the
         record, and the group has gone on.
@@ -174,7 +177,7 @@ class Acknowledgements:
         late = {partition: waiting.pop_late(now) for partition, waiting in taken.items()}
         return (
             {each: waiting for each, waiting in taken.items() if waiting.types or waiting.others},
-            {each: offsets for each, offsets in late.items() if offsets},
+            {each: types for each, types in late.items() if types},
         )
 
     def drop_renewals(self) -> None:

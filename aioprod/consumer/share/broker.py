@@ -131,7 +131,9 @@ class ShareBroker:
     ) -> None:
         """Acknowledge records that were acquired in this generation of the session."""
         if generation != self.session.generation or self._ended:
-            self._outcomes.failed(partition.tp, offsets, _session_lost(self.node_id))
+            self._outcomes.failed(
+                partition.tp, dict.fromkeys(offsets, kind), _session_lost(self.node_id)
+            )
             return
         now = asyncio.get_running_loop().time()
         renew = kind is AcknowledgeType.RENEW
@@ -196,10 +198,10 @@ class ShareBroker:
     def _take(self) -> _Sent:
         """Return the acknowledgements to send. Those whose lock has ended fail."""
         self._sent, late = self._waiting.take(asyncio.get_running_loop().time())
-        for partition, offsets in late.items():
+        for partition, types in late.items():
             self._outcomes.failed(
                 partition.tp,
-                offsets,
+                types,
                 BrokerError(
                     ErrorCode.INVALID_RECORD_STATE,
                     f"{_name(partition)}: the locks of the records timed out "

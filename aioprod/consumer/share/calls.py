@@ -81,9 +81,9 @@ class ShareCalls:
             return record
 
     async def getmany(self, max_records: int | None, timeout_ms: float | None) -> list[ShareRecord]:
-        """Return the next records; wait only if there are none."""
+        """Return the next records; wait only if there are none, or none are wanted."""
         most = self._config.max_poll_records if max_records is None else max_records
-        check_max_records(most)
+        check_max_records(most, 0)
         check_timeout_ms(timeout_ms)
         async with self._guard.waiting_call():
             return await self._poll(most, timeout_ms)
@@ -122,10 +122,10 @@ class ShareCalls:
                 self._guard.check_open()
                 self._member.polled()
                 try:
-                    taken = self._fetcher.take(most)
+                    taken = self._fetcher.take(most) if most else None
                     if taken:
                         return self._in_hand.add(taken)
-                    waited = await self._wait(deadline)
+                    waited = await self._wait(deadline, wants=bool(most))
                 except NotPrepared as needed:
                     waited = await needed.prepare_by(deadline)
                 if not waited:
@@ -133,14 +133,16 @@ class ShareCalls:
         finally:
             self._fetcher.want(False)
 
-    async def _wait(self, deadline: float | None) -> bool:
-        """Wait for records or other news; return False if the deadline has passed."""
+    async def _wait(self, deadline: float | None, *, wants: bool) -> bool:
+        """Wait for records, if they are wanted, or other news; return False if the deadline has
+        passed.
+        """
         if not self._member.topics:
             raise ConsumerStateError("nothing to read: give topics, or call subscribe()")
         untold = self._problems.take_untold()
         if untold is not None:
             raise untold.with_traceback(None)
-        self._fetcher.want(True)
+        self._fetcher.want(wants)
         turn = asyncio.get_running_loop().time() + self._turn_s
         await self._notifier.wait(turn if deadline is None else min(deadline, turn))
         return deadline is None or asyncio.get_running_loop().time() < deadline

@@ -19,6 +19,7 @@ from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.lifecycle import ShareLifecycle
 from aioprod.consumer.share.member import ShareMember, new_member_id
 from aioprod.consumer.share.outcomes import AcknowledgementCallback, Outcomes
+from aioprod.consumer.share.renewals import LockRenewal
 from aioprod.consumer.share.requests import ShareRequests
 from aioprod.errors import ConsumerClosedError, ConsumerStateError
 from aioprod.interceptors import ConsumerInterceptorChain
@@ -58,7 +59,7 @@ def build(
     guard = CallGuard(runtime.loop_binding, run_state, lambda: None, config.default_api_timeout_ms)
     member_id = new_member_id(runtime)
     requests = ShareRequests(config, runtime, member_id)
-    outcomes = Outcomes(callback)
+    outcomes = Outcomes(callback, tells_renewals=not config.max_lock_renewal_ms)
     fetcher = ShareFetcher(
         config,
         runtime.metadata,
@@ -78,9 +79,14 @@ def build(
         on_news=notifier.notify,
         on_idle=fetcher.release,
     )
-    in_hand = RecordsInHand(explicit=config.share_acknowledgement_mode == "explicit")
+    in_hand = RecordsInHand(
+        explicit=config.share_acknowledgement_mode == "explicit",
+        renewal=(
+            LockRenewal(config.max_lock_renewal_ms / 1000) if config.max_lock_renewal_ms else None
+        ),
+    )
     lifecycle = ShareLifecycle(
-        runtime, run_state, guard, member, fetcher, requests, converter, problems
+        runtime, run_state, guard, member, fetcher, in_hand, requests, converter, problems
     )
     calls = ShareCalls(
         config,

@@ -153,12 +153,20 @@ class ShareMember:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
         version = pick_version(connection, ShareGroupHeartbeatRequest)
         fetch_version = pick_version(connection, ShareFetchRequest)
-        if self._config.share_acquire_mode == "record_limit" and fetch_version < SECOND_VERSION:
-            raise UnsupportedVersionError(
-                f"{connection.address} does not support share_acquire_mode='record_limit': Kafka "
-                "4.2 is needed (KIP-1206)"
-            )
+        if fetch_version < SECOND_VERSION:
+            self._check_first_version(connection.address)
         return self._session.request(self.topics), version
+
+    def _check_first_version(self, address: object) -> None:
+        config = self._config
+        too_new = ""
+        if config.share_acquire_mode == "record_limit":
+            too_new = "share_acquire_mode='record_limit': Kafka 4.2 is needed (KIP-1206)"
+        elif config.max_lock_renewal_ms:
+            limit_ms = config.max_lock_renewal_ms
+            too_new = f"max_lock_renewal_ms={limit_ms}: Kafka 4.2 is needed (KIP-1222)"
+        if too_new:
+            raise UnsupportedVersionError(f"{address} does not support {too_new}")
 
     def unanswered(self, error: KafkaError) -> None:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from aioprod.errors import KafkaError, copy_of
-from aioprod.types import TopicPartition
+from aioprod.types import AcknowledgeType, TopicPartition
 from aioprod.user_code import surface
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,14 @@ class Outcomes:
 
     Args:
         callback: the application's callback, if any. Its errors are logged.
+        tells_renewals: whether renewals have outcomes, too; not if the client renews locks itself.
     """
 
-    def __init__(self, callback: AcknowledgementCallback | None) -> None:
+    def __init__(
+        self, callback: AcknowledgementCallback | None, *, tells_renewals: bool = True
+    ) -> None:
         self._callback = callback
+        self._tells_renewals = tells_renewals
         self._collected: dict[TopicPartition, KafkaError | None] | None = None
 
     @contextmanager
@@ -40,15 +44,25 @@ class Outcomes:
         finally:
             self._collected = None
 
-    def confirmed(self, tp: TopicPartition, offsets: Collection[int]) -> None:
-        """Note that a broker has confirmed acknowledgements."""
-        self._note(tp, offsets, None)
+    def confirmed(self, tp: TopicPartition, types: Mapping[int, AcknowledgeType]) -> None:
+        """Note that a broker has confirmed acknowledgements, given by offset."""
+        self._note(tp, types, None)
 
-    def failed(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError) -> None:
+    def failed(
+        self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError
+    ) -> None:
         """Note that acknowledgements have failed, or may have failed."""
-        self._note(tp, offsets, error)
+        self._note(tp, types, error)
 
-    def _note(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError | None) -> None:
+    def _note(
+        self,
+        tp: TopicPartition,
+        types: Mapping[int, AcknowledgeType],
+        error: KafkaError | None,
+    ) -> None:
+        offsets: Collection[int] = types
+        if not self._tells_renewals:
+            offsets = [each for each in types if types[each] is not AcknowledgeType.RENEW]
         if not offsets:
             return
         if self._collected is not None and self._collected.get(tp) is None:

@@ -34,7 +34,8 @@ class ShareConsumer:
 
     With ``share_acknowledgement_mode="implicit"``, the default, records are accepted by the next
     call for records, or by :meth:`commit`. With ``"explicit"`` the application calls
-    :meth:`acknowledge` for each record before the next call for records.
+    :meth:`acknowledge` for each record before the next call for records; with
+    ``max_lock_renewal_ms`` it may do that later.
 
     The constructor needs no event loop. A share consumer belongs to one task at a time: other tasks
     may call only :meth:`acknowledge`, :meth:`wakeup` and :meth:`close`. All times are in
@@ -156,12 +157,14 @@ class ShareConsumer:
         records that were returned before.
 
         Args:
-            max_records: the most to return; ``max_poll_records`` by default.
+            max_records: the most to return; ``max_poll_records`` by default. 0 returns none, and
+                fetches none: it keeps the membership while the application processes.
             timeout_ms: how long to wait for the first record, after which the list is empty; None
                 waits forever, also during transient errors.
 
         Raises:
-            ConsumerStateError: if a record is not acknowledged in explicit mode, if the consumer is
+            ConsumerStateError: if a record is not acknowledged in explicit mode (unless
+                ``max_lock_renewal_ms`` is set), if the consumer is
                 not started, or if nothing is subscribed.
             DeserializationError, CorruptRecordError: if the record can't be read. It is released;
                 the next call returns the records behind it.
@@ -172,7 +175,7 @@ class ShareConsumer:
             WakeupError: if ``wakeup`` was called.
             ConcurrentUseError: if another task waits in a call of this consumer.
             ConsumerClosedError: if the consumer is closed.
-            ConfigError: if ``max_records`` is below 1, or an argument is not a number.
+            ConfigError: if ``max_records`` is below 0, or an argument is not a number.
         """
         return await self._calls.getmany(max_records, timeout_ms)
 

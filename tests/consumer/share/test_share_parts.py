@@ -132,7 +132,7 @@ def test_what_comes_after_the_end_of_the_lock_is_not_sent() -> None:
     waiting.add(PARTITIONS[1], [3], ACCEPT, 99.0, locked_until=5.0)
     sent, late = waiting.take(5.0)
     assert {partition: set(each.types) for partition, each in sent.items()} == {PARTITIONS[0]: {2}}
-    assert late == {PARTITIONS[0]: [1], PARTITIONS[1]: [3]}
+    assert late == {PARTITIONS[0]: {1: ACCEPT}, PARTITIONS[1]: {3: ACCEPT}}
 
 
 def test_a_renewal_counts_for_what_was_said_since() -> None:
