@@ -127,12 +127,10 @@ def check_timestamps(given: Mapping[TopicPartition, int]) -> dict[TopicPartition
     return checked
 
 
-def check_max_records(given: object, least: int = 1) -> None:
+def check_max_records(given: object) -> None:
     """Check how many records a call may return. ConfigError: if invalid."""
-    if not _is_whole(given) or given < least:
-        raise ConfigError(
-            f"getmany: max_records={given!r}: must be a whole number of at least {least}"
-        )
+    if not _is_whole(given) or given < 1:
+        raise ConfigError(f"getmany: max_records={given!r}: must be a whole number of at least 1")
 
 
 def check_timeout_ms(given: float | None) -> None:

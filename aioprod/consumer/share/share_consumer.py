@@ -151,16 +151,22 @@ class ShareConsumer:
         return await self._calls.next()
 
     async def getmany(
-        self, max_records: int | None = None, timeout_ms: float | None = None
+        self,
+        max_records: int | None = None,
+        timeout_ms: float | None = None,
+        *,
+        fetch: bool = True,
     ) -> list[ShareRecord]:
         """Return the next records as soon as any are available. In implicit mode, accept the
         records that were returned before.
 
         Args:
-            max_records: the most to return; ``max_poll_records`` by default. 0 returns none, and
-                fetches none: it keeps the membership while the application processes.
+            max_records: the most to return; ``max_poll_records`` by default.
             timeout_ms: how long to wait for the first record, after which the list is empty; None
                 waits forever, also during transient errors.
+            fetch: whether to ask brokers for further records. If False, only records that have
+                arrived before are returned: the call keeps the membership of an application that
+                is busy.
 
         Raises:
             ConsumerStateError: if a record is not acknowledged in explicit mode (unless
@@ -175,9 +181,9 @@ class ShareConsumer:
             WakeupError: if ``wakeup`` was called.
             ConcurrentUseError: if another task waits in a call of this consumer.
             ConsumerClosedError: if the consumer is closed.
-            ConfigError: if ``max_records`` is below 0, or an argument is not a number.
+            ConfigError: if ``max_records`` is below 1, or an argument is not a number.
         """
-        return await self._calls.getmany(max_records, timeout_ms)
+        return await self._calls.getmany(max_records, timeout_ms, fetch)
 
     def wakeup(self) -> None:
         """End the call that waits, or the next one that would, with WakeupError.
