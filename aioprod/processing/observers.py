@@ -63,8 +63,9 @@ class HandlerFailed(NamedTuple):
         records: the number of records.
         attempt: the number of the call with this record.
         error: the error.
-        next_step: ``retry``, ``one by one`` (a batch), the name of a retry topic, ``dead letter``
-            or ``stop``.
+        next_step: ``retry``, ``one by one`` (a batch), the name of a retry topic, ``release`` (to
+            any member of a share group), ``dead letter``, ``drop`` (the record is skipped) or
+            ``stop``.
         seconds: the time in the handler.
     """
 
@@ -241,7 +242,7 @@ class ProcessorFigures:
 
     def failed(self, event: HandlerFailed) -> None:
         self.totals["handler-errors-total"] += 1
-        if event.next_step not in ("dead letter", "stop"):
+        if event.next_step not in ("dead letter", "drop", "stop"):
             self.totals["records-retried-total"] += event.records
         self.handler_seconds += event.seconds
         self._observers.tell("on_handler_failed", event)
