@@ -93,7 +93,7 @@ class BaseRunner(ABC):
             # With exactly-once this aborts the transaction of an earlier process before the first
             # record is read.
             await self._producer.start()
-            self._subscribe()
+            await self._prepare()
             await self._reader.start()
         except BaseException:
             await self._close_clients(0)
@@ -137,7 +137,7 @@ class BaseRunner(ABC):
             self._wake()
 
     @abstractmethod
-    def _subscribe(self) -> None:
+    async def _prepare(self) -> None:
         """Tell the consumer what to read."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import NamedTuple
 
-from aioprod import ConsumerRecord, TopicPartition
+from aioprod import ConsumerRecord, KafkaError, TopicPartition
 from aioprod.metrics import ObserverList
 from aioprod.processing.scheduling import Item
 from aioprod.public_module import set_module
@@ -109,6 +109,19 @@ class OffsetsCommitted(NamedTuple):
 
 
 @set_module("aioprod.processing")
+class Acknowledged(NamedTuple):
+    """The outcome of acknowledgements in a share group.
+
+    Attributes:
+        offsets: the offsets of the acknowledged records, by partition.
+        error: None if the broker has confirmed them; else these records may be handled again.
+    """
+
+    offsets: Mapping[TopicPartition, frozenset[int]]
+    error: KafkaError | None
+
+
+@set_module("aioprod.processing")
 class ObservedProcessor(NamedTuple):
     """Metrics of a processor, which an observer may read at any time, in any thread.
 
@@ -158,6 +171,9 @@ class ProcessorObserver:
 
     def on_offsets_committed(self, event: OffsetsCommitted) -> None:
         """Called when positions are committed."""
+
+    def on_acknowledged(self, event: Acknowledged) -> None:
+        """Called with the outcome of acknowledgements in a share group."""
 
     def close(self) -> None:
         """Called once, last, when the processor has ended."""
@@ -254,6 +270,9 @@ class ProcessorFigures:
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.totals["commits-total"] += 1
         self._observers.tell("on_offsets_committed", OffsetsCommitted(offsets))
+
+    def acknowledged(self, event: Acknowledged) -> None:
+        self._observers.tell("on_acknowledged", event)
 
     def snapshot(self) -> dict[str, float]:
         """Return the counts."""

@@ -73,7 +73,7 @@ class Runner(BaseRunner):
 
     # -- life --------------------------------------------------------------------------------------
 
-    def _subscribe(self) -> None:
+    async def _prepare(self) -> None:
         self._consumer.subscribe(self._topics, listener=_Listener(self))
 
     def _has_work(self, changed: PartitionProgress | None) -> bool:

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from aioprod import ConsumerRecord, DeserializationError, Deserializer, KafkaError, TopicPartition
@@ -94,9 +95,20 @@ class Workers:
         )
 
     def longest_call_s(self) -> float:
-        """Return the seconds since the oldest call began that has not ended; 0 without one."""
-        began = list(self._called_at.values())
-        return time.perf_counter() - min(began) if began else 0.0
+        """Return the seconds since the oldest call began that has not ended; 0 without one. Any
+        thread may call it.
+        """
+        oldest = self._oldest_call()
+        return 0.0 if oldest is None else oldest[0].get_loop().time() - oldest[1]
+
+    def longest_call(self) -> str:
+        """Say which record the oldest call began with that has not ended; empty without one."""
+        oldest = self._oldest_call()
+        items = [] if oldest is None else self._tasks.get(oldest[0])
+        return _place(items[0].record) if items else ""
+
+    def _oldest_call(self) -> tuple[asyncio.Task[None], float] | None:
+        return min(list(self._called_at.items()), key=itemgetter(1), default=None)
 
     def start_due(self) -> None:
         """Start tasks for the records that can be handled now, and look again when the next one is
@@ -142,10 +154,11 @@ class Workers:
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
+        now = loop.time()
         while items:
             turn = self._present_turn(loop)
-            self._called_at[task] = began = time.perf_counter()
-            again = await self._handle(items, began)
+            self._called_at[task] = now
+            again = await self._handle(items, time.perf_counter())
             now = loop.time()
             self._tasks[task] = []
             self._release(items, again, now)
