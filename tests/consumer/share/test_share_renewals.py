@@ -30,6 +30,7 @@ async def test_records_are_kept_while_others_are_read(share_broker: str) -> None
     topic = ShareTopic(share_broker)
     await topic.create(share_record_lock_duration_ms="1000")
     await topic.write(range(4))
+    tp = TopicPartition(topic.topic, 0)
     told: list[tuple[Mapping[TopicPartition, Collection[int]], KafkaError | None]] = []
     keeps = topic.consumer(
         acknowledgement_commit_callback=lambda offsets, error: told.append((offsets, error)),
@@ -49,7 +50,7 @@ async def test_records_are_kept_while_others_are_read(share_broker: str) -> None
             assert record.delivery_count == 1
             keeps.acknowledge(record)
         assert set((await keeps.commit()).values()) == {None}
-        assert sorted(each for found, _ in told for each in found[(topic.topic, 0)]) == [0, 1, 2, 3]
+        assert sorted(each for found, _ in told for each in found[tp]) == [0, 1, 2, 3]
         assert {error for _, error in told} == {None}
     assert await lag(topic) == 0
 
