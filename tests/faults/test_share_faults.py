@@ -1,4 +1,4 @@
-"""A share group on a real cluster, whose members (consumers, processors and Java's client) and nodes
+"""A share group on a real cluster, whose members (consumers, processors, Java's client) and nodes
 are killed and frozen at random: no record lost, and none accepted again after it was confirmed.
 
 Takes a minute, or the seconds of ``AIOPROD_FAULT_SECONDS``: runs only with ``-m faults``.

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from aioprod import (
+    AcknowledgeType,
     Consumer,
     ConsumerInterceptor,
     ConsumerRecord,
@@ -349,8 +350,8 @@ async def acknowledged(run: Run) -> None:
     outcomes = Outcomes(run.fail)
     error = BrokerError(ErrorCode.INVALID_RECORD_STATE, "t-1")
     with outcomes.collected() as collected:
-        outcomes.confirmed(ZERO, [0, 1])
-        outcomes.failed(ONE, [2], error)
+        outcomes.confirmed(ZERO, dict.fromkeys([0, 1], AcknowledgeType.ACCEPT))
+        outcomes.failed(ONE, {2: AcknowledgeType.ACCEPT}, error)
     assert run.raised == 2
     assert collected[ZERO] is None
     assert str(collected[ONE]) == str(error)

@@ -79,12 +79,7 @@ def build(
         on_news=notifier.notify,
         on_idle=fetcher.release,
     )
-    in_hand = RecordsInHand(
-        explicit=config.share_acknowledgement_mode == "explicit",
-        renewal=(
-            LockRenewal(config.max_lock_renewal_ms / 1000) if config.max_lock_renewal_ms else None
-        ),
-    )
+    in_hand = _in_hand(config)
     lifecycle = ShareLifecycle(
         runtime, run_state, guard, member, fetcher, in_hand, requests, converter, problems
     )
@@ -101,3 +96,11 @@ def build(
         notifier,
     )
     return ShareGraph(calls, guard, fetcher, member, lifecycle)
+
+
+def _in_hand(config: ShareConsumerConfig) -> RecordsInHand:
+    renewed_s = config.max_lock_renewal_ms / 1000
+    return RecordsInHand(
+        explicit=config.share_acknowledgement_mode == "explicit",
+        renewal=LockRenewal(renewed_s) if renewed_s else None,
+    )
