@@ -94,7 +94,8 @@ async def test_members_and_nodes_fail(
     rng = random.Random(seed)
     topic = ShareTopic(groups.cluster.bootstrap_servers)
     groups.topics = [topic.topic]
-    await groups.create_topic(topic.topic, 3)
+    for name in (topic.topic, f"{topic.topic}.dead"):
+        await groups.create_topic(name, 3)
     async with Admin(topic.kafka) as admin:
         # Kills count as deliveries, so few of them could use up a small limit.
         configs = {
