@@ -26,6 +26,7 @@ _COUNTS = {
     AcknowledgeType.RELEASE: "records-released-total",
     AcknowledgeType.REJECT: "records-rejected-total",
 }
+_MOST_SHOWN = 5
 TOTALS = (*_COUNTS.values(), "acknowledgement-errors-total")
 
 
@@ -116,9 +117,15 @@ class ShareSettlement(Settlement):
             count = sum(map(len, offsets.values()))
             self._figures.totals["acknowledgement-errors-total"] += count
             log.warning(
-                "%d acknowledgements of %s not confirmed; these records may be handled again: %s",
-                count,
-                ", ".join(f"{tp.topic}-{tp.partition}" for tp in offsets),
+                "not acknowledged, and perhaps handled again: the records of %s: %s",
+                ", ".join(f"{tp.topic}-{tp.partition} {_some(of)}" for tp, of in offsets.items()),
                 error,
             )
         self._figures.acknowledged(Acknowledged(offsets, error))
+
+
+def _some(offsets: frozenset[int]) -> str:
+    """Return offsets as text, of many only the first ones."""
+    first = sorted(offsets)[:_MOST_SHOWN]
+    more = f" and {len(offsets) - len(first)} more" if len(offsets) > len(first) else ""
+    return f"at {', '.join(map(str, first))}{more}"
