@@ -176,6 +176,7 @@ async def test_a_token_for_another_owner(issuing: RealKafka, alice: Admin) -> No
     with pytest.raises(BrokerError, match="create_delegation_token for User:bob") as denied:
         await alice.create_delegation_token(owner="User:bob")
     assert denied.value.code is ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+    assert "CREATE_TOKENS on the user; grant CREATE_TOKENS to User:alice" in str(denied.value)
     async with admin_of(issuing, "root") as root:
         token = await root.create_delegation_token(owner="User:alice")
         assert (token.owner, token.requester) == ("User:alice", "User:root")
