@@ -44,6 +44,15 @@ class JavaClients:
             )
         )
 
+    def share_consumer(self, **settings: str) -> Any:
+        """Make a KafkaShareConsumer of bytes."""
+        deserializer = f"{_SERIALIZATION}.ByteArrayDeserializer"
+        return self._jvm.org.apache.kafka.clients.consumer.KafkaShareConsumer(
+            self.properties(
+                {**settings, "key_deserializer": deserializer, "value_deserializer": deserializer}
+            )
+        )
+
     def admin(self, **settings: str) -> Any:
         """Make an Admin."""
         return self._jvm.org.apache.kafka.clients.admin.Admin.create(self.properties(settings))

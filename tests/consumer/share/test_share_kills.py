@@ -27,13 +27,18 @@ KILLS = 10
 
 @pytest.mark.kafka
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "share_broker",
+    ["kafka", pytest.param("embedded", marks=pytest.mark.interop)],
+    indirect=True,
+)
 async def test_killed_members_lose_nothing_that_is_not_confirmed(
-    kafka: str, tmp_path: Path
+    share_broker: str, tmp_path: Path
 ) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    topic = ShareTopic(kafka)
+    topic = ShareTopic(share_broker)
     # Kills count as deliveries, so few of them could use up a small limit.
     await topic.create(share_record_lock_duration_ms="5000", share_delivery_count_limit="10")
     members = Members(topic, tmp_path, [AIOPROD, PROCESSOR, JAVA])
