@@ -46,14 +46,18 @@ _TASK_END_TIMEOUT_S = 1.0
 # Kafka deletes segments of old records half a minute after its start: tests write such records.
 _KEEP_OLD_RECORDS = {"log.initial.task.delay.ms": "86400000"}
 # Members of a KIP-848 group, and of a share group (KIP-932), learn of a change with their next
-# heartbeat; a test would wait for most of Kafka's default interval of five seconds.
+# heartbeat; a test would wait for most of Kafka's default interval of five seconds. These are the
+# embedded broker's settings, but its shortest lock is 1 ms.
 _QUICK_GROUPS = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.heartbeat.interval.ms": "200",
-    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "1",
+    "group.consumer.min.session.timeout.ms": "1",
+    "group.share.assignment.interval.ms": "0",
     "group.share.heartbeat.interval.ms": "200",
-    "group.share.min.heartbeat.interval.ms": "200",
+    "group.share.min.heartbeat.interval.ms": "1",
     "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.min.session.timeout.ms": "1",
 }
 
 

@@ -11,9 +11,10 @@ from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
-from aioprod.arguments import check_offsets, check_partitions
+from aioprod.arguments import check_names, check_offsets, check_partitions
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.cluster.share_groups import NEEDED, pick_version
+from aioprod.config.checks import check_string
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
@@ -166,7 +167,8 @@ class ShareGroupCalls:
             return (await self._driver.each("describe_share_groups", [group_ids], ask, timeout_ms))[
                 group_ids
             ]
-        return await self._driver.each("describe_share_groups", group_ids, ask, timeout_ms)
+        names = check_names("group_ids", group_ids)
+        return await self._driver.each("describe_share_groups", names, ask, timeout_ms)
 
     async def list_share_group_offsets(
         self,
@@ -187,6 +189,7 @@ class ShareGroupCalls:
             UnsupportedVersionError: if the cluster has no share groups.
             BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED.
         """
+        check_string("group_id", group_id)
         wanted = None if partitions is None else check_partitions(partitions)
         topics = (
             None
@@ -236,6 +239,7 @@ class ShareGroupCalls:
             BrokerError: if the broker returns an error, such as NON_EMPTY_GROUP. Raised by
                 ``results[partition]`` or ``results.check()``.
         """
+        check_string("group_id", group_id)
         wanted = {tp: at.offset for tp, at in check_offsets(offsets).items()}
 
         async def ask(
@@ -291,6 +295,8 @@ class ShareGroupCalls:
             BrokerError: if the broker returns an error, such as GROUP_ID_NOT_FOUND,
                 NON_EMPTY_GROUP. Raised by ``results[topic]`` or ``results.check()``.
         """
+        check_string("group_id", group_id)
+        wanted = check_names("topics", topics)
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
             def prepare(connection: Connection) -> tuple[DeleteShareGroupOffsetsRequest, int]:
@@ -313,7 +319,7 @@ class ShareGroupCalls:
                 for each in reply.responses
             }
 
-        return await self._driver.each("delete_share_group_offsets", topics, ask, timeout_ms)
+        return await self._driver.each("delete_share_group_offsets", wanted, ask, timeout_ms)
 
 
 def _check(code: int, group_id: str, text: str | None) -> None:

@@ -50,10 +50,12 @@ class Login(NamedTuple):
 
 
 class OAuthLogin(NamedTuple):
-    """The options of a login with client credentials; see KIP-768."""
+    """The options of a login with client credentials (KIP-768). Id, secret and scope are None if
+    they come from other settings (KIP-1139).
+    """
 
-    client_id: str
-    client_secret: str
+    client_id: str | None
+    client_secret: str | None
     scope: str | None
     extensions: dict[str, str]
 
@@ -100,8 +102,9 @@ def parse_jaas(text: str) -> Login | OAuthLogin | KerberosLogin:
 
 def _oauth_login(options: dict[str, str]) -> OAuthLogin:
     given = {name: _value(value) for name, value in options.items()}
-    for name in ("clientId", "clientSecret"):
-        if not given.get(name):
+    pair = ("clientId", "clientSecret")
+    for name in pair:
+        if not given.get(name) and any(other in given for other in pair):
             raise _error(f"{name} is missing; it must be like {_OAUTH_EXAMPLE}")
     extensions = {
         name.removeprefix(_EXTENSION): given.pop(name)
@@ -109,7 +112,10 @@ def _oauth_login(options: dict[str, str]) -> OAuthLogin:
         if name.startswith(_EXTENSION)
     }
     login = OAuthLogin(
-        given.pop("clientId"), given.pop("clientSecret"), given.pop("scope", None), extensions
+        given.pop("clientId", None),
+        given.pop("clientSecret", None),
+        given.pop("scope", None),
+        extensions,
     )
     if given:
         raise _error(f"the option {min(given)} of {_OAUTH_MODULE} is not supported")

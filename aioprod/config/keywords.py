@@ -149,6 +149,7 @@ class ShareConsumerSettings(ClientSettings, total=False):
     group_id: str | None
     share_acknowledgement_mode: str
     share_acquire_mode: str
+    max_lock_renewal_ms: int
     max_poll_records: int
     max_poll_interval_ms: int
     fetch_min_bytes: int

@@ -50,9 +50,13 @@ def token_provider(config: object, login: OAuthLogin | None) -> TokenProvider | 
                 raise ConfigError(f"{name} and sasl_jaas_config are both set: set one of them")
             if value is not None:
                 given[name] = value
-    if not given:
+    if not given and not (login is not None and login.extensions):
         return None
     if getattr(config, _PROVIDER) is not None:
+        if not given:
+            raise ConfigError(
+                f"sasl_jaas_config has extensions, but {_PROVIDER} is set: let it return them"
+            )
         raise ConfigError(f"{min(given)} and {_PROVIDER} are both set: set one of them")
     secrets = [name for name in (_ID, _SECRET) if name in given]
     if _FILE in given and secrets:

@@ -166,6 +166,10 @@ class ShareConsumerConfig(ClientConfig):
             requires Kafka 4.2.
             Kafka: ``share.acquire.mode`` (since 4.2, KIP-1206). Default: ``"batch_optimized"``;
             allowed: ``batch_optimized``, ``record_limit``.
+        max_lock_renewal_ms: With a value above 0, the application may keep records while further
+            ones are fetched: the client renews their locks, each for this time at most, until they
+            are acknowledged. It requires ``explicit`` and Kafka 4.2.
+            Not in Kafka. Default: ``0`` ms; allowed: 0 to 604,800,000.
         max_poll_records: Number of records to acquire from a broker at a time, and largest number
             that ``getmany`` returns, unless the call sets ``max_records``.
             Kafka: ``max.poll.records`` (since 0.10, KIP-41). Default: ``500``; allowed: at least 1.
@@ -219,6 +223,7 @@ class ShareConsumerConfig(ClientConfig):
     group_id: str | None = None
     share_acknowledgement_mode: str = "implicit"
     share_acquire_mode: str = "batch_optimized"
+    max_lock_renewal_ms: int = 0
     max_poll_records: int = 500
     max_poll_interval_ms: int = 300_000
     fetch_min_bytes: int = 1
@@ -243,6 +248,11 @@ class ShareConsumerConfig(ClientConfig):
         apply_checks(self, SHARE_CONSUMER_ONLY.values())
         if self.group_id is None:
             raise ConfigError("group_id=None: a share consumer needs a group (group.id)")
+        if self.max_lock_renewal_ms and self.share_acknowledgement_mode != "explicit":
+            raise ConfigError(
+                f"max_lock_renewal_ms={self.max_lock_renewal_ms}: requires "
+                'share_acknowledgement_mode="explicit"'
+            )
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ConfigError(
                 f"fetch_max_wait_ms={self.fetch_max_wait_ms}: must be below "

@@ -36,6 +36,7 @@ SHARED_UNSUPPORTED: Mapping[str, str] = {
     "sasl.client.callback.handler.class": _JAVA_CLASS,
     "sasl.login.callback.handler.class": _JAVA_CLASS,
     "sasl.login.class": _JAVA_CLASS,
+    "sasl.oauthbearer.jwt.retriever.class": _JAVA_CLASS,
     **dict.fromkeys(
         (
             "ssl.cipher.suites",
@@ -81,7 +82,6 @@ SHARED_UNSUPPORTED: Mapping[str, str] = {
             "sasl.login.refresh.window.jitter",
             "sasl.login.retry.backoff.max.ms",
             "sasl.login.retry.backoff.ms",
-            "sasl.oauthbearer.jwt.retriever.class",
         ),
         _TOKENS,
     ),

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from aioprod.errors import ConfigError
 from aioprod.oauth.cache import Token, TokenCache
+from aioprod.oauth.checks import check_options, check_texts
 from aioprod.oauth.errors import TokenRequestError
 from aioprod.types import OAuthToken
 
@@ -40,10 +41,8 @@ class CloudTokens:
     def __init__(self, options: CloudOptions) -> None:
         module, extra = self._library
         require(module, type(self).__name__, extra)
-        unknown = sorted(options.keys() - CloudOptions.__annotations__)
-        if unknown:
-            raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}")
-        self._extensions = dict(options.get("extensions", {}))
+        check_options(type(self).__name__, CloudOptions, options)
+        self._extensions = check_texts("extensions", options.get("extensions", {}))
         self._timeout_ms = options.get("timeout_ms", TIMEOUT_MS)
         value = self._timeout_ms
         if (

@@ -193,6 +193,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         (["acls", "remove"], "or --all"),
         (["acls", "list", "--principal", "alice"], "--principal alice: must be TYPE:NAME"),
         (["acls", "list", "--topic", ""], "must not be empty"),
+        (["acls", "list", "--user", "bob"], "--user bob: must be TYPE:NAME, such as User:alice"),
         (["users", "add", "a", "--password-file", "absent"], "absent: No such file"),
         (["users", "add", "a", "--password-file", "{empty}"], "must not be empty"),
         (["users", "add", "a", "--password-file", "{binary}"], "not UTF-8"),

@@ -174,6 +174,56 @@ async def test_verifiable_consumers_share_a_group(three: EmbeddedCluster, tmp_pa
     }
 
 
+def acknowledged(*consumers: RunningTool) -> Counter[tuple[int, int]]:
+    """Count the confirmed acknowledgements of each record."""
+    return Counter(
+        (place["partition"], offset)
+        for each in consumers
+        for event in each.events
+        if event["name"] == "offsets_acknowledged" and event["success"]
+        for place in event["partitions"]
+        for offset in place["offsets"]
+    )
+
+
+@pytest.mark.parametrize("mode", ["sync", pytest.param("auto", marks=pytest.mark.interop)])
+async def test_verifiable_share_consumers_share_a_group(three: EmbeddedCluster, mode: str) -> None:
+    """A second member joins and leaves, and responses are lost; each record is accepted once."""
+    three.create_topic("t", PARTITIONS)
+    arguments = ["--bootstrap-server", three.bootstrap_servers, "--topic", "t", "--group-id", "g"]
+    arguments += ["--offset-reset-strategy", "earliest", "--acknowledgement-mode", mode]
+
+    async with (
+        running_tool("VerifiableShareConsumer", *arguments, "--verbose") as first,
+        Producer(three.bootstrap_servers) as producer,
+    ):
+
+        async def send(start: int) -> None:
+            for number in range(start, start + FEW):
+                await producer.send("t", b"%d" % number, partition=number % PARTITIONS)
+            await producer.flush()
+
+        await send(0)
+        await first.until(lambda _: acknowledged(first).total() == FEW)
+        three.on(ApiKey.SHARE_FETCH, drop_after())
+        three.on(ApiKey.SHARE_FETCH, fail(ErrorCode.SHARE_SESSION_NOT_FOUND), nth=5)
+        three.on(ApiKey.SHARE_GROUP_HEARTBEAT, fail(ErrorCode.NOT_COORDINATOR))
+        async with running_tool("VerifiableShareConsumer", *arguments, "--verbose") as second:
+            await three.wait_for_group("g", "Stable", member_count=2)
+            await send(FEW)
+            await first.until(lambda _: acknowledged(first).total() > FEW)
+            three.move_coordinator("group", "g", three.coordinator("group", "g") % 3 + 1)
+            await second.stop()
+        await first.until(lambda _: acknowledged(first, second).total() >= 2 * FEW)
+        await first.stop()
+        assert set(consumed(first, second)) == set(numbers(2 * FEW))
+        assert acknowledged(first, second) == Counter(
+            (index, record.offset)
+            for index in range(PARTITIONS)
+            for record in three.records("t", index)
+        )
+
+
 @pytest.mark.parametrize("transaction_version", [pytest.param(1, marks=pytest.mark.interop), 2])
 async def test_transactional_message_copier(transaction_version: int) -> None:
     """Copy records in transactions, some of them aborted, with lost responses: the copy has each

@@ -4,6 +4,7 @@ has.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aioprod.protocol.api_keys import ApiKey
@@ -79,8 +80,11 @@ from aioprod.protocol.messages.list_config_resources import ListConfigResourcesR
 from aioprod.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
 from aioprod.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from tests.testing.raw_client import RawClient
+from tests.testing.raw_transactions import name
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
+_SET = 0
 ANY, READ, LITERAL, ALLOW = 1, 3, 3, 3
 
 
@@ -162,3 +166,11 @@ def admin_requests() -> dict[ApiKey, Request[Any]]:
         ApiKey.EXPIRE_DELEGATION_TOKEN: ExpireDelegationTokenRequest(b"hmac"),
         ApiKey.DESCRIBE_DELEGATION_TOKEN: DescribeDelegationTokenRequest(),
     }
+
+
+async def configure_group(client: RawClient, group_id: str, settings: Mapping[str, str]) -> str:
+    """Set settings of a group; return the error."""
+    changes = [AlterableConfig(key, _SET, text) for key, text in settings.items()]
+    resource = AlterConfigsResource(GROUP, group_id, changes)
+    answer = await client.call(IncrementalAlterConfigsRequest([resource]), 1)
+    return name(answer.responses[0].error_code)

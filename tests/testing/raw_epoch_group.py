@@ -21,6 +21,7 @@ from aioprod.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.testing.raw_admin import configure_group
 from tests.testing.raw_group import Scene
 from tests.testing.raw_transactions import ask_until, name
 
@@ -44,6 +45,10 @@ class EpochScene:
     def topic(self, short: str) -> str:
         """Return the name of a topic."""
         return f"{self.group_id}.{short}"
+
+    async def configure(self, settings: dict[str, str]) -> str:
+        """Set settings of the group; return the error."""
+        return await configure_group(self.client, self.group_id, settings)
 
     async def create(self, short: str, count: int) -> None:
         """Create a topic, and wait until its brokers know it."""
@@ -107,7 +112,9 @@ class EpochScene:
 
 
 class EpochMemberClient:
-    """A member whose heartbeats are sent by hand. ``epoch`` follows the responses."""
+    """A member whose heartbeats are sent by hand. ``epoch`` and ``interval_ms`` follow the
+    responses.
+    """
 
     def __init__(
         self, scene: EpochScene, short: str, *, instance_id: str | None = None, version: int = 1
@@ -117,6 +124,7 @@ class EpochMemberClient:
         self.instance_id = instance_id
         self.version = version
         self.epoch = 0
+        self.interval_ms = 0
 
     async def beat(
         self,
@@ -144,6 +152,7 @@ class EpochMemberClient:
         answer = await scene.client.call(request, self.version)
         if not answer.error_code:
             self.epoch = answer.member_epoch
+            self.interval_ms = answer.heartbeat_interval_ms
         assigned = answer.assignment
         return (
             name(answer.error_code),

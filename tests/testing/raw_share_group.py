@@ -34,11 +34,6 @@ from aioprod.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestTopic,
 )
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
-from aioprod.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from aioprod.protocol.messages.list_groups import ListGroupsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
@@ -46,13 +41,12 @@ from aioprod.protocol.messages.share_fetch import ShareFetchRequest
 from aioprod.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from aioprod.protocol.record_reader import read_records
+from tests.testing.raw_admin import configure_group
 from tests.testing.raw_client import RawClient, make_batch
 from tests.testing.raw_transactions import ask_until, name
 
 Answer = tuple[Any, ...]
 Run = tuple[int, int, Sequence[int]]  # first and last offset, types
-_GROUP = 32  # the type of a resource
-_SET = 0
 
 
 class ShareScene:
@@ -107,13 +101,8 @@ class ShareScene:
 
     async def configure(self, **configs: str) -> str:
         """Set settings of the group; return the error."""
-        resource = AlterConfigsResource(
-            _GROUP,
-            self.group_id,
-            [AlterableConfig(key.replace("_", "."), _SET, text) for key, text in configs.items()],
-        )
-        answer = await self.client.call(IncrementalAlterConfigsRequest([resource]), 1)
-        return name(answer.responses[0].error_code)
+        settings = {key.replace("_", "."): text for key, text in configs.items()}
+        return await configure_group(self.client, self.group_id, settings)
 
     async def write(self, *counts: int, partition: int = 0) -> None:
         """Write batches of that many records."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 import uuid
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -170,6 +171,22 @@ async def classic_and_consumer(scene: EpochScene) -> list[object]:
     return answers
 
 
+async def configured(scene: EpochScene) -> list[object]:
+    """The group's own interval of heartbeats, and session."""
+    it, other = scene.member("a"), scene.member("b")
+    answers: list[object] = [await it.join("t"), it.interval_ms, await other.join("t")]
+    settings = {"consumer.heartbeat.interval.ms": "77", "consumer.session.timeout.ms": "700"}
+    assert await scene.configure(settings) == "NONE"
+    await ask_until(lambda _: it.interval_ms == 77, it.beat)
+    await it.leave()
+    answers += [it.interval_ms, await it.join("t"), it.interval_ms]
+    started = time.monotonic()
+    # Its session still has the former length; that of the first is short.
+    found = await ask_until(lambda found: len(found) == 2, scene.describe)
+    assert 0.6 < time.monotonic() - started < 5
+    return [*answers, found[1][0]]
+
+
 EXCHANGES: list[Exchange] = [
     alone,
     giving_up_partitions,
@@ -179,6 +196,7 @@ EXCHANGES: list[Exchange] = [
     changing_topics,
     static_members,
     classic_and_consumer,
+    configured,
 ]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 import uuid
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from aioprod.testing import EmbeddedCluster
+from tests.testing.raw_client import make_batch
 from tests.testing.raw_share_group import Run, ShareMemberClient, ShareScene
 from tests.testing.raw_transactions import ask_until
 
@@ -172,6 +174,22 @@ async def deleted_records(scene: ShareScene) -> list[object]:
     return [*answers, await a.fetch_all(4)]
 
 
+async def by_age(scene: ShareScene, duration: str) -> list[object]:
+    """The group begins with the records that are not older than this."""
+    await scene.create(share_auto_offset_reset=f"by_duration:{duration}")
+    hour_ms = 3_600_000
+    now_ms = int(time.time() * 1000)
+    for age_ms in (50 * hour_ms, 2 * hour_ms, hour_ms // 2, 0):
+        batch = make_batch([b"0", b"1"], timestamps=[now_ms - age_ms] * 2)
+        assert not (await scene.client.produce(scene.topic, batch)).error_code
+    a = await scene.member("a")
+    await a.join()
+    answers: list[object] = [await a.fetch(wait_ms=50), await scene.offsets(0)]
+    batch = make_batch([b"later"], timestamps=[now_ms + hour_ms // 2])
+    assert not (await scene.client.produce(scene.topic, batch)).error_code
+    return [*answers, await a.fetch(), await scene.offsets(0)]
+
+
 async def offsets(scene: ShareScene) -> list[object]:
     await scene.create(2)
     a = await scene.member("a")
@@ -243,6 +261,9 @@ EXCHANGES: list[Exchange] = [
     cut_connections,
     partial(counts, limit=5),
     partial(counts, limit=2),
+    partial(by_age, duration="PT1H"),
+    partial(by_age, duration="PT0S"),
+    partial(by_age, duration="P7D"),
     renewing,
     time_outs,
     deleted_records,
@@ -266,7 +287,7 @@ async def compare(kafka: str, exchange: Exchange) -> None:
 
 def _name(exchange: Exchange) -> str:
     if isinstance(exchange, partial):
-        return f"{exchange.func.__name__}-{exchange.keywords['limit']}"
+        return f"{exchange.func.__name__}-{'-'.join(map(str, exchange.keywords.values()))}"
     return exchange.__name__
 
 

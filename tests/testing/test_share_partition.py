@@ -11,12 +11,15 @@ import pytest
 
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.groups.settings import GroupSettings
+from aioprod.testing.broker.settings.configs import Configs
+from aioprod.testing.broker.settings.group_configs import GroupConfigs, ShareSettings
 from aioprod.testing.broker.share_groups.group import assign_simple
 from aioprod.testing.broker.share_groups.records import Acknowledge, Acknowledgements, LogBatch
-from aioprod.testing.broker.share_groups.settings import GroupConfigs, ShareSettings
 from aioprod.testing.broker.share_groups.share_partition import SharePartition
 
-SETTINGS = ShareSettings.parse({"share.auto.offset.reset": "earliest"})
+CONFIGS = GroupConfigs(Configs(GroupSettings().as_broker_settings(), lambda: None))
+SETTINGS = replace(CONFIGS.share("g"), from_earliest=True)
 
 
 def acquired(
@@ -193,5 +196,5 @@ def test_members_share_partitions_if_there_are_more_of_them() -> None:
 )
 def test_settings_of_groups_are_checked(name: str, text: str) -> None:
     with pytest.raises(RequestError, match=f"^.*{name}") as caught:
-        GroupConfigs().check({name: text})
+        CONFIGS.parse({name: text})
     assert caught.value.code is ErrorCode.INVALID_CONFIG

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aioprod.config.checks import check_name, list_of
-from aioprod.config.setting import Section, Setting, Source, choice, section
+from aioprod.config.setting import Section, Setting, Source, choice, number, section
 from aioprod.config.settings.client import CONNECTIONS, METRICS
 from aioprod.config.settings.consumer import FETCHING, GROUP, RECORDS
 from aioprod.config.settings.security import SECURITY
@@ -14,6 +14,9 @@ from aioprod.metrics import ShareConsumerObserver
 
 #: The names of acquire modes, and their numbers in requests.
 ACQUIRE_MODES: Mapping[str, int] = {"batch_optimized": 0, "record_limit": 1}
+
+#: A week.
+MAX_LOCK_RENEWAL_MS = 7 * 24 * 3_600_000
 
 SHARE_GROUP = section(
     Setting("group_id", "str | None", None, "Share group. Required.", check_name),
@@ -34,6 +37,17 @@ SHARE_GROUP = section(
         "`record_limit` acquires at most `max_poll_records`. It requires Kafka 4.2.",
         change_case=str.lower,
         since="4.2, KIP-1206",
+    ),
+    number(
+        "max_lock_renewal_ms",
+        0,
+        0,
+        "With a value above 0, the application may keep records while further ones are fetched: "
+        "the client renews their locks, each for this time at most, until they are acknowledged. "
+        "It requires `explicit` and Kafka 4.2.",
+        high=MAX_LOCK_RENEWAL_MS,
+        unit="ms",
+        kafka_name=None,
     ),
     replace(
         GROUP["max_poll_records"],

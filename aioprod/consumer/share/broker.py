@@ -137,8 +137,9 @@ class ShareBroker:
     ) -> None:
         """Acknowledge records that were acquired in this generation of the session."""
         if generation != self.session.generation or self._ended:
-            lost = dict.fromkeys(offsets, kind)
-            self._outcomes.failed(partition.tp, lost, _session_lost(self.node_id))
+            self._outcomes.failed(
+                partition.tp, dict.fromkeys(offsets, kind), _session_lost(self.node_id)
+            )
             return
         now = asyncio.get_running_loop().time()
         renew = kind is AcknowledgeType.RENEW

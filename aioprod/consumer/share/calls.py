@@ -82,16 +82,18 @@ class ShareCalls:
     async def next(self) -> ShareRecord:
         """Return the next record; wait for it without a limit."""
         async with self._guard.waiting_call():
-            (record,) = await self._poll(1, None)
+            (record,) = await self._poll(1, None, True)
             return record
 
-    async def getmany(self, max_records: int | None, timeout_ms: float | None) -> list[ShareRecord]:
+    async def getmany(
+        self, max_records: int | None, timeout_ms: float | None, fetch: bool
+    ) -> list[ShareRecord]:
         """Return the next records; wait only if there are none."""
         most = self._config.max_poll_records if max_records is None else max_records
         check_max_records(most)
         check_timeout_ms(timeout_ms)
         async with self._guard.waiting_call():
-            return await self._poll(most, timeout_ms)
+            return await self._poll(most, timeout_ms, fetch)
 
     async def commit(self, timeout_ms: float | None) -> dict[TopicPartition, KafkaError | None]:
         """Send all acknowledgements, and wait for their outcomes."""
@@ -115,7 +117,7 @@ class ShareCalls:
             f"acknowledgements not confirmed within timeout_ms={limit_ms:g}{why}"
         )
 
-    async def _poll(self, most: int, timeout_ms: float | None) -> list[ShareRecord]:
+    async def _poll(self, most: int, timeout_ms: float | None, fetch: bool) -> list[ShareRecord]:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         self._in_hand.settle()
@@ -131,7 +133,7 @@ class ShareCalls:
                     taken = self._fetcher.take(most)
                     if taken:
                         return self._in_hand.add(taken)
-                    waited = await self._wait(deadline)
+                    waited = await self._wait(deadline, fetch)
                 except NotPrepared as needed:
                     waited = await needed.prepare_by(deadline)
                 if not waited:
@@ -139,14 +141,14 @@ class ShareCalls:
         finally:
             self._fetcher.want(False)
 
-    async def _wait(self, deadline: float | None) -> bool:
+    async def _wait(self, deadline: float | None, fetch: bool) -> bool:
         """Wait for records or other news; return False if the deadline has passed."""
         if not self._member.topics:
             raise ConsumerStateError("nothing to read: give topics, or call subscribe()")
         untold = self._problems.take_untold()
         if untold is not None:
             raise untold.with_traceback(None)
-        self._fetcher.want(True)
+        self._fetcher.want(fetch)
         loop = asyncio.get_running_loop()
         began = loop.time()
         turn = began + self._turn_s

@@ -22,6 +22,7 @@ from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.lifecycle import ShareLifecycle
 from aioprod.consumer.share.member import ShareMember, new_member_id
 from aioprod.consumer.share.outcomes import AcknowledgementCallback, Outcomes
+from aioprod.consumer.share.renewals import LockRenewal
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import ShareRequests
 from aioprod.consumer.share.stall_reasons import ShareStallReasons
@@ -66,8 +67,8 @@ def build(
     guard = CallGuard(runtime.loop_binding, run_state, lambda: None, config.default_api_timeout_ms)
     member_id = new_member_id(runtime)
     requests = ShareRequests(config, runtime, member_id, reporter)
-    outcomes = Outcomes(callback, reporter)
-    in_hand = RecordsInHand(explicit=config.share_acknowledgement_mode == "explicit")
+    outcomes = Outcomes(callback, reporter, tells_renewals=not config.max_lock_renewal_ms)
+    in_hand = _in_hand(config)
     fetcher = ShareFetcher(
         config, runtime, requests, converter, outcomes, problems, reporter, notifier, in_hand
     )
@@ -89,6 +90,7 @@ def build(
         guard,
         member,
         fetcher,
+        in_hand,
         requests,
         converter,
         problems,
@@ -119,4 +121,12 @@ def _runtime(
         not_started_error=ConsumerStateError,
         on_connection=reporter.connection_changed,
         telemetry=telemetry,
+    )
+
+
+def _in_hand(config: ShareConsumerConfig) -> RecordsInHand:
+    renewed_s = config.max_lock_renewal_ms / 1000
+    return RecordsInHand(
+        explicit=config.share_acknowledgement_mode == "explicit",
+        renewal=LockRenewal(renewed_s) if renewed_s else None,
     )

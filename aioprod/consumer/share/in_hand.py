@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from itertools import groupby
 
 from aioprod.consumer.share.fetched import Delivery
+from aioprod.consumer.share.renewals import LockRenewal, Place
 from aioprod.errors import ConfigError, ConsumerStateError, UnsupportedVersionError
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
-
-# The topic, the partition and the offset of a record.
-_Place = tuple[str, int, int]
 
 
 class RecordsInHand:
@@ -19,18 +17,21 @@ class RecordsInHand:
     Args:
         explicit: whether the application acknowledges each record
             (``share_acknowledgement_mode="explicit"``).
+        renewal: renews the locks of records that it keeps while it asks for further ones, if it may
+            keep them.
     """
 
-    def __init__(self, *, explicit: bool) -> None:
+    def __init__(self, *, explicit: bool, renewal: LockRenewal | None) -> None:
         self._explicit = explicit
-        self._held: dict[_Place, Delivery] = {}
-        self._renewed: set[_Place] = set()
+        self._renewal = renewal
+        self._held: dict[Place, Delivery] = {}
+        self._renewed: set[Place] = set()
 
     def __len__(self) -> int:
         """The number of records that are not acknowledged; one that is renewed counts."""
         return len(self._held)
 
-    def add(self, deliveries: Iterable[Delivery]) -> list[ShareRecord]:
+    def add(self, deliveries: Collection[Delivery]) -> list[ShareRecord]:
         """Note that the application gets records; return them."""
         records = []
         for delivery in deliveries:
@@ -39,6 +40,8 @@ class RecordsInHand:
             records.append(record)
         if self._renewed:  # a record that is delivered again is to be acknowledged again
             self._renewed.difference_update(record[:3] for record in records)
+        if self._renewal is not None:
+            self._renewal.keep(deliveries)
         return records
 
     def renewed(self, tp: TopicPartition, offset: int, locked_until: float) -> None:
@@ -46,7 +49,9 @@ class RecordsInHand:
         place = (*tp, offset)
         held = self._held.get(place)
         if held is not None:
-            self._held[place] = held._replace(locked_until=locked_until)
+            self._held[place] = held = held._replace(locked_until=locked_until)
+            if self._renewal is not None:
+                self._renewal.renewed(place, held)
 
     def settle(self) -> None:
         """Prepare for further records.
@@ -56,6 +61,8 @@ class RecordsInHand:
         """
         if not self._explicit:
             self.accept_all()
+            return
+        if self._renewal is not None:
             return
         for topic, partition, offset in self._held:
             if (topic, partition, offset) not in self._renewed:
@@ -77,6 +84,11 @@ class RecordsInHand:
                 broker.acknowledge(
                     partition, offsets, AcknowledgeType.ACCEPT, generation, locked_until
                 )
+
+    def close(self) -> None:
+        """Renew no lock any more."""
+        if self._renewal is not None:
+            self._renewal.stop()
 
     def acknowledge(self, record: object, kind: object) -> None:
         """Acknowledge one record.
@@ -112,6 +124,8 @@ class RecordsInHand:
         else:
             del self._held[place]
             self._renewed.discard(place)
+            if self._renewal is not None:
+                self._renewal.drop(place)
         held.broker.acknowledge(
             held.partition, (record.offset,), kind, held.generation, held.locked_until
         )

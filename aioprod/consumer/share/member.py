@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import logging
-import math
 import uuid
 from collections.abc import Callable
 
@@ -56,7 +55,6 @@ class ShareMember:
     Attributes:
         topics: the subscribed topics.
         assigned: the assigned partitions, by the ids of their topics.
-        polled_at: loop time of the last poll.
     """
 
     def __init__(
@@ -73,7 +71,6 @@ class ShareMember:
         self.topics: frozenset[str] = frozenset()
         self.assigned: frozenset[tuple[uuid.UUID, int]] = frozenset()
         self._problem: KafkaError | None = None
-        self.polled_at = -math.inf
         self._config = config
         self._session = MemberSession(config.group_id, member_id, config.client_rack)
         self._reporter = reporter
@@ -129,8 +126,8 @@ class ShareMember:
             KafkaError: if the membership has ended with an error that a retry does not solve; the
                 next call joins again.
         """
-        self.polled_at = asyncio.get_running_loop().time()
-        self._poll_watch.polled(self.polled_at)
+        now = asyncio.get_running_loop().time()
+        self._poll_watch.polled(now)
         if self._failure is not None:
             error, self._failure = self._failure, None
             raise error.with_traceback(None)
@@ -183,14 +180,22 @@ class ShareMember:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
         version = pick_version(connection, ShareGroupHeartbeatRequest)
         fetch_version = pick_version(connection, ShareFetchRequest)
-        if self._config.share_acquire_mode == "record_limit" and fetch_version < SECOND_VERSION:
-            raise UnsupportedVersionError(
-                f"{connection.address} does not support share_acquire_mode='record_limit': Kafka "
-                "4.2 is needed (KIP-1206)"
-            )
+        if fetch_version < SECOND_VERSION:
+            self._check_first_version(connection.address)
         self._sent_at = asyncio.get_running_loop().time()
         self._reporter.heartbeat_sent(self._sent_at)
         return self._session.request(self.topics), version
+
+    def _check_first_version(self, address: object) -> None:
+        config = self._config
+        too_new = ""
+        if config.share_acquire_mode == "record_limit":
+            too_new = "share_acquire_mode='record_limit': Kafka 4.2 is needed (KIP-1206)"
+        elif config.max_lock_renewal_ms:
+            limit_ms = config.max_lock_renewal_ms
+            too_new = f"max_lock_renewal_ms={limit_ms}: Kafka 4.2 is needed (KIP-1222)"
+        if too_new:
+            raise UnsupportedVersionError(f"{address} does not support {too_new}")
 
     def unanswered(self, error: KafkaError) -> None:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -41,11 +41,19 @@ class Outcomes:
     Args:
         callback: the application's callback, if any. Its errors are logged.
         reporter: hears of all.
+        tells_renewals: whether renewals have outcomes, too; not if the client renews locks itself.
     """
 
-    def __init__(self, callback: AcknowledgementCallback | None, reporter: ShareReporter) -> None:
+    def __init__(
+        self,
+        callback: AcknowledgementCallback | None,
+        reporter: ShareReporter,
+        *,
+        tells_renewals: bool = True,
+    ) -> None:
         self._callback = callback
         self._reporter = reporter
+        self._tells_renewals = tells_renewals
         self._collected: dict[TopicPartition, KafkaError | None] | None = None
         self._refusals: dict[TopicPartition, Refusals] = {}
 
@@ -67,9 +75,12 @@ class Outcomes:
 
     def confirmed(self, tp: TopicPartition, types: Mapping[int, AcknowledgeType]) -> None:
         """Note that a broker has confirmed acknowledgements."""
-        if types:
+        told = self._told(types)
+        if told:
             self._refusals.pop(tp, None)
-        self._note(tp, types, None)
+            self._tell(tp, told, None)
+        if types:
+            self._reporter.acknowledged(tp, types, None)
 
     def retried(self, tp: TopicPartition, error: KafkaError) -> None:
         """Note that a broker has refused acknowledgements, which are sent again."""
@@ -81,21 +92,25 @@ class Outcomes:
         self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError
     ) -> None:
         """Note that acknowledgements have failed, or may have failed."""
-        if types:
+        told = self._told(types)
+        if told:
             self.retried(tp, error)
-        self._note(tp, types, error)
+            self._tell(tp, told, error)
+        if types:
+            self._reporter.acknowledged(tp, types, error)
 
-    def _note(
-        self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError | None
-    ) -> None:
-        if not types:
-            return
+    def _told(self, types: Mapping[int, AcknowledgeType]) -> Collection[int]:
+        """Return the offsets of those that the application hears of."""
+        if self._tells_renewals:
+            return types
+        return [each for each in types if types[each] is not AcknowledgeType.RENEW]
+
+    def _tell(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError | None) -> None:
         if self._collected is not None and self._collected.get(tp) is None:
             self._collected[tp] = error if error is None else copy_of(error)
         if self._callback is not None:
             try:
-                self._callback({tp: frozenset(types)}, error if error is None else copy_of(error))
+                self._callback({tp: frozenset(offsets)}, error if error is None else copy_of(error))
             except BaseException as own:
                 log.error("the acknowledgement_commit_callback failed", exc_info=own)
                 surface(own)
-        self._reporter.acknowledged(tp, types, error)

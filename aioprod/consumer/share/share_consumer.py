@@ -36,7 +36,8 @@ class ShareConsumer:
 
     With ``share_acknowledgement_mode="implicit"``, the default, records are accepted by the next
     call for records, or by :meth:`commit`. With ``"explicit"`` the application calls
-    :meth:`acknowledge` for each record before the next call for records.
+    :meth:`acknowledge` for each record before the next call for records; with
+    ``max_lock_renewal_ms`` it may do that later.
 
     The constructor needs no event loop. A share consumer belongs to one task at a time: other tasks
     may call only :meth:`acknowledge`, :meth:`wakeup` and :meth:`close`. All times are in
@@ -154,7 +155,11 @@ class ShareConsumer:
         return await self._calls.next()
 
     async def getmany(
-        self, max_records: int | None = None, timeout_ms: float | None = None
+        self,
+        max_records: int | None = None,
+        timeout_ms: float | None = None,
+        *,
+        fetch: bool = True,
     ) -> list[ShareRecord]:
         """Return the next records as soon as any are available. In implicit mode, accept the
         records that were returned before.
@@ -163,9 +168,13 @@ class ShareConsumer:
             max_records: the most to return; ``max_poll_records`` by default.
             timeout_ms: how long to wait for the first record, after which the list is empty; None
                 waits forever, also during transient errors.
+            fetch: whether to ask brokers for further records. If False, only records that have
+                arrived before are returned: the call keeps the membership of an application that
+                is busy.
 
         Raises:
-            ConsumerStateError: if a record is not acknowledged in explicit mode, if the consumer is
+            ConsumerStateError: if a record is not acknowledged in explicit mode (unless
+                ``max_lock_renewal_ms`` is set), if the consumer is
                 not started, or if nothing is subscribed.
             DeserializationError, CorruptRecordError: if the record can't be read. It is released;
                 the next call returns the records behind it.
@@ -178,7 +187,7 @@ class ShareConsumer:
             ConsumerClosedError: if the consumer is closed.
             ConfigError: if ``max_records`` is below 1, or an argument is not a number.
         """
-        return await self._calls.getmany(max_records, timeout_ms)
+        return await self._calls.getmany(max_records, timeout_ms, fetch)
 
     def wakeup(self) -> None:
         """End the call that waits, or the next one that would, with WakeupError.

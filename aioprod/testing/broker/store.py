@@ -28,6 +28,7 @@ from aioprod.testing.broker.offsets import OffsetStore
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.quotas.quotas import Quotas
 from aioprod.testing.broker.settings.configs import Configs
+from aioprod.testing.broker.settings.group_configs import GroupConfigs
 from aioprod.testing.broker.settings.topic_settings import TopicConfig
 from aioprod.testing.broker.share_groups.share_partitions import SharePartitions
 from aioprod.testing.broker.telemetry.receiver import TelemetryReceiver
@@ -138,14 +139,7 @@ class Store:
             "default.replication.factor": str(self.cluster.replication_factor),
             "message.max.bytes": str(max_message_bytes),
             "num.partitions": str(num_partitions),
-            "group.consumer.heartbeat.interval.ms": str(
-                group_settings.consumer_heartbeat_interval_ms
-            ),
-            "group.consumer.session.timeout.ms": str(group_settings.consumer_session_timeout_ms),
-            "group.initial.rebalance.delay.ms": str(group_settings.initial_rebalance_delay_ms),
-            "group.max.session.timeout.ms": str(group_settings.max_session_timeout_ms),
-            "group.max.size": str(group_settings.max_size),
-            "group.min.session.timeout.ms": str(group_settings.min_session_timeout_ms),
+            **group_settings.as_broker_settings(),
             "replica.lag.time.max.ms": str(replica_lag_time_max_ms),
         }
         self.configs = Configs(static, self._refresh_topic_configs)
@@ -154,9 +148,10 @@ class Store:
         self.scram_users = ScramUsers()
         self.telemetry = TelemetryReceiver(client_metrics, self.new_uuid)
         self.offsets = OffsetStore()
-        self.shares = SharePartitions()
+        self.group_configs = GroupConfigs(self.configs)
+        self.shares = SharePartitions(self.group_configs, self.now_ms)
         self.groups = GroupCoordinator(
-            self.cluster, group_settings, self.new_uuid, self._topic_infos, self.shares.configs
+            self.cluster, group_settings, self.new_uuid, self._topic_infos, self.group_configs
         )
         self.transactions = TransactionCoordinator(
             version=transaction_version,

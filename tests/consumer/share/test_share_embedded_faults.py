@@ -5,12 +5,14 @@ loses nodes: each record whose acceptance was confirmed is never delivered again
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from aioprod import ErrorCode, KafkaError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
+from tests.consumer.share.member_processes import AIOPROD, JAVA, Members, judge
 from tests.consumer.share.share_groups import ShareTopic, lag
 
 COUNT = 300
@@ -24,10 +26,12 @@ REFUSED = [
 ]
 
 
-async def disturb(cluster: EmbeddedCluster, topic: ShareTopic) -> None:
+async def disturb(
+    cluster: EmbeddedCluster, topic: ShareTopic, refused: list[tuple[ApiKey, ErrorCode]] = REFUSED
+) -> None:
     """Write, and do the next harm, until all is done."""
-    part = COUNT // len(REFUSED)
-    for number, (key, code) in enumerate(REFUSED):
+    part = COUNT // len(refused)
+    for number, (key, code) in enumerate(refused):
         await topic.write(range(number * part, (number + 1) * part))
         cluster.on(key, fail(code))
         await cluster.wait_for_request(key, count=cluster.request_count(key) + 1)
@@ -65,3 +69,26 @@ async def test_nothing_is_lost_and_nothing_accepted_comes_again(members: int) ->
         assert seen == set(range(COUNT + 1))
         assert sure <= seen
         assert len(sure) > COUNT // 2
+
+
+@pytest.mark.kafka  # needs Java and Kafka's jars
+async def test_java_and_aioprod_share_a_group_and_lose_nothing(tmp_path: Path) -> None:
+    async with EmbeddedCluster(nodes=3) as cluster:
+        topic = ShareTopic(cluster.bootstrap_servers)
+        await topic.create(share_record_lock_duration_ms="2000", share_delivery_count_limit="10")
+        members = Members(topic, tmp_path, [JAVA, JAVA, AIOPROD])
+        try:
+            await members.fill()
+            await cluster.wait_for_group(topic.group, "Stable", member_count=3)
+            for _ in range(4):
+                await disturb(cluster, topic)
+            async with asyncio.timeout(60):
+                while await lag(topic) != 0:  # noqa: ASYNC110 - a question to the broker
+                    await asyncio.sleep(0.1)
+        finally:
+            await members.kill_all()
+        written = {(0, offset) for offset in range(4 * (COUNT + 1))}
+        judgement = judge(members.steps(), written, leaders_change=True)
+        assert judgement.findings == []
+        assert judgement.confirmed > len(written) // 2
+        assert set(judgement.by_client) == {JAVA, AIOPROD}

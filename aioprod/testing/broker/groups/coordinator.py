@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from aioprod.error_codes import ErrorCode
@@ -29,10 +30,12 @@ from aioprod.testing.broker.groups.joining import Joining
 from aioprod.testing.broker.groups.member import Caller
 from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.offsets import Committer
+from aioprod.testing.broker.settings.group_configs import GroupConfigs
 from aioprod.testing.broker.share_groups.group import ShareGroup
 from aioprod.testing.broker.share_groups.group import check_heartbeat as check_share_heartbeat
-from aioprod.testing.broker.share_groups.settings import GroupConfigs
 
+_SESSION_TIMEOUT = "consumer.session.timeout.ms"
+_HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 T = TypeVar("T")
 AnyGroup = Group | EpochGroup | ShareGroup
 GroupT = TypeVar("GroupT", Group, EpochGroup, ShareGroup)
@@ -167,9 +170,8 @@ class GroupCoordinator:
             if leaves(request):
                 return group.leave(request)
             new_member_id = "" if request.member_id else str(self._new_uuid())
-            return group.heartbeat(
-                request, new_member_id, caller, self._topics(), self.settings, now
-            )
+            settings = self.settings_of(group.group_id)
+            return group.heartbeat(request, new_member_id, caller, self._topics(), settings, now)
         finally:
             self.changed(group)
 
@@ -189,7 +191,7 @@ class GroupCoordinator:
             )
         group = group or self._add(ShareGroup(request.group_id))
         now = asyncio.get_running_loop().time()
-        settings = self._configs.of(request.group_id)
+        settings = self._configs.share(request.group_id)
         try:
             if request.member_epoch == LEAVE_EPOCH:
                 return group.leave(request.member_id)
@@ -241,6 +243,18 @@ class GroupCoordinator:
             self._arm(group)
 
     # -- groups ------------------------------------------------------------------------------------
+
+    def settings_of(self, group_id: str) -> GroupSettings:
+        """Return the settings of a group of the consumer protocol."""
+        own = self._configs.overrides(group_id)
+        session, interval = own.get(_SESSION_TIMEOUT), own.get(_HEARTBEAT_INTERVAL)
+        return replace(
+            self.settings,
+            consumer_session_timeout_ms=int(session or self.settings.consumer_session_timeout_ms),
+            consumer_heartbeat_interval_ms=int(
+                interval or self.settings.consumer_heartbeat_interval_ms
+            ),
+        )
 
     def _classic(self, group_id: str) -> Group:
         """Return a classic group. Create it if it does not exist, also instead of one of the
@@ -373,9 +387,9 @@ class GroupCoordinator:
                 self._homes[group.group_id] = node_id
                 now = asyncio.get_running_loop().time()
                 if isinstance(group, EpochGroup):
-                    group.begin_sessions(self.settings, now)
+                    group.begin_sessions(self.settings_of(group.group_id), now)
                 elif isinstance(group, ShareGroup):
-                    group.begin_sessions(self._configs.of(group.group_id), now)
+                    group.begin_sessions(self._configs.share(group.group_id), now)
                 else:
                     membership.move(group, now)
                 self.changed(group)

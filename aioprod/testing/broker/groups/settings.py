@@ -52,3 +52,29 @@ class GroupSettings:
             value = getattr(self, name)
             if value < lowest:
                 raise ConfigError(f"{name}={value}: must be at least {lowest}")
+
+    def as_broker_settings(self) -> dict[str, str]:
+        """Return the settings of all brokers, by Kafka's names. Members learn of changes quickly,
+        and settings of groups may be lower than with Kafka's defaults.
+        """
+        session, interval = self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms
+        numbers = {
+            "group.consumer.assignment.interval.ms": 0,
+            "group.consumer.heartbeat.interval.ms": interval,
+            "group.consumer.max.heartbeat.interval.ms": max(interval, 15_000),
+            "group.consumer.max.session.timeout.ms": max(session, 60_000),
+            "group.consumer.max.size": self.max_size,
+            "group.consumer.min.heartbeat.interval.ms": 1,
+            "group.consumer.min.session.timeout.ms": 1,
+            "group.consumer.session.timeout.ms": session,
+            "group.initial.rebalance.delay.ms": self.initial_rebalance_delay_ms,
+            "group.max.session.timeout.ms": self.max_session_timeout_ms,
+            "group.max.size": self.max_size,
+            "group.min.session.timeout.ms": self.min_session_timeout_ms,
+            "group.share.assignment.interval.ms": 0,
+            "group.share.heartbeat.interval.ms": 200,
+            "group.share.min.heartbeat.interval.ms": 1,
+            "group.share.min.record.lock.duration.ms": 1,
+            "group.share.min.session.timeout.ms": 1,
+        }
+        return {name: str(number) for name, number in numbers.items()}

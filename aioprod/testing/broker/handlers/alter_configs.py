@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.handlers.config_resources import alter_each, current_overrides
+from aioprod.testing.broker.handlers.config_resources import (
+    alter_each,
+    check_names_and_values,
+    current_overrides,
+)
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
@@ -28,8 +30,10 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
 
 def _new_overrides(asked: AlterConfigsResource, context: RequestContext) -> dict[str, str]:
     overrides = {config.name: config.value for config in asked.configs if config.value is not None}
-    if len(overrides) < len(asked.configs):
-        raise RequestError(ErrorCode.INVALID_REQUEST, "a setting is named twice or has no value")
+    check_names_and_values(
+        [config.name for config in asked.configs],
+        [config.name for config in asked.configs if config.value is None],
+    )
     # Raises if the resource is invalid.
     current_overrides(asked.resource_type, asked.resource_name, context)
     return overrides

@@ -69,6 +69,19 @@ def alter_each(
     return results
 
 
+def check_names_and_values(names: Sequence[str], without_value: Sequence[str]) -> None:
+    """Raise RequestError (INVALID_REQUEST) if a request names a setting twice, or has settings
+    without the value that they need.
+    """
+    if len(set(names)) < len(names):
+        raise RequestError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    if without_value:
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST,
+            f"Null value not supported for : {','.join(without_value)}",
+        )
+
+
 def find_topic(name: str, context: RequestContext) -> Topic:
     """Return a topic; raise RequestError if it does not exist, or if a test wants it to fail."""
     if code := context.failure(name):
@@ -87,14 +100,14 @@ def check_broker_name(name: str, context: RequestContext) -> None:
         )
 
 
-def check_group_name(name: str, context: RequestContext) -> None:
-    """Raise RequestError if a request names no group (INVALID_REQUEST), or if the client lacks a
-    right to it.
+def check_group_name(name: str, context: RequestContext, refusal: str) -> None:
+    """Raise RequestError if the client lacks a right to a group, or if a request names none
+    (INVALID_REQUEST, with this text).
     """
     if code := context.refusal_of(ResourceType.GROUP, name):
         raise RequestError(code, code.description)
     if not name:
-        raise RequestError(ErrorCode.INVALID_REQUEST, "the group's id is empty")
+        raise RequestError(ErrorCode.INVALID_REQUEST, refusal)
 
 
 def unknown_kind(kind: int) -> str:
@@ -120,8 +133,8 @@ def current_overrides(kind: int, name: str, context: RequestContext) -> dict[str
         check_broker_name(name, context)
         return context.store.configs.overrides(name)
     if kind == GROUP:
-        check_group_name(name, context)
-        return context.store.shares.configs.overrides(name)
+        check_group_name(name, context, "Default group resources are not allowed.")
+        return context.store.group_configs.overrides(name)
     raise RequestError(ErrorCode.INVALID_REQUEST, unknown_kind(kind))
 
 
@@ -142,9 +155,9 @@ def _replace_overrides(
             store.set_topic_configs(topic, overrides)
         return
     if kind == GROUP:
-        store.shares.configs.check(overrides)
+        parsed = store.group_configs.parse(overrides)
         if not validate_only:
-            store.shares.configs.replace(name, overrides)
+            store.group_configs.replace(name, parsed)
         return
     store.configs.check_broker(overrides, name)
     if not validate_only:

@@ -39,7 +39,7 @@ async def handle(
         error_code=ErrorCode.NONE,
         member_id=beat.member_id,
         member_epoch=beat.epoch,
-        heartbeat_interval_ms=groups.settings.consumer_heartbeat_interval_ms
+        heartbeat_interval_ms=groups.settings_of(request.group_id).consumer_heartbeat_interval_ms
         if beat.epoch >= 0
         else 0,
         assignment=None

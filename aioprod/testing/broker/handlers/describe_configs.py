@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of topics, brokers and share groups, and the places that define
+"""DescribeConfigs: the settings of topics, brokers and groups, and the places that define
 their values, without documentation.
 """
 
@@ -60,8 +60,10 @@ def _describe(asked: DescribeConfigsResource, context: RequestContext) -> list[D
             find_topic(asked.resource_name, context).configs, names, context.node.node_id
         )
     if asked.resource_type == GROUP:
-        check_group_name(asked.resource_name, context)
-        return context.store.shares.configs.describe(asked.resource_name, names)
+        check_group_name(asked.resource_name, context, "Group name must not be empty")
+        return context.store.group_configs.describe(
+            asked.resource_name, names, context.node.node_id
+        )
     if asked.resource_type != BROKER:
         raise RequestError(ErrorCode.INVALID_REQUEST, unknown_kind(asked.resource_type))
     check_broker_name(asked.resource_name, context)

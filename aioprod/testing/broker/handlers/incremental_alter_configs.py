@@ -13,7 +13,12 @@ from aioprod.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from aioprod.testing.broker.errors import RequestError
-from aioprod.testing.broker.handlers.config_resources import TOPIC, alter_each, current_overrides
+from aioprod.testing.broker.handlers.config_resources import (
+    TOPIC,
+    alter_each,
+    check_names_and_values,
+    current_overrides,
+)
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.settings.broker_settings import broker_settings
@@ -37,10 +42,14 @@ async def handle(
 
 
 def _new_overrides(asked: AlterConfigsResource, context: RequestContext) -> dict[str, str]:
-    if len({config.name for config in asked.configs}) < len(asked.configs):
-        raise RequestError(ErrorCode.INVALID_REQUEST, "a setting is named twice")
-    if any(config.value is None and config.config_operation != _DELETE for config in asked.configs):
-        raise RequestError(ErrorCode.INVALID_REQUEST, "null is not a value")
+    check_names_and_values(
+        [config.name for config in asked.configs],
+        [
+            config.name
+            for config in asked.configs
+            if config.value is None and config.config_operation != _DELETE
+        ],
+    )
     overrides = current_overrides(asked.resource_type, asked.resource_name, context)
     for config in asked.configs:
         changed = _change(asked.resource_type, config, overrides.get(config.name))
@@ -63,7 +72,11 @@ def _change(kind: int, config: AlterableConfig, current: str | None) -> str | No
             f"{config.name}: unknown operation {config.config_operation}",
         )
     if setting is None or setting.type is not SettingType.LIST:
-        raise RequestError(ErrorCode.INVALID_CONFIG, f"{config.name}: not a list")
+        operation = "APPEND" if config.config_operation == _APPEND else "SUBTRACT"
+        raise RequestError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {operation} to key {config.name} because its type is not LIST.",
+        )
     items = [
         item for item in (setting.default or "" if current is None else current).split(",") if item
     ]

@@ -1,5 +1,5 @@
-"""ListConfigResources (KIP-1142): the topics and brokers, which have settings. Version 0 asks for
-client metrics, which are not supported.
+"""ListConfigResources (KIP-1142): the topics and brokers, and the groups that have settings.
+Version 0 asks for client metrics, which are not supported.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from aioprod.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from aioprod.testing.broker.handlers.config_resources import BROKER, TOPIC
+from aioprod.testing.broker.handlers.config_resources import BROKER, GROUP, TOPIC
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.request_context import RequestContext
 
 _BROKER_LOGGER = 8
 _CLIENT_METRICS = 16
-_GROUP = 32
-_KNOWN = (TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
+_KNOWN = (TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, GROUP)
 _TYPES_FROM = 1
 
 
@@ -42,4 +41,6 @@ async def handle(
             for node in context.store.cluster.running
             if kind in wanted
         ]
+    if GROUP in wanted:
+        found += [ConfigResource(name, GROUP) for name in context.store.group_configs.group_ids]
     return ListConfigResourcesResponse(config_resources=found)

@@ -46,7 +46,9 @@ async def handle(
         end_session(key, context)
     nodes = leader_addresses((outcome.leader for outcome in outcomes.values()), context)
     return ShareAcknowledgeResponse(
-        acquisition_lock_timeout_ms=context.store.shares.configs.of(key.group_id).lock_duration_ms,
+        acquisition_lock_timeout_ms=context.store.group_configs.share(
+            key.group_id
+        ).lock_duration_ms,
         responses=[
             ShareAcknowledgeTopicResponse(
                 places[0].topic_id, [_answer(place, outcomes[place]) for place in places]

@@ -31,6 +31,7 @@ from aioprod.testing.broker.leaders import leader_addresses
 from aioprod.testing.broker.log import wait_for_append
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.request_context import RequestContext
+from aioprod.testing.broker.settings.group_configs import ShareSettings
 from aioprod.testing.broker.share_groups.records import Acquired, LogBatch
 from aioprod.testing.broker.share_groups.sessions import (
     FIRST_EPOCH,
@@ -38,7 +39,6 @@ from aioprod.testing.broker.share_groups.sessions import (
     SharedPlace,
     ShareSession,
 )
-from aioprod.testing.broker.share_groups.settings import ShareSettings
 
 _RECORD_LIMIT = 1  # the acquire mode that never gives more records than asked for (KIP-1206)
 
@@ -140,7 +140,7 @@ def _look(
 ) -> tuple[list[Partition], bool]:
     """Return the partitions of a session, and whether they have enough records, or errors."""
     missing = max(request.min_bytes, 1)
-    committed_only = context.store.shares.configs.of(key.group_id).committed_only
+    committed_only = context.store.group_configs.share(key.group_id).committed_only
     logs: list[Partition] = []
     for place in session.places:
         try:
@@ -159,7 +159,7 @@ def _acquire(
     request: ShareFetchRequest, key: SessionKey, session: ShareSession, context: RequestContext
 ) -> dict[SharedPlace, _Got]:
     """Acquire the records that there are, up to the limits of the request."""
-    settings = context.store.shares.configs.of(key.group_id)
+    settings = context.store.group_configs.share(key.group_id)
     got: dict[SharedPlace, _Got] = {}
     records_left, bytes_left = request.max_records, request.max_bytes
     for place in list(session.places):
@@ -236,7 +236,9 @@ def _answer(
     }
     nodes = leader_addresses((each.current_leader.leader_id for each in answers.values()), context)
     return ShareFetchResponse(
-        acquisition_lock_timeout_ms=context.store.shares.configs.of(key.group_id).lock_duration_ms,
+        acquisition_lock_timeout_ms=context.store.group_configs.share(
+            key.group_id
+        ).lock_duration_ms,
         responses=[
             ShareFetchableTopicResponse(places[0].topic_id, [answers[place] for place in places])
             for places in by_topic(answers).values()

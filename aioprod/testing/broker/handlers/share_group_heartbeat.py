@@ -35,7 +35,7 @@ async def handle(
         return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.text)
     answer = ShareGroupHeartbeatResponse(member_id=beat.member_id, member_epoch=beat.epoch)
     if beat.epoch != LEAVE_EPOCH:
-        settings = context.store.shares.configs.of(request.group_id)
+        settings = context.store.group_configs.share(request.group_id)
         answer.heartbeat_interval_ms = settings.heartbeat_interval_ms
     if beat.assignment is not None:
         _initialize(request.group_id, beat.assignment, context)

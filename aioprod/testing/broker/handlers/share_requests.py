@@ -114,7 +114,7 @@ def _acknowledge(
 ) -> None:
     checked = _checked(runs, may_renew=context.api_version >= _RENEWAL_FROM)
     _, shared, state = open_partition(key.group_id, place, context)
-    settings = context.store.shares.configs.of(key.group_id)
+    settings = context.store.group_configs.share(key.group_id)
     renews = any(Acknowledge.RENEW in run.types for run in checked)
     if renews and not request.is_renew_ack:
         raise RequestError(ErrorCode.INVALID_REQUEST, "the request does not say that it renews")

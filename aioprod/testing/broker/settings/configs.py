@@ -119,7 +119,7 @@ class Configs:
     def _describe_topic_setting(
         self, setting: Setting, overrides: Mapping[str, str | None], node_id: int | None
     ) -> DescribedSetting:
-        synonyms = self._synonyms(setting.broker_name, {}, node_id) if setting.broker_name else []
+        synonyms = self.synonyms(setting.broker_name, node_id) if setting.broker_name else []
         own = overrides.get(setting.name)
         if own is not None:
             synonyms.insert(0, Synonym(setting.name, own, Source.TOPIC))
@@ -184,6 +184,15 @@ class Configs:
         self._dynamic[broker] = dict(overrides)
         self._config_without_overrides = None
         self._changed()
+
+    def broker_value(self, name: str) -> str | None:
+        """Return the value of a setting of all brokers; None if it has none, or does not exist."""
+        synonyms = self.synonyms(name, None)
+        return synonyms[0].value if synonyms else None
+
+    def synonyms(self, name: str, node_id: int | None) -> list[Synonym]:
+        """Return the places that define a setting of a broker, or of all, the effective first."""
+        return self._synonyms(name, {}, node_id)
 
     def _known(self, broker: str) -> dict[str, Setting]:
         """Return Kafka's settings and unknown ones that were set."""

@@ -6,5 +6,4 @@ state of each record.
 - share_partitions.py: all of them, and their timers
 - sessions.py: the share sessions of members at a node
 - group.py: members, epochs and assignments
-- settings.py: the settings of a group
 """

@@ -25,7 +25,7 @@ from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.groups.group import Deadline
 from aioprod.testing.broker.groups.member import Caller
 from aioprod.testing.broker.offsets import Committer
-from aioprod.testing.broker.share_groups.settings import ShareSettings
+from aioprod.testing.broker.settings.group_configs import ShareSettings
 
 SHARE = "share"
 ASSIGNOR = "simple"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.errors import RequestError
+from aioprod.testing.broker.settings.group_configs import ShareSettings
 from aioprod.testing.broker.share_groups.records import (
     DONE,
     Acknowledge,
@@ -20,7 +21,6 @@ from aioprod.testing.broker.share_groups.records import (
     RecordState,
     Unit,
 )
-from aioprod.testing.broker.share_groups.settings import ShareSettings
 
 
 class SharePartition:

@@ -8,12 +8,15 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple
 
+from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.cluster import NO_NODE
+from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.partition import Partition
+from aioprod.testing.broker.settings.group_configs import GroupConfigs
 from aioprod.testing.broker.share_groups.sessions import SessionKey, ShareSessions
-from aioprod.testing.broker.share_groups.settings import GroupConfigs
 from aioprod.testing.broker.share_groups.share_partition import SharePartition
 
 
@@ -46,12 +49,14 @@ class SharePartitions:
     """The state of all partitions of all share groups, which brokers would keep in
     ``__share_group_state``.
 
-    Attributes:
-        configs: the settings of groups that clients set.
+    Args:
+        configs: the settings of groups.
+        now_ms: returns milliseconds since 1970.
     """
 
-    def __init__(self) -> None:
-        self.configs = GroupConfigs()
+    def __init__(self, configs: GroupConfigs, now_ms: Callable[[], int]) -> None:
+        self._configs = configs
+        self._now_ms = now_ms
         self._shared: dict[ShareKey, Shared] = {}
         self._sessions: dict[int, ShareSessions] = {}
         self._watched: set[asyncio.Future[None]] = set()
@@ -78,7 +83,7 @@ class SharePartitions:
 
     def release(self, session: SessionKey, node_id: int) -> None:
         """Release the records that a member has got from a node."""
-        settings = self.configs.of(session.group_id)
+        settings = self._configs.share(session.group_id)
         for shared in self._of_group(session.group_id):
             if shared.state is not None and shared.log.leadership.leader in (node_id, NO_NODE):
                 shared.state.release(session.member_id, settings)
@@ -94,18 +99,36 @@ class SharePartitions:
         return shared
 
     def open(self, key: ShareKey, log: Partition) -> tuple[Shared, SharePartition]:
-        """Return a partition as its leader knows it, with a start offset."""
+        """Return a partition as its leader knows it, with a start offset.
+
+        Raises:
+            RequestError: if the group begins with records of an age that the partition does not
+                have (OFFSET_NOT_AVAILABLE).
+        """
         shared = self.initialize(key, log)
         state = shared.state
         if state is None:
-            settings = self.configs.of(key.group_id)
-            start = log.log.start_offset if settings.from_earliest else log.high_watermark
-            state = shared.state = SharePartition(start)
+            state = shared.state = SharePartition(self._first_offset(key.group_id, log))
         elif shared.leader != log.log.leader_epoch:
             state.reload()
         shared.leader = log.log.leader_epoch
         state.follow_log(log.log.start_offset)
         return shared, state
+
+    def _first_offset(self, group_id: str, log: Partition) -> int:
+        settings = self._configs.share(group_id)
+        if settings.from_earliest:
+            return log.log.start_offset
+        if settings.from_age is not None:
+            since = self._now_ms() - settings.from_age // timedelta(milliseconds=1)
+            record = log.log.find_by_timestamp(since)
+            if record is None or record.offset >= log.high_watermark:
+                raise RequestError(
+                    ErrorCode.OFFSET_NOT_AVAILABLE,
+                    f"no record is as new as {since}",
+                )
+            return record.offset
+        return log.high_watermark
 
     def find(self, key: ShareKey) -> Shared | None:
         """Return a partition of a group, or None if the group has not used it."""
@@ -150,7 +173,7 @@ class SharePartitions:
         # The clock may be a tick behind its timers.
         now = max(due, asyncio.get_running_loop().time())
         if shared.state is not None and self._shared.get(shared.key) is shared:
-            shared.state.expire(now, self.configs.of(shared.key.group_id))
+            shared.state.expire(now, self._configs.share(shared.key.group_id))
             self.changed(shared)
 
     def _of_group(self, group_id: str) -> list[Shared]:
