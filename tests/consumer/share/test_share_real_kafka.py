@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 
 import pytest
 
@@ -15,14 +16,17 @@ from aioprod import (
     ConcurrentUseError,
     ConsumerClosedError,
     ConsumerStateError,
+    ConsumerStatus,
     DeserializationError,
     ErrorCode,
     KafkaError,
     Producer,
+    ShareConsumerObserver,
     ShareRecord,
     TopicPartition,
     UnsupportedVersionError,
 )
+from aioprod.metrics import AcknowledgementsDone, RecordsDelivered
 from aioprod.testing import cancel_at_each_point
 from tests.consumer.share.share_groups import ShareTopic, lag, numbers, take
 
@@ -101,6 +105,50 @@ async def test_every_type_of_acknowledgement(topic: ShareTopic) -> None:
             consumer.acknowledge(record)
         assert await consumer.commit() == {TopicPartition(topic.topic, 0): None}
     assert await nothing_left(topic)
+
+
+async def test_what_was_delivered_and_acknowledged_is_counted_and_told(topic: ShareTopic) -> None:
+    await topic.create()
+    await topic.write(range(6))
+    delivered: list[ShareRecord] = []
+    outcomes: Counter[AcknowledgeType] = Counter()
+
+    class Watch(ShareConsumerObserver):
+        def on_records(self, event: RecordsDelivered) -> None:
+            delivered.extend(event.records)
+
+        def on_acknowledged(self, event: AcknowledgementsDone) -> None:
+            assert event.error is None
+            outcomes.update(event.numbers)
+
+    async with topic.consumer(**EXPLICIT, observers=[Watch()]) as consumer:
+        states = [consumer.state.status]
+        records = await take(consumer, 6)
+        states.append(consumer.state.status)
+        for record in records:
+            consumer.acknowledge(record, (ACCEPT, RELEASE, REJECT)[record.offset % 3])
+        again = await take(consumer, 2)
+        for record in again:
+            consumer.acknowledge(record, RENEW)
+        assert set((await consumer.commit()).values()) == {None}
+        for record in again:
+            consumer.acknowledge(record)
+        assert set((await consumer.commit()).values()) == {None}
+        metrics = consumer.metrics()
+    assert delivered == [*records, *again]
+    assert states == [ConsumerStatus.REBALANCING, ConsumerStatus.READING]
+    assert outcomes == {ACCEPT: 4, RELEASE: 2, REJECT: 2, RENEW: 2}
+    expected = {
+        "records-consumed-total": 8,
+        "acknowledgements-send-total": 10,
+        "acknowledgements-error-total": 0,
+        "acknowledgements-renew-total": 2,
+        "assigned-partitions": 1,
+        "records-in-hand": 0,
+    }
+    assert {name: metrics[name] for name in expected} == expected
+    assert metrics["bytes-consumed-total"] > 0
+    assert metrics["rebalance-total"] >= 1
 
 
 async def test_explicit_mode_wants_each_record_acknowledged(topic: ShareTopic) -> None:
