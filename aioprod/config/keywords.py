@@ -13,7 +13,12 @@ from typing import Any, TypedDict
 from aioprod.config.compression import TopicCompression
 from aioprod.config.producer import CustomPartitioner
 from aioprod.interceptors import ConsumerInterceptor, ProducerInterceptor
-from aioprod.metrics import AdminObserver, ConsumerObserver, ProducerObserver
+from aioprod.metrics import (
+    AdminObserver,
+    ConsumerObserver,
+    ProducerObserver,
+    ShareConsumerObserver,
+)
 from aioprod.serialization import Deserializer, Serializer
 from aioprod.types import TokenProvider
 
@@ -155,6 +160,11 @@ class ShareConsumerSettings(ClientSettings, total=False):
     default_api_timeout_ms: int
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
+    stall_timeout_ms: int
+    observers: Sequence[ShareConsumerObserver]
+    enable_metrics_push: bool
+    metrics_sample_window_ms: int
+    metrics_num_samples: int
 
 
 class AdminSettings(ClientSettings, total=False):

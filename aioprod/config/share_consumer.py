@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aioprod.config.client import ClientConfig
@@ -10,6 +11,7 @@ from aioprod.config.setting import apply_checks
 from aioprod.config.settings.share_consumer import SHARE_CONSUMER_ONLY, SHARE_CONSUMER_SETTINGS
 from aioprod.config.unsupported import SHARE_CONSUMER_UNSUPPORTED
 from aioprod.errors import ConfigError
+from aioprod.metrics import ShareConsumerObserver
 from aioprod.public_module import set_module
 from aioprod.serialization import Deserializer
 
@@ -197,6 +199,22 @@ class ShareConsumerConfig(ClientConfig):
         value_deserializer: Converts values from bytes. Without it, values are bytes. Java has no
             default.
             Kafka: ``value.deserializer``. Default: ``None``.
+        stall_timeout_ms: Time after which a partition counts as stalled that is not read although
+            the application polls, or whose acknowledgements fail; likewise a group that can't be
+            joined. It is told with the reason, in the log, in ````state```` and in the metrics. 0:
+            never.
+            Not in Kafka. Default: ``60_000`` ms; allowed: at least 0.
+        observers: ``ShareConsumerObserver`` objects, which are called for polls, records,
+            acknowledgements, assignments, stalls and connections.
+            Not in Kafka. Default: ``()``.
+        enable_metrics_push: Push metrics to brokers that ask for them: those that have a receiver
+            of client metrics and a subscription that matches this client.
+            Kafka: ``enable.metrics.push`` (since 3.7, KIP-714). Default: ``True``.
+        metrics_sample_window_ms: Length of a window of ``metrics()``, over which rates and averages
+            are computed.
+            Kafka: ``metrics.sample.window.ms``. Default: ``30_000`` ms; allowed: at least 1.
+        metrics_num_samples: Number of such windows that ``metrics()`` uses.
+            Kafka: ``metrics.num.samples``. Default: ``2``; allowed: at least 1.
 
     Raises:
         ConfigError: if a setting is invalid.
@@ -216,6 +234,11 @@ class ShareConsumerConfig(ClientConfig):
     default_api_timeout_ms: int = 60_000
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
+    stall_timeout_ms: int = 60_000
+    observers: Sequence[ShareConsumerObserver] = ()
+    enable_metrics_push: bool = True
+    metrics_sample_window_ms: int = 30_000
+    metrics_num_samples: int = 2
 
     # End of the generated part.
 

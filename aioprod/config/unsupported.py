@@ -26,7 +26,6 @@ _TICKETS = (
 )
 _ALWAYS_RECORDED = "all metrics are always recorded"
 _NO_METRICS = "an admin client has no metrics over windows of time"
-_NO_SHARE_METRICS = "a share consumer has no metrics"
 _NO_RACKS = "partitions are chosen regardless of racks (KIP-1123); set partitioner"
 
 #: The unsupported settings of all clients.
@@ -142,14 +141,10 @@ CONSUMER_UNSUPPORTED: Mapping[str, str] = {
 SHARE_CONSUMER_UNSUPPORTED: Mapping[str, str] = {
     **SHARED_UNSUPPORTED,
     "allow.auto.create.topics": "a share consumer creates no topics; create them first",
-    "enable.metrics.push": _NO_SHARE_METRICS,
     "exclude.internal.topics": "topics are subscribed by name, not by pattern",
     "max.partition.fetch.bytes": "share groups have no such limit (KIP-932); set fetch.max.bytes",
-    "metric.reporters": "it names Java classes",
-    **dict.fromkeys(
-        ("metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms"),
-        _NO_SHARE_METRICS,
-    ),
+    "metric.reporters": "it names Java classes; set observers",
+    "metrics.recording.level": _ALWAYS_RECORDED,
     **dict.fromkeys(
         ("auto.offset.reset", "isolation.level", "heartbeat.interval.ms", "session.timeout.ms"),
         "it is a setting of the group: share.auto.offset.reset, share.isolation.level, "

@@ -232,6 +232,7 @@ async def test_a_producer_is_scraped_as_long_as_it_runs(
 # -- consumers and processors ----------------------------------------------------------------------
 
 READER = {"client_id": "reader", "group_id": "audit"}
+SHARER = {"client_id": "sharer", "group_id": "mailers"}
 WORKER = {"client_id": "worker", "group_id": "billing"}
 OUT_0 = {"topic": "out", "partition": "0"}
 ORDERS_0 = {"topic": "orders", "partition": "0"}
@@ -259,6 +260,15 @@ async def test_a_scrape_sees_consumers_and_processors(
         assert (value("consumer_poll_interval_seconds_count", READER) or 0) > 0
         assert (value("consumer_request_seconds_count", READER) or 0) > 0
         assert (value("consumer_connection_creation_total", READER) or 0) > 0
+        assert value("share_consumer_records_consumed_total", SHARER) == 5
+        assert value("share_consumer_topic_records_consumed_total", SHARER, {"topic": "out"}) == 5
+        assert value("share_consumer_acknowledgements_accept_total", SHARER) == 5
+        assert value("share_consumer_partition_records_buffered", SHARER, OUT_0) == 0
+        assert value("share_consumer_partition_stalled", SHARER, OUT_0) == 0
+        assert value("share_consumer_rebalance_total", SHARER) == 1
+        assert (value("share_consumer_poll_interval_seconds_count", SHARER) or 0) > 0
+        of_fetches = {"api": "ShareFetch"}
+        assert (value("share_consumer_request_seconds_count", SHARER, of_fetches) or 0) > 0
         assert value("processor_records_handled_total", WORKER) == 5
         assert value("processor_records_retried_total", WORKER) == 6
         assert value("processor_records_dead_lettered_total", WORKER) == 1

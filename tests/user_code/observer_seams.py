@@ -1,4 +1,6 @@
-"""The rows of observers of consumers, admin clients and processors, and of handlers."""
+"""The rows of observers of consumers, share consumers, admin clients and processors, and of
+handlers.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
-from aioprod import Admin, AdminObserver, ConsumerObserver, RebalanceListener
+from aioprod import (
+    Admin,
+    AdminObserver,
+    ConsumerObserver,
+    RebalanceListener,
+    ShareConsumer,
+    ShareConsumerObserver,
+)
 from aioprod.admin import ConfigResource
 from aioprod.processing import (
     BatchProcessor,
@@ -65,6 +74,35 @@ async def of_consumer(method: str, run: Run) -> None:
             expect([*first, *await read(consumer, 2 * STORED - 1)])
             await consumer.commit()
     assert set(heard) == set(methods_of(ConsumerObserver))
+
+
+# -- share consumers ------------------------------------------------------------------------------
+
+
+async def of_share_consumer(method: str, run: Run) -> None:
+    """It reads, stalls for a while, reads on and leaves its group; each record is accepted."""
+    heard: list[str] = []
+    plugins = [faulty(ShareConsumerObserver, method, run), spy_of(ShareConsumerObserver, heard)]
+    async with cluster() as broker:
+        servers = broker.bootstrap_servers
+        async with Admin(servers) as admin:
+            earliest = {"share.auto.offset.reset": "earliest"}
+            await admin.incremental_alter_configs({ConfigResource.group("g"): earliest})
+        settings: dict[str, Any] = {
+            "group_id": "g",
+            "topics": ["t"],
+            "fetch_max_wait_ms": 20,
+            "stall_timeout_ms": 50,
+            "observers": plugins,
+        }
+        async with ShareConsumer(servers, **settings) as consumer:
+            found = await consumer.getmany(1, timeout_ms=5_000)
+            await until(lambda: "on_stall" in heard)
+            while len(found) < 2 * STORED:
+                found += await consumer.getmany(timeout_ms=5_000)
+            expect(found)
+            assert set((await consumer.commit()).values()) == {None}
+    assert set(heard) == set(methods_of(ShareConsumerObserver))
 
 
 # -- admin clients --------------------------------------------------------------------------------
@@ -212,6 +250,7 @@ OBSERVER_SEAMS = [
         Seam(f"{base.__name__}.{method}", logged, partial(scenario, method))
         for base, scenario in (
             (ConsumerObserver, of_consumer),
+            (ShareConsumerObserver, of_share_consumer),
             (AdminObserver, of_admin),
         )
         for method in methods_of(base)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from aioprod.config.checks import check_name
-from aioprod.config.setting import Section, Setting, choice, number, section
-from aioprod.config.settings.client import CONNECTIONS
+from aioprod.config.checks import check_name, list_of
+from aioprod.config.setting import Section, Setting, Source, choice, number, section
+from aioprod.config.settings.client import CONNECTIONS, METRICS
 from aioprod.config.settings.consumer import FETCHING, GROUP, RECORDS
 from aioprod.config.settings.security import SECURITY
+from aioprod.metrics import ShareConsumerObserver
 
 #: The names of acquire modes, and their numbers in requests.
 ACQUIRE_MODES: Mapping[str, int] = {"batch_optimized": 0, "record_limit": 1}
@@ -72,6 +73,25 @@ SHARE_FETCHING = section(
     RECORDS["value_deserializer"],
 )
 
+SHARE_OBSERVERS = section(
+    replace(
+        FETCHING["stall_timeout_ms"],
+        meaning="Time after which a partition counts as stalled that is not read although the "
+        "application polls, or whose acknowledgements fail; likewise a group that can't be joined. "
+        "It is told with the reason, in the log, in ``state`` and in the metrics. 0: never.",
+    ),
+    Setting(
+        "observers",
+        "Sequence[ShareConsumerObserver]",
+        (),
+        "`ShareConsumerObserver` objects, which are called for polls, records, acknowledgements, "
+        "assignments, stalls and connections.",
+        list_of(ShareConsumerObserver),
+        kafka_name=None,
+        source=Source.PLUGINS,
+    ),
+)
+
 #: The settings that a share consumer has beside those of all clients.
-SHARE_CONSUMER_ONLY: Section = {**SHARE_GROUP, **SHARE_FETCHING}
+SHARE_CONSUMER_ONLY: Section = {**SHARE_GROUP, **SHARE_FETCHING, **SHARE_OBSERVERS, **METRICS}
 SHARE_CONSUMER_SETTINGS: Mapping[str, Setting] = {**SECURITY, **CONNECTIONS, **SHARE_CONSUMER_ONLY}

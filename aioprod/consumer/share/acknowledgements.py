@@ -86,12 +86,19 @@ class PartitionAcknowledgements:
     locked_until: dict[int, float] = field(default_factory=dict)
     others: list[OffsetRun] = field(default_factory=list)
 
+    @property
+    def records(self) -> int:
+        """How many records they are of; gaps are none."""
+        return len(self.types) + sum(
+            last - first + 1 for first, last, types in self.others if types != [GAP]
+        )
+
     def batches(self, make: Callable[[int, int, list[int]], BatchT]) -> list[BatchT]:
         """Return the batches of a request."""
         return [make(*run) for run in offset_runs(self.types, self.others)]
 
     def pop_late(self, now: float) -> dict[int, AcknowledgeType]:
-        """Remove those whose lock has ended, and return them."""
+        """Remove those whose lock has ended, and return their types by offset."""
         late = [offset for offset, until in self.locked_until.items() if until <= now]
         for offset in late:
             del self.locked_until[offset]
@@ -168,7 +175,7 @@ class Acknowledgements:
         dict[SharePartition, PartitionAcknowledgements],
         dict[SharePartition, dict[int, AcknowledgeType]],
     ]:
-        """Return those to send, and those whose lock has ended; forget all.
+        """Return those to send, and the types by offset of those whose lock has ended; forget all.
 
         A broker does not refuse each late acknowledgement: not if another member has accepted the
         record, and the group has gone on.

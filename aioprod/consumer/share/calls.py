@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from aioprod.arguments import check_max_records, check_timeout_ms, check_topics
-from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
-from aioprod.consumer.run_state import RunState
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.member import ShareMember
 from aioprod.consumer.share.outcomes import Outcomes
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.errors import ConsumerStateError, KafkaError, KafkaTimeoutError
 from aioprod.preparation import NotPrepared
 from aioprod.types import ShareRecord, TopicPartition
@@ -32,42 +32,47 @@ class ShareCalls:
         self,
         config: ShareConsumerConfig,
         guard: CallGuard,
-        run_state: RunState,
-        metadata: Metadata,
+        runtime: ClientRuntime,
         member: ShareMember,
         fetcher: ShareFetcher,
         in_hand: RecordsInHand,
         outcomes: Outcomes,
         problems: Problems,
         notifier: Notifier,
+        reporter: ShareReporter,
     ) -> None:
         self._config = config
         self._guard = guard
-        self._run_state = run_state
-        self._metadata = metadata
+        self._runtime = runtime
         self._member = member
         self._fetcher = fetcher
         self._in_hand = in_hand
         self._outcomes = outcomes
         self._problems = problems
         self._notifier = notifier
+        self._reporter = reporter
         self._turn_s = min(_POLL_EACH_S, config.max_poll_interval_ms / 1000 / _POLLS_PER_LIMIT)
 
     def subscribe(self, topics: object) -> None:
         """Take part in these topics, in place of earlier ones."""
         names = frozenset(check_topics(topics))
         with self._guard.call():
-            self._member.subscribe(names)
-            if self._run_state.started:
+            self._subscribe(names)
+            if self._runtime.started:
                 for name in names:
-                    self._metadata.touch(name)
+                    self._runtime.metadata.touch(name)
 
     async def unsubscribe(self) -> None:
         """Leave the group, and release what the application has not got."""
         async with self._guard.waiting_call():
-            self._member.subscribe(frozenset())
+            self._subscribe(frozenset())
             self._fetcher.release()
             await self._member.leave()
+
+    def _subscribe(self, topics: frozenset[str]) -> None:
+        self._member.subscribe(topics)
+        self._reporter.subscribed(topics)
+        self._problems.keep(lambda what: not isinstance(what, str) or what in topics)
 
     def acknowledge(self, record: object, kind: object) -> None:
         """Acknowledge a record; any task may do that."""
@@ -123,6 +128,7 @@ class ShareCalls:
                 await self._notifier.let_others_run()
                 self._guard.check_open()
                 self._member.polled()
+                self._reporter.polled(loop.time())
                 try:
                     taken = self._fetcher.take(most)
                     if taken:
@@ -143,6 +149,10 @@ class ShareCalls:
         if untold is not None:
             raise untold.with_traceback(None)
         self._fetcher.want(fetch)
-        turn = asyncio.get_running_loop().time() + self._turn_s
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        turn = began + self._turn_s
         await self._notifier.wait(turn if deadline is None else min(deadline, turn))
-        return deadline is None or asyncio.get_running_loop().time() < deadline
+        now = loop.time()
+        self._reporter.waited(now - began, now)
+        return deadline is None or now < deadline

@@ -64,6 +64,11 @@ class FetchedRecords:
     def __bool__(self) -> bool:
         return bool(self._records) or self._failure is not None
 
+    @property
+    def left(self) -> int:
+        """The number of records that the application has not got."""
+        return len(self._records)
+
     def take(self, limit: int) -> list[Delivery]:
         """Return the next records.
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter, deque
+from collections.abc import Collection, Hashable, Iterable, Iterator
 
-from aioprod.cluster.metadata import Metadata
+from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.share_consumer import ShareConsumerConfig
+from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.share.acknowledgements import GAP, PartitionKey, SharePartition
 from aioprod.consumer.share.acquired import acquired_ranges, read_acquired
 from aioprod.consumer.share.broker import ShareBroker
 from aioprod.consumer.share.fetched import Delivery, FetchedRecords
+from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.outcomes import Outcomes
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import Leader, ShareRequests
-from aioprod.errors import KafkaError
-from aioprod.net.backoff import Backoff
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, KafkaError
 from aioprod.preparation import NotPrepared
 from aioprod.protocol.messages.share_fetch import PartitionData
 from aioprod.types import AcknowledgeType, TopicPartition
@@ -31,43 +34,49 @@ class ShareFetcher:
 
     Args:
         config: the settings.
-        metadata: says who leads a partition.
+        runtime: its metadata say who leads a partition; it has the pauses after failures.
         requests: sends to brokers.
         converter: has the deserializers.
         outcomes: hears of acknowledgements.
         problems: hears of errors.
-        backoff: the pauses after failures.
-        on_news: called when a request has ended.
-        on_renewed: called with the new end of the lock of a record.
+        reporter: hears of requests, records and assigned partitions.
+        notifier: wakes the waiting call when a request has ended.
+        in_hand: hears of the new end of the lock of a record.
 
     Attributes:
+        partitions: the assigned partitions whose topics are known.
+        handed_out: the number of records that the application got.
         wants_records: whether the application waits for records. Set it with :meth:`want`.
     """
 
     def __init__(
         self,
         config: ShareConsumerConfig,
-        metadata: Metadata,
+        runtime: ClientRuntime,
         requests: ShareRequests,
         converter: RecordConverter,
         outcomes: Outcomes,
         problems: Problems,
-        backoff: Backoff,
-        on_news: Callable[[], None],
-        on_renewed: Callable[[TopicPartition, int, float], None],
+        reporter: ShareReporter,
+        notifier: Notifier,
+        in_hand: RecordsInHand,
     ) -> None:
         self.wants_records = False
+        self.partitions: frozenset[TopicPartition] = frozenset()
+        self.handed_out = 0
         self._check_crcs = config.check_crcs
         self._limit_s = config.default_api_timeout_ms / 1000
-        self._metadata = metadata
+        self._metadata = runtime.metadata
         self._requests = requests
         self._converter = converter
         self._outcomes = outcomes
         self._problems = problems
-        self._backoff = backoff
-        self._on_news = on_news
-        self._on_renewed = on_renewed
+        self._reporter = reporter
+        self._backoff = runtime.backoff
+        self._notifier = notifier
+        self._in_hand = in_hand
         self._brokers: dict[int, ShareBroker] = {}
+        self._leaders: dict[SharePartition, int | None] = {}  # of the assigned partitions
         self._names: dict[uuid.UUID, str] = {}
         self._buffer: deque[FetchedRecords] = deque()
         self._failure: BaseException | None = None  # of a record behind those returned last
@@ -89,6 +98,13 @@ class ShareFetcher:
             None,
         )
 
+    def buffered(self) -> Counter[TopicPartition]:
+        """Return the number of records that the application has not got, by partition."""
+        found: Counter[TopicPartition] = Counter()
+        for fetched in self._buffer.copy():  # another thread may read metrics
+            found[fetched.partition.tp] += fetched.left
+        return found
+
     # -- what to fetch -----------------------------------------------------------------------------
 
     def assign(self, assigned: Collection[PartitionKey]) -> None:
@@ -98,22 +114,66 @@ class ShareFetcher:
             {info.topic_id: name for name, info in snapshot.topics.items() if info.topic_id.int}
         )
         by_leader: dict[int, set[SharePartition]] = {}
+        leaders: dict[SharePartition, int | None] = {}
         for topic_id, number in assigned:
             name = self._names.get(topic_id)
-            leader = (
-                snapshot.find_leader(TopicPartition(name, number)) if name is not None else None
-            )
-            if name is None or not isinstance(leader, PartitionInfo):
+            if name is None:
                 self._metadata.request_update()
                 continue
-            by_leader.setdefault(leader.leader, set()).add(SharePartition(topic_id, name, number))
+            partition = SharePartition(topic_id, name, number)
+            leader = snapshot.find_leader(partition.tp)
+            if isinstance(leader, PartitionInfo):
+                leaders[partition] = leader.leader
+                by_leader.setdefault(leader.leader, set()).add(partition)
+                self._problems.over(_leader_of(partition))
+            else:
+                leaders[partition] = None
+                self._has_no_leader(partition, leader)
         for node_id in by_leader.keys() - self._brokers.keys():
             self._brokers[node_id] = ShareBroker(
-                node_id, self._requests, self, self._outcomes, self._backoff, self._limit_s
+                node_id,
+                self._requests,
+                self,
+                self._outcomes,
+                self._reporter,
+                self._backoff,
+                self._limit_s,
             )
         for node_id, broker in self._brokers.items():
             broker.wanted = frozenset(by_leader.get(node_id, ()))
+        self._adopt(leaders)
         self._look()
+
+    def _adopt(self, leaders: dict[SharePartition, int | None]) -> None:
+        """Note the assigned partitions with their leaders, and forget errors of others."""
+        for gone in self._leaders.keys() - leaders.keys():
+            self._problems.over(gone)
+            self._problems.over(_leader_of(gone))
+        for node_id, broker in self._brokers.items():
+            if not broker.wanted:
+                self._problems.over(_broker(node_id))
+        self._leaders = leaders
+        before, self.partitions = self.partitions, frozenset(each.tp for each in leaders)
+        self._reporter.assignment_changed(before, self.partitions)
+
+    def _has_no_leader(self, partition: SharePartition, error: BrokerError | None) -> None:
+        self._metadata.request_update()
+        if error is None:
+            error = BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{partition.topic}-{partition.partition} is not in the metadata",
+            )
+        now = asyncio.get_running_loop().time()
+        self._problems.note(_leader_of(partition), error, now)
+
+    def troubles(self) -> Iterator[tuple[TopicPartition, KafkaError, float]]:
+        """Yield the partitions that can't be read now, the error, and the time of the first."""
+        for partition, node_id in self._leaders.items():
+            for what in (_leader_of(partition), partition, _broker(node_id)):
+                error, since = self._problems.of(what), self._problems.since(what)
+                if error is not None and since is not None:
+                    yield partition.tp, error, since
+                    break
 
     def want(self, wants: bool) -> None:
         """Fetch while the application waits for records."""
@@ -147,7 +207,7 @@ class ShareFetcher:
                 self._buffer.popleft()
                 continue
             try:
-                taken += first.take(limit - len(taken))
+                part = first.take(limit - len(taken))
             except NotPrepared:
                 if not taken:
                     raise
@@ -157,6 +217,9 @@ class ShareFetcher:
                     raise
                 self._failure = error
                 break
+            self.handed_out += len(part)
+            self._reporter.handed_out(first.partition.tp, part, now)
+            taken += part
         return taken
 
     def release(self) -> None:
@@ -182,7 +245,7 @@ class ShareFetcher:
         partition: SharePartition,
         data: PartitionData,
         locked_until: float,
-    ) -> None:
+    ) -> int:
         """See :class:`aioprod.consumer.share.broker.Surroundings`."""
         ranges = acquired_ranges(data.acquired_records)
         acquired = read_acquired(partition.tp, data.records, ranges, check_crcs=self._check_crcs)
@@ -192,10 +255,12 @@ class ShareFetcher:
         if fetched:
             self._buffer.append(fetched)
             self.wants_records = False  # until these are returned: others may have further ones
+        self._reporter.data_came(partition.topic, len(data.records or b""))
+        return len(acquired.records)
 
     def renewed(self, partition: SharePartition, offset: int, locked_until: float) -> None:
         """See :class:`aioprod.consumer.share.broker.Surroundings`."""
-        self._on_renewed(partition.tp, offset, locked_until)
+        self._in_hand.renewed(partition.tp, offset, locked_until)
 
     def stale(self, leaders: Iterable[Leader]) -> None:
         """See :class:`aioprod.consumer.share.broker.Surroundings`."""
@@ -209,17 +274,23 @@ class ShareFetcher:
         )
         self._metadata.request_update()
 
-    def failed(self, what: object, error: KafkaError | None) -> None:
+    def failed(self, what: SharePartition | int, error: KafkaError | None) -> None:
         """See :class:`aioprod.consumer.share.broker.Surroundings`."""
-        key = what if isinstance(what, SharePartition) else ("broker", what)
-        if error is None:
-            self._problems.over(key)
+        if isinstance(what, SharePartition):
+            self._note(what, error, is_read=what in self._leaders)
         else:
-            self._problems.add(key, error, asyncio.get_running_loop().time())
+            self._note(_broker(what), error, is_read=what in self._leaders.values())
+
+    def _note(self, what: Hashable, error: KafkaError | None, *, is_read: bool) -> None:
+        """Note an error, unless nothing is read there any more: no request would end it."""
+        if error is not None and is_read:
+            self._problems.add(what, error, asyncio.get_running_loop().time())
+        else:
+            self._problems.over(what)
 
     def changed(self) -> None:
         """See :class:`aioprod.consumer.share.broker.Surroundings`."""
-        self._on_news()
+        self._notifier.notify()
 
     # -- end ---------------------------------------------------------------------------------------
 
@@ -227,6 +298,7 @@ class ShareFetcher:
         """End all sessions; the caller sets the limit."""
         self.wants_records = False
         self._buffer.clear()
+        self._in_hand.close()
         await asyncio.gather(*(broker.close() for broker in self._brokers.values()))
 
     def end(self, error: KafkaError) -> None:
@@ -234,5 +306,16 @@ class ShareFetcher:
         scheduled: the event loop may be closed.
         """
         self._buffer.clear()
+        self._in_hand.close()
         for broker in self._brokers.values():
             broker.end(error)
+
+
+def _broker(node_id: int | None) -> Hashable:
+    """What errors of a broker are noted by."""
+    return "broker", node_id
+
+
+def _leader_of(partition: SharePartition) -> Hashable:
+    """What is noted of a partition without a leader."""
+    return "leader", partition

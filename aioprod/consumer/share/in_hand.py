@@ -27,6 +27,10 @@ class RecordsInHand:
         self._held: dict[Place, Delivery] = {}
         self._renewed: set[Place] = set()
 
+    def __len__(self) -> int:
+        """The number of records that are not acknowledged; one that is renewed counts."""
+        return len(self._held)
+
     def add(self, deliveries: Collection[Delivery]) -> list[ShareRecord]:
         """Note that the application gets records; return them."""
         records = []

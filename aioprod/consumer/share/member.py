@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import logging
+import math
 import uuid
 from collections.abc import Callable
 
@@ -17,6 +18,7 @@ from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.consumer.share.member_session import MemberSession
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import SECOND_VERSION
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
@@ -46,6 +48,7 @@ class ShareMember:
         config: the settings.
         runtime: opens the connections.
         member_id: the member's id for the lifetime of the consumer.
+        reporter: hears of heartbeats and rebalances.
         on_assigned: called when the assigned partitions change.
         on_news: called when there is an error for the application.
         on_idle: called when the member leaves because the application does not poll.
@@ -53,7 +56,7 @@ class ShareMember:
     Attributes:
         topics: the subscribed topics.
         assigned: the assigned partitions, by the ids of their topics.
-        problem: why the group can't be reached or joined now.
+        polled_at: loop time of the last poll.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class ShareMember:
         config: ShareConsumerConfig,
         runtime: ClientRuntime,
         member_id: str,
+        reporter: ShareReporter,
         on_assigned: Callable[[], None],
         on_news: Callable[[], None],
         on_idle: Callable[[], None],
@@ -68,9 +72,11 @@ class ShareMember:
         assert config.group_id is not None
         self.topics: frozenset[str] = frozenset()
         self.assigned: frozenset[tuple[uuid.UUID, int]] = frozenset()
-        self.problem: KafkaError | None = None
+        self._problem: KafkaError | None = None
+        self.polled_at = -math.inf
         self._config = config
         self._session = MemberSession(config.group_id, member_id, config.client_rack)
+        self._reporter = reporter
         self._on_assigned = on_assigned
         self._on_news = on_news
         self._on_idle = on_idle
@@ -83,8 +89,30 @@ class ShareMember:
             runtime.heard_at,
         )
         self._failure: BaseException | None = None  # for the next call of the application
+        self._sent_at = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._is_in_group = False  # the coordinator has answered
         self._leaving: asyncio.Task[None] | None = None
+
+    @property
+    def problem(self) -> KafkaError | None:
+        """Why the group can't be reached or joined now; also while the coordinator is looked up."""
+        return self._problem or (self._connections.trouble if self._task is not None else None)
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether the member is to be in the group, and is not."""
+        return bool(self.topics) and not self._is_in_group
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether it sends heartbeats; the next poll begins that otherwise."""
+        return self._task is not None
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why the membership has ended, until a call has raised it."""
+        return self._failure if isinstance(self._failure, KafkaError) else None
 
     # -- calls of the application ------------------------------------------------------------------
 
@@ -101,8 +129,8 @@ class ShareMember:
             KafkaError: if the membership has ended with an error that a retry does not solve; the
                 next call joins again.
         """
-        now = asyncio.get_running_loop().time()
-        self._poll_watch.polled(now)
+        self.polled_at = asyncio.get_running_loop().time()
+        self._poll_watch.polled(self.polled_at)
         if self._failure is not None:
             error, self._failure = self._failure, None
             raise error.with_traceback(None)
@@ -147,6 +175,8 @@ class ShareMember:
         )
         self._failure = error
         self._stop_heartbeats()
+        if isinstance(error, KafkaError):
+            self._problem = error
         self._on_news()  # the waiting call raises the error, or joins again
 
     def prepare(self, connection: Connection) -> tuple[ShareGroupHeartbeatRequest, int]:
@@ -155,6 +185,8 @@ class ShareMember:
         fetch_version = pick_version(connection, ShareFetchRequest)
         if fetch_version < SECOND_VERSION:
             self._check_first_version(connection.address)
+        self._sent_at = asyncio.get_running_loop().time()
+        self._reporter.heartbeat_sent(self._sent_at)
         return self._session.request(self.topics), version
 
     def _check_first_version(self, address: object) -> None:
@@ -170,21 +202,25 @@ class ShareMember:
 
     def unanswered(self, error: KafkaError) -> None:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
-        self.problem = error
+        self._problem = error
         self._session.unanswered()
 
     def accept(self, reply: ShareGroupHeartbeatResponse) -> ErrorAction:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
+        now = asyncio.get_running_loop().time()
+        self._reporter.heartbeat_answered(now - self._sent_at, now)
         code = ErrorCode.of(reply.error_code)
         api = GroupApi.SHARE_HEARTBEAT
         action = action_for(api, code)
         if action is ErrorAction.DONE:
-            self.problem = None
+            self._problem = None
+            self._is_in_group = True
             self._beats.set_interval(reply.heartbeat_interval_ms)
             assigned = self._session.answered(reply)
             if not self._session.knows(self.topics):
                 self._beats.due.set()
-            if assigned is not None:
+            if assigned is not None and assigned != self.assigned:
+                self._reporter.rebalanced()
                 self._assign(assigned)
             return action
         text = f"share group {self._connections.group_id!r}: ShareGroupHeartbeat" + (
@@ -241,6 +277,7 @@ class ShareMember:
 
     def _stop_heartbeats(self) -> None:
         task, self._task = self._task, None
+        self._is_in_group, self._problem = False, None
         self._poll_watch.stop()
         if task is not None:
             task.cancel()

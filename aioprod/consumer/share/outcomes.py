@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.errors import KafkaError, copy_of
 from aioprod.types import AcknowledgeType, TopicPartition
 from aioprod.user_code import surface
@@ -20,20 +22,48 @@ confirmed them, else with the error.
 """
 
 
+class Refusals(NamedTuple):
+    """Acknowledgements of a partition that fail, none between them being confirmed.
+
+    Attributes:
+        since, last: loop times of the first failure and of the last one.
+        error: the last error.
+    """
+
+    since: float
+    last: float
+    error: KafkaError
+
+
 class Outcomes:
-    """Passes outcomes on.
+    """Passes outcomes on. The types of acknowledgements are given by offset.
 
     Args:
         callback: the application's callback, if any. Its errors are logged.
-        tells_renewals: whether renewals have outcomes, too; not if the client renews locks itself.
+        reporter: hears of all.
+        tells_renewals: whether the application hears of renewals; not if the client renews locks
+            itself.
     """
 
     def __init__(
-        self, callback: AcknowledgementCallback | None, *, tells_renewals: bool = True
+        self,
+        callback: AcknowledgementCallback | None,
+        reporter: ShareReporter,
+        *,
+        tells_renewals: bool = True,
     ) -> None:
         self._callback = callback
+        self._reporter = reporter
         self._tells_renewals = tells_renewals
         self._collected: dict[TopicPartition, KafkaError | None] | None = None
+        self._refusals: dict[TopicPartition, Refusals] = {}
+
+    def refusals(self, after: float) -> dict[TopicPartition, Refusals]:
+        """Return the partitions whose acknowledgements have failed after a loop time, and not been
+        confirmed since. Forget all others.
+        """
+        self._refusals = {tp: each for tp, each in self._refusals.items() if each.last > after}
+        return self._refusals
 
     @contextmanager
     def collected(self) -> Iterator[dict[TopicPartition, KafkaError | None]]:
@@ -45,32 +75,43 @@ class Outcomes:
             self._collected = None
 
     def confirmed(self, tp: TopicPartition, types: Mapping[int, AcknowledgeType]) -> None:
-        """Note that a broker has confirmed acknowledgements, given by offset."""
+        """Note that a broker has confirmed acknowledgements."""
+        if types:
+            self._refusals.pop(tp, None)
         self._note(tp, types, None)
+
+    def retried(self, tp: TopicPartition, error: KafkaError) -> None:
+        """Note that a broker has refused acknowledgements, which are sent again."""
+        now = self._reporter.now()
+        before = self._refusals.get(tp)
+        self._refusals[tp] = Refusals(now if before is None else before.since, now, error)
 
     def failed(
         self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError
     ) -> None:
         """Note that acknowledgements have failed, or may have failed."""
+        if types:
+            self.retried(tp, error)
         self._note(tp, types, error)
 
     def _note(
-        self,
-        tp: TopicPartition,
-        types: Mapping[int, AcknowledgeType],
-        error: KafkaError | None,
+        self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError | None
     ) -> None:
-        offsets: Collection[int] = types
-        if not self._tells_renewals:
-            offsets = [each for each in types if types[each] is not AcknowledgeType.RENEW]
-        if not offsets:
+        if not types:
             return
+        told: Collection[int] = types
+        if not self._tells_renewals:
+            told = [each for each in types if types[each] is not AcknowledgeType.RENEW]
+        if told:
+            self._tell(tp, told, error)
+        self._reporter.acknowledged(tp, types, error)
+
+    def _tell(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError | None) -> None:
         if self._collected is not None and self._collected.get(tp) is None:
             self._collected[tp] = error if error is None else copy_of(error)
-        if self._callback is None:
-            return
-        try:
-            self._callback({tp: frozenset(offsets)}, error if error is None else copy_of(error))
-        except BaseException as own:
-            log.error("the acknowledgement_commit_callback failed", exc_info=own)
-            surface(own)
+        if self._callback is not None:
+            try:
+                self._callback({tp: frozenset(offsets)}, error if error is None else copy_of(error))
+            except BaseException as own:
+                log.error("the acknowledgement_commit_callback failed", exc_info=own)
+                surface(own)

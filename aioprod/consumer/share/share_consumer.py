@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack, cast
 
@@ -18,6 +19,7 @@ from aioprod.consumer.graph import client_id
 from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.share.graph import build
 from aioprod.consumer.share.outcomes import AcknowledgementCallback
+from aioprod.consumer.state import ConsumerState
 from aioprod.errors import KafkaError
 from aioprod.public_module import set_module
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
@@ -77,6 +79,8 @@ class ShareConsumer:
         self._fetcher = graph.fetcher
         self._member = graph.member
         self._lifecycle = graph.lifecycle
+        self._figures = graph.figures
+        self._health = graph.health
         if topics:
             self._calls.subscribe(topics)
 
@@ -259,3 +263,26 @@ class ShareConsumer:
         (``share.record.lock.duration.ms`` of the group); None before the first fetch.
         """
         return self._fetcher.lock_timeout_ms
+
+    # -- state and metrics -------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ConsumerState:
+        """The present state of the consumer, for health checks; may be read from any task."""
+        return self._health.state
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the present metrics, by Kafka's names; see docs/observability.md."""
+        return self._figures.metrics()
+
+    def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the metrics of each topic."""
+        return self._figures.metrics_by_topic()
+
+    def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
+        """Return the metrics of each assigned partition."""
+        return self._figures.metrics_by_partition()
+
+    async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
+        """As of :class:`aioprod.Producer`, in any task; the limit is ``request_timeout_ms``."""
+        return await self._lifecycle.runtime.client_instance_id(timeout_ms)

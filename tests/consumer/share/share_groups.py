@@ -7,8 +7,18 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from aioprod import Admin, Producer, ShareConsumer, ShareRecord, TopicPartition
+from aioprod import (
+    Admin,
+    Producer,
+    ShareConsumer,
+    ShareConsumerConfig,
+    ShareConsumerObserver,
+    ShareRecord,
+    TopicPartition,
+)
 from aioprod.admin import ConfigResource, NewTopic
+from aioprod.consumer.share.reporting import ShareReporter
+from aioprod.metrics import ShareConsumerMetrics
 
 FAST: dict[str, Any] = {"fetch_max_wait_ms": 100, "default_api_timeout_ms": 20_000}
 
@@ -46,6 +56,16 @@ class ShareTopic:
         return ShareConsumer(
             self.kafka, **{"group_id": self.group, "topics": [self.topic], **FAST, **settings}
         )
+
+
+def reporter_to(
+    *observers: ShareConsumerObserver, metrics: ShareConsumerMetrics | None = None
+) -> ShareReporter:
+    """A reporter, for tests of parts."""
+    config = ShareConsumerConfig(group_id="g", observers=observers)
+    return ShareReporter(
+        config, metrics or ShareConsumerMetrics(), lambda: asyncio.get_running_loop().time()
+    )
 
 
 def numbers(records: Iterable[ShareRecord]) -> list[int]:
