@@ -182,7 +182,7 @@ class ShareGroupCalls:
         Args:
             group_id: the group.
             partitions: the partitions, with None in the result for one that the group does not
-                read yet. By default all that it has read.
+                read yet, or that does not exist. By default all that it has read.
             timeout_ms: limit on the whole call.
 
         Raises:
@@ -191,28 +191,22 @@ class ShareGroupCalls:
         """
         check_string("group_id", group_id)
         wanted = None if partitions is None else check_partitions(partitions)
-        topics = (
-            None
-            if wanted is None
-            else [
-                DescribeShareGroupOffsetsRequestTopic(topic, numbers)
-                for topic, numbers in group_by_topic(wanted).items()
-            ]
-        )
-
-        def prepare(connection: Connection) -> tuple[DescribeShareGroupOffsetsRequest, int]:
-            request = DescribeShareGroupOffsetsRequest(
-                [DescribeShareGroupOffsetsRequestGroup(group_id, topics)]
-            )
-            return request, pick_version(connection, DescribeShareGroupOffsetsRequest)
 
         async def ask(attempt: Attempt[str]) -> dict[TopicPartition, ShareGroupOffset | None]:
+            # Kafka 4.4 never answers if a partition does not exist.
+            asked = None if wanted is None else await self._driver.existing(wanted)
+
+            def prepare(connection: Connection) -> tuple[DescribeShareGroupOffsetsRequest, int]:
+                request = _offsets_request(group_id, asked)
+                return request, pick_version(connection, DescribeShareGroupOffsetsRequest)
+
             reply: DescribeShareGroupOffsetsResponse = await self._driver.from_coordinator(
                 CoordinatorType.GROUP, group_id, attempt, prepare
             )
             told = single(reply.groups, f"share group {group_id}")
             _check(told.error_code, group_id, told.error_message)
-            return _offsets(told)
+            found = _offsets(told)
+            return found if wanted is None else {tp: found.get(tp) for tp in wanted}
 
         return await self._driver.once(
             f"offsets of share group {group_id}", ask, timeout_ms, name="list_share_group_offsets"
@@ -353,6 +347,22 @@ def _description(told: DescribedGroup) -> ShareGroupDescription:
             for each in told.members
         ),
         authorized_operations=operations(told.authorized_operations),
+    )
+
+
+def _offsets_request(
+    group_id: str, partitions: Iterable[TopicPartition] | None
+) -> DescribeShareGroupOffsetsRequest:
+    topics = (
+        None
+        if partitions is None
+        else [
+            DescribeShareGroupOffsetsRequestTopic(topic, numbers)
+            for topic, numbers in group_by_topic(partitions).items()
+        ]
+    )
+    return DescribeShareGroupOffsetsRequest(
+        [DescribeShareGroupOffsetsRequestGroup(group_id, topics)]
     )
 
 

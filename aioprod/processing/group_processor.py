@@ -9,7 +9,6 @@ from aioprod import (
     ConfigError,
     ConsumerSettings,
     ConsumerStateError,
-    ConsumerStatus,
     Deserializer,
     TopicPartition,
 )
@@ -17,7 +16,7 @@ from aioprod.processing.base_runner import Stage
 from aioprod.processing.clients import make_consumer, make_producer
 from aioprod.processing.config import GuaranteeName, ProcessorConfig, ProcessorSettings, split
 from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce, Guarantee
-from aioprod.processing.health import ProcessorState, ProcessorStatus
+from aioprod.processing.health import ProcessorState
 from aioprod.processing.lifetime import ProcessorLife, check_handler, checked_topics
 from aioprod.processing.observers import ProcessorFigures
 from aioprod.processing.records import AnyHandler
@@ -28,10 +27,6 @@ from aioprod.processing.workers import Workers
 
 _MOST_POLL_RECORDS = 500
 _FAILING_TRANSACTIONS_S = 60.0
-_TROUBLE = {
-    ConsumerStatus.FAILING: ProcessorStatus.FAILING,
-    ConsumerStatus.STALLED: ProcessorStatus.STALLED,
-}
 
 
 class ProcessorBase(ProcessorLife):
@@ -111,17 +106,7 @@ class ProcessorBase(ProcessorLife):
     # -- state -------------------------------------------------------------------------------------
 
     def _running_state(self, polls: bool, limit_s: float) -> ProcessorState:
-        reading = self._consumer.state
-        trouble = _TROUBLE.get(reading.status)
-        joined = self._runner.joined
-        if trouble is not None:
-            healthy = polls and self._figures.clock() - reading.since <= limit_s
-            # One partition may stall while all others are read.
-            ready = trouble is ProcessorStatus.STALLED and healthy and joined
-            return ProcessorState(trouble, ready, healthy, reading.error)
-        if not joined:
-            return ProcessorState(ProcessorStatus.STARTING, ready=False, healthy=polls)
-        return ProcessorState(ProcessorStatus.RUNNING, ready=polls, healthy=polls)
+        return self._reading_state(self._consumer.state, self._runner.joined, polls, limit_s)
 
     # -- figures -----------------------------------------------------------------------------------
 

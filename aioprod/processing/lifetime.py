@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from aioprod import ConfigError, TopicPartition
+from aioprod import ConfigError, ConsumerState, ConsumerStatus, TopicPartition
 from aioprod.arguments import check_topics
 from aioprod.processing.base_runner import BaseRunner, Stage
 from aioprod.processing.config import CommonConfig
@@ -28,6 +28,12 @@ _STATUS = {
     Stage.RUNNING: ProcessorStatus.RUNNING,
     Stage.STOPPING: ProcessorStatus.STOPPING,
     Stage.STOPPED: ProcessorStatus.STOPPED,
+}
+
+
+_TROUBLE = {
+    ConsumerStatus.FAILING: ProcessorStatus.FAILING,
+    ConsumerStatus.STALLED: ProcessorStatus.STALLED,
 }
 
 
@@ -199,6 +205,20 @@ class ProcessorLife(ABC):
             polls: whether the last poll was in time.
             limit_s: how long a trouble may last until the processor is not healthy.
         """
+
+    def _reading_state(
+        self, reading: ConsumerState, joined: bool, polls: bool, limit_s: float
+    ) -> ProcessorState:
+        """Return the state that follows from that of the consumer."""
+        trouble = _TROUBLE.get(reading.status)
+        if trouble is not None:
+            healthy = polls and self._figures.clock() - reading.since <= limit_s
+            # One partition may stall while all others are read.
+            ready = trouble is ProcessorStatus.STALLED and healthy and joined
+            return ProcessorState(trouble, ready, healthy, reading.error)
+        if not joined:
+            return ProcessorState(ProcessorStatus.STARTING, ready=False, healthy=polls)
+        return ProcessorState(ProcessorStatus.RUNNING, ready=polls, healthy=polls)
 
     @property
     def ready(self) -> bool:

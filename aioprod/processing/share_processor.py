@@ -7,7 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar, Unpack, overload
 
-from aioprod import ConfigError, Deserializer, KafkaError, ShareConsumerSettings, TopicPartition
+from aioprod import (
+    ConfigError,
+    ConsumerStatus,
+    Deserializer,
+    KafkaError,
+    ShareConsumerSettings,
+    TopicPartition,
+)
 from aioprod.config.checks import in_range
 from aioprod.processing.clients import make_producer, make_share_consumer
 from aioprod.processing.config import ProcessorSettings, split
@@ -98,8 +105,9 @@ class ShareProcessorBase(ProcessorLife):
                 f"the handler of {self._workers.longest_call()} has run for {busy_s:.0f} s"
             )
             return ProcessorState(ProcessorStatus.STALLED, False, False, error)
-        healthy = polls
-        return ProcessorState(ProcessorStatus.RUNNING, ready=healthy, healthy=healthy)
+        reading = self._consumer.state
+        joined = reading.status is not ConsumerStatus.REBALANCING
+        return self._reading_state(reading, joined, polls, limit_s)
 
     def metrics(self) -> Mapping[str, float]:
         """Return counts since the start, and present figures; see docs/processing.md."""

@@ -401,6 +401,25 @@ async def test_a_handler_that_hangs_is_not_healthy(topic: ShareTopic) -> None:
         assert "offset 0" in str(it.state.error)
 
 
+async def test_the_state_is_that_of_its_consumer(
+    broker: EmbeddedCluster, topic: ShareTopic
+) -> None:
+    broker.on(ApiKey.SHARE_GROUP_HEARTBEAT, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=100)
+    it = processor(topic, Handled(), unhealthy_after_ms=20_000)
+    async with it:
+        await until(lambda: it.state.status is ProcessorStatus.FAILING)
+        assert not it.ready and it.healthy
+        await until(lambda: it.ready)
+        assert it.state.status is ProcessorStatus.RUNNING
+        await topic.write([0])
+        await until_done(topic)
+        broker.on(ApiKey.SHARE_FETCH, fail(ErrorCode.SHARE_SESSION_NOT_FOUND), times=10_000)
+        await until(lambda: it.state.status is ProcessorStatus.FAILING)
+        assert it.healthy
+        await until(lambda: not it.healthy)
+        assert isinstance(it.state.error, BrokerError)
+
+
 # -- batches ---------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aioprod import Admin, Consumer, ProducerRecord
+from aioprod import Admin, Consumer, ProducerRecord, ShareConsumerSettings
 from aioprod.admin import NewTopic
 from aioprod.processing import (
     Acknowledged,
@@ -27,7 +27,7 @@ from tests.consumer.share.test_share_embedded_faults import COUNT, REFUSED, dist
 
 Raw = Record[bytes | None, bytes | None]
 ACKNOWLEDGE = ApiKey.SHARE_ACKNOWLEDGE
-FAST = {"fetch_max_wait_ms": 100}
+FAST: ShareConsumerSettings = {"fetch_max_wait_ms": 100}
 
 
 class Ledger(ProcessorObserver):

@@ -504,14 +504,14 @@ class TestFeatures:
             older, newer = await client.call(asked, 3), await client.call(asked, 4)
         assert newer.supported_features == [
             SupportedFeatureKey("group.version", 0, 1),
-            SupportedFeatureKey("share.version", 0, 1),
+            SupportedFeatureKey("share.version", 0, 2),
             SupportedFeatureKey("transaction.version", 0, 2),
         ]
         # As in Kafka, version 3 can't encode a feature that may be 0.
         assert older.supported_features == []
         finalized = [
             FinalizedFeatureKey("group.version", 1, 1),
-            FinalizedFeatureKey("share.version", 1, 1),
+            FinalizedFeatureKey("share.version", 2, 2),
         ]
         finalized += [FinalizedFeatureKey("transaction.version", level, level)] if level else []
         assert newer.finalized_features == older.finalized_features == finalized

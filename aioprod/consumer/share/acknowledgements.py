@@ -98,7 +98,7 @@ class PartitionAcknowledgements:
         return [make(*run) for run in offset_runs(self.types, self.others)]
 
     def pop_late(self, now: float) -> dict[int, AcknowledgeType]:
-        """Remove those whose lock has ended, and return them."""
+        """Remove those whose lock has ended, and return their types by offset."""
         late = [offset for offset, until in self.locked_until.items() if until <= now]
         for offset in late:
             del self.locked_until[offset]
@@ -175,7 +175,7 @@ class Acknowledgements:
         dict[SharePartition, PartitionAcknowledgements],
         dict[SharePartition, dict[int, AcknowledgeType]],
     ]:
-        """Return those to send, and those whose lock has ended; forget all.
+        """Return those to send, and the types by offset of those whose lock has ended; forget all.
 
         A broker does not refuse each late acknowledgement: not if another member has accepted the
         record, and the group has gone on.

@@ -137,9 +137,8 @@ class ShareBroker:
     ) -> None:
         """Acknowledge records that were acquired in this generation of the session."""
         if generation != self.session.generation or self._ended:
-            self._outcomes.failed(
-                partition.tp, dict.fromkeys(offsets, kind), _session_lost(self.node_id)
-            )
+            lost = dict.fromkeys(offsets, kind)
+            self._outcomes.failed(partition.tp, lost, _session_lost(self.node_id))
             return
         now = asyncio.get_running_loop().time()
         renew = kind is AcknowledgeType.RENEW
@@ -263,10 +262,9 @@ class ShareBroker:
         results = fetch_results(reply)
         trouble = self._settle(results.acknowledgements)
         size = records = 0
-        for key, partition in partitions.items():
-            data = results.data.get(key)
-            if data is None:  # a broker leaves out partitions without records or errors
-                self._surroundings.failed(partition, None)
+        for key, data in results.data.items():
+            partition = partitions.pop(key, None)
+            if partition is None:
                 continue
             code = ErrorCode.of(data.error_code)
             trouble = trouble or bool(code)
@@ -276,6 +274,8 @@ class ShareBroker:
             size += len(data.records or b"")
             if data.acquired_records:
                 records += self._surroundings.fetched(self, partition, data, self._locked_until())
+        for partition in partitions.values():  # left out: neither records nor errors
+            self._surroundings.failed(partition, None)
         self._reporter.fetched(
             self.node_id, self._latency_s(), size, records, reply.throttle_time_ms
         )

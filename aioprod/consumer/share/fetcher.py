@@ -302,6 +302,7 @@ class ShareFetcher:
         """End all sessions; the caller sets the limit."""
         self.wants_records = False
         self._buffer.clear()
+        self._in_hand.close()
         await asyncio.gather(*(broker.close() for broker in self._brokers.values()))
 
     def end(self, error: KafkaError) -> None:
@@ -309,6 +310,7 @@ class ShareFetcher:
         scheduled: the event loop may be closed.
         """
         self._buffer.clear()
+        self._in_hand.close()
         for broker in self._brokers.values():
             broker.end(error)
 

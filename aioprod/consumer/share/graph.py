@@ -90,7 +90,6 @@ def build(
         guard,
         member,
         fetcher,
-        in_hand,
         requests,
         converter,
         problems,

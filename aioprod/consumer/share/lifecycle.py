@@ -15,7 +15,6 @@ from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.figures import ShareFigures
-from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.member import ShareMember
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import ShareRequests
@@ -37,7 +36,6 @@ class ShareLifecycle(ClientLifecycle):
         guard: CallGuard,
         member: ShareMember,
         fetcher: ShareFetcher,
-        in_hand: RecordsInHand,
         requests: ShareRequests,
         converter: RecordConverter,
         problems: Problems,
@@ -51,7 +49,6 @@ class ShareLifecycle(ClientLifecycle):
         self._guard = guard
         self._member = member
         self._fetcher = fetcher
-        self._in_hand = in_hand
         self._requests = requests
         self._converter = converter
         self._problems = problems
@@ -92,12 +89,10 @@ class ShareLifecycle(ClientLifecycle):
     async def finish(self, deadline: float) -> None:
         """End the call of another task, send the last acknowledgements, and leave the group."""
         await self._guard.end_call()
-        self._in_hand.close()
         await asyncio.gather(self._fetcher.close(), self._member.leave())
 
     def stop(self, error: KafkaError) -> None:
         """Fail the acknowledgements without an outcome."""
-        self._in_hand.close()
         self._fetcher.end(error)
 
     async def release(self) -> None:

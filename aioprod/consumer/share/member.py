@@ -14,15 +14,14 @@ from aioprod.cluster.share_groups import NEEDED, pick_version
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
-from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
 from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.consumer.share.member_session import MemberSession
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import SECOND_VERSION
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
+from aioprod.errors import KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
-from aioprod.net.refusals import explain
 from aioprod.protocol.messages.share_fetch import ShareFetchRequest
 from aioprod.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
@@ -220,12 +219,14 @@ class ShareMember:
                 self._reporter.rebalanced()
                 self._assign(assigned)
             return action
-        text = f"share group {self._connections.group_id!r}: ShareGroupHeartbeat" + (
-            f" ({reply.error_message})" if reply.error_message else ""
+        group = f"share group {self._connections.group_id!r}"
+        error: KafkaError = refusal_of(
+            api, code, group, reply.error_message, self._connections.principal
         )
-        error: KafkaError = explain(BrokerError(code, text), api.value, self._connections.principal)
         if code == ErrorCode.UNSUPPORTED_VERSION:
-            error = UnsupportedVersionError(f"{text}: {NEEDED}")
+            error = UnsupportedVersionError(
+                f"{group}: {reply.error_message or code.name}: {NEEDED}"
+            )
         self.unanswered(error)
         if action is ErrorAction.REFUSED:
             raise error

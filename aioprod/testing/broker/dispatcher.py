@@ -16,6 +16,7 @@ from aioprod.testing.broker.access.rules import RULES
 from aioprod.testing.broker.access.scram_users import ScramUsers
 from aioprod.testing.broker.actions import Answer, in_pieces
 from aioprod.testing.broker.cluster import NodeAddress
+from aioprod.testing.broker.dead_letters import DeadLetterWriter
 from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.broker.handlers.api_versions import unsupported_version
 from aioprod.testing.broker.quotas.throttle import Client, Throttle
@@ -33,6 +34,7 @@ class Dispatcher:
         self.rules = RuleBook()
         self.log = RequestLog()
         self._store = store
+        store.shares.undertakers.append(DeadLetterWriter(store).bury)
         self._throttle = Throttle(store.quotas)
 
     async def answer(

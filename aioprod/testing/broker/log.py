@@ -211,6 +211,14 @@ class PartitionLog:
                     return record
         return None
 
+    def find(self, offset: int) -> Record | None:
+        """Return a record, or None if it does not exist (any more)."""
+        for batch in self.read(offset, 1, at_least_one=True):
+            for record in read_batch_records(batch, 0, read_header(batch)):
+                if record.offset == offset >= self.start_offset:
+                    return record
+        return None
+
     def find_newest(self) -> Record | None:
         """Return the first record that has the highest timestamp of the log."""
         return self.find_by_timestamp(self._newest_timestamps[-1]) if self._batches else None

@@ -76,6 +76,15 @@ class Partition:
             self.config.min_insync_replicas, len(self.leadership.replicas)
         )
 
+    def check_in_sync(self) -> None:
+        """Raise RequestError (NOT_ENOUGH_REPLICAS) if a record with acks=all can't be written."""
+        if self.is_short_of_replicas:
+            wanted, present = self.config.min_insync_replicas, list(self.leadership.in_sync)
+            raise RequestError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"min.insync.replicas={wanted}, but only {present} are in sync",
+            )
+
     @property
     def end_offsets(self) -> dict[int, int]:
         """The end offset of each replica's log."""

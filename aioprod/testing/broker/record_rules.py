@@ -27,6 +27,18 @@ class RecordsRefusedError(RequestError):
         self.indexes = indexes
 
 
+def check_size(records: bytes, config: TopicConfig) -> None:
+    """Raise RequestError (MESSAGE_TOO_LARGE) if a batch is too large for the topic."""
+    if len(records) > config.max_message_bytes:
+        raise RequestError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            (
+                f"The record batch size is {len(records)} bytes which exceeds the maximum of "
+                f"{config.max_message_bytes}."
+            ),
+        )
+
+
 def check_records(records: bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
     """Raise RecordsRefusedError if a record for a compacted topic has no key, or a timestamp is too
     far in the past or the future.

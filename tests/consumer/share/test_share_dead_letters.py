@@ -1,4 +1,4 @@
-"""Dead letters that the broker writes (KIP-1191), which Apache Kafka 4.4 does."""
+"""Dead letters that the broker writes (KIP-1191), which Apache Kafka 4.4 and the embedded broker do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 from aioprod import AcknowledgeType, Admin, Consumer, ConsumerRecord, Producer, TopicPartition
 from aioprod.admin import NewTopic
 from tests.consumer.share.share_groups import ShareTopic, take
-
-pytestmark = pytest.mark.kafka
 
 EXPLICIT = {"share_acknowledgement_mode": "explicit"}
 ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
@@ -62,15 +60,15 @@ async def dead_letters(kafka: str, dead: str) -> list[ConsumerRecord]:
 
 @pytest.mark.parametrize("copy", ["true", "false"])
 async def test_the_broker_writes_what_is_rejected_or_delivered_too_often(
-    kafka: str, copy: str
+    share_broker: str, copy: str
 ) -> None:
-    topic = ShareTopic(kafka)
+    topic = ShareTopic(share_broker)
     dead = f"dlq.{topic.topic}"
-    await create_dead_letter_topic(kafka, dead)
+    await create_dead_letter_topic(share_broker, dead)
     await configure(topic, dead, copy)
     await write(topic)
     await process(topic)
-    letters = await dead_letters(kafka, dead)
+    letters = await dead_letters(share_broker, dead)
     copied = [(b"key-1", b"1"), (b"key-2", b"2")]
     expected = copied if copy == "true" else [(None, None)] * 2
     assert [(letter.key, letter.value) for letter in letters] == expected
@@ -88,17 +86,19 @@ async def test_the_broker_writes_what_is_rejected_or_delivered_too_often(
 
 @pytest.mark.parametrize(("prefix", "enabled"), [("dead.", "true"), ("dlq.", "false")])
 async def test_dead_letters_for_a_topic_that_is_not_meant_for_them_are_lost(
-    kafka: str, prefix: str, enabled: str
+    share_broker: str, prefix: str, enabled: str
 ) -> None:
-    refused, served = ShareTopic(kafka), ShareTopic(kafka)
+    refused, served = ShareTopic(share_broker), ShareTopic(share_broker)
     lost, kept = f"{prefix}{refused.topic}", f"dlq.{served.topic}"
-    await create_dead_letter_topic(kafka, lost, enabled)
-    await create_dead_letter_topic(kafka, kept)
+    await create_dead_letter_topic(share_broker, lost, enabled)
+    await create_dead_letter_topic(share_broker, kept)
     for topic, dead in ((refused, lost), (served, kept)):
         await configure(topic, dead, "true")
         await write(topic)
         await process(topic)
-    assert len(await dead_letters(kafka, kept)) == 2  # those of the other group were due before
-    async with Consumer(bootstrap_servers=kafka) as consumer:
+    assert (
+        len(await dead_letters(share_broker, kept)) == 2
+    )  # those of the other group were due before
+    async with Consumer(bootstrap_servers=share_broker) as consumer:
         partition = TopicPartition(lost, 0)
         assert await consumer.end_offsets([partition]) == {partition: 0}

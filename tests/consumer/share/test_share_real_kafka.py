@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from aioprod import (
     BrokerConnectionError,
     BrokerError,
     ConcurrentUseError,
+    Consumer,
     ConsumerClosedError,
     ConsumerStateError,
     ConsumerStatus,
@@ -498,3 +500,24 @@ async def test_the_admin_client_lists_and_deletes_a_share_group(topic: ShareTopi
     # The group begins again.
     async with topic.consumer() as consumer:
         assert {record.delivery_count for record in await take(consumer, 5)} == {1}
+
+
+async def test_a_group_of_another_type_is_named_as_such(topic: ShareTopic) -> None:
+    await topic.create()
+    classic = {"bootstrap_servers": topic.kafka, "group_id": topic.group}
+    new: dict[str, Any] = {**classic, "group_protocol": "consumer"}
+    text = "a group of another type has this id: choose another group_id"
+    async with Admin(topic.kafka) as admin:
+        async with Consumer(topic.topic, **classic) as member:  # type: ignore[arg-type]
+            while topic.group not in await admin.list_groups():
+                await member.getmany(timeout_ms=100)
+            async with topic.consumer() as consumer:
+                with pytest.raises(BrokerError, match=text):
+                    await consumer.getmany()
+        await admin.delete_consumer_groups(topic.group)
+        async with topic.consumer() as consumer:
+            while topic.group not in await admin.list_groups():
+                await consumer.getmany(timeout_ms=100)
+            async with Consumer(topic.topic, **new) as member:
+                with pytest.raises(BrokerError, match=text):
+                    await member.getmany()

@@ -21,8 +21,8 @@ _TRANSACTION_FEATURE = "transaction.version"  # 2: KIP-890
 _NEWEST_TRANSACTION_VERSION = 2
 _GROUP_FEATURE = "group.version"  # 1: KIP-848
 _GROUP_VERSION = 1
-_SHARE_FEATURE = "share.version"  # 1: KIP-932
-_SHARE_VERSION = 1
+_SHARE_FEATURE = "share.version"  # 1: KIP-932, 2: KIP-1191
+_SHARE_VERSION = 2
 _ZERO_FROM = 4  # older clients can't decode a feature whose lowest version is 0
 # As Kafka, which announces them only with a receiver of metrics.
 _TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)

@@ -28,7 +28,7 @@ from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.leaders import NotLeaderError, check_leader, leader_addresses
 from aioprod.testing.broker.log import wait_for_append
 from aioprod.testing.broker.partition import Partition
-from aioprod.testing.broker.record_rules import RecordsRefusedError, check_records
+from aioprod.testing.broker.record_rules import RecordsRefusedError, check_records, check_size
 from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.store import Appended, Topic
 from aioprod.testing.broker.transactions.enlistment import Support, enlist_partition
@@ -224,7 +224,7 @@ def _append(
         raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     check_leader(partition, context)
     if request.acks == -1:
-        _check_in_sync(partition)
+        partition.check_in_sync()
     records = bytes(data.records or b"")
     header = _check_batch(records, topic, context)
     if header.is_transactional:
@@ -266,16 +266,6 @@ def _enlist(
         )
 
 
-def _check_in_sync(partition: Partition) -> None:
-    """Refuse acks=all if too few replicas are in sync."""
-    if partition.is_short_of_replicas:
-        wanted, present = partition.config.min_insync_replicas, list(partition.leadership.in_sync)
-        raise RequestError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"min.insync.replicas={wanted}, but only {present} are in sync",
-        )
-
-
 def _check_batch(records: bytes, topic: Topic, context: RequestContext) -> BatchHeader:
     """Check that ``records`` is one valid batch for this topic."""
     if not records:
@@ -288,14 +278,7 @@ def _check_batch(records: bytes, topic: Topic, context: RequestContext) -> Batch
             f"{len(records)} bytes for a batch of {header.size_in_bytes}: must be exactly one "
             "record batch per partition"
         )
-    if len(records) > topic.config.max_message_bytes:
-        raise RequestError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            (
-                f"The record batch size is {len(records)} bytes which exceeds the maximum of "
-                f"{topic.config.max_message_bytes}."
-            ),
-        )
+    check_size(records, topic.config)
     check_crc(records, 0, header)
     _check_header(header, context)
     check_records(records, header, topic.config, context.store.now_ms())

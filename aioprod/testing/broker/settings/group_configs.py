@@ -29,6 +29,8 @@ class ShareSettings:
         from_age: begin with the records that are not older than this instead, if not None.
         committed_only: whether records of open and aborted transactions are left out.
         may_renew: whether members may renew their locks.
+        dead_letter_topic: where records go that no member gets again; "" for nowhere.
+        copies_dead_letters: whether dead letters have the record's key, value and headers.
     """
 
     heartbeat_interval_ms: int
@@ -40,6 +42,8 @@ class ShareSettings:
     from_age: timedelta | None
     committed_only: bool
     may_renew: bool
+    dead_letter_topic: str
+    copies_dead_letters: bool
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> ShareSettings:
@@ -55,6 +59,8 @@ class ShareSettings:
             from_age=parse_duration(reset),
             committed_only=values["share.isolation.level"] == "read_committed",
             may_renew=values["share.renew.acknowledge.enable"] == "true",
+            dead_letter_topic=values["errors.deadletterqueue.topic.name"],
+            copies_dead_letters=values["errors.deadletterqueue.copy.record.enable"] == "true",
         )
 
 

@@ -52,6 +52,9 @@ segment.ms                              long    604800000           log.roll.ms 
 unclean.leader.election.enable          boolean false               unclean.leader.election.enable        -
 """
 
+#: Whether share groups may write dead letters to the topic (KIP-1191).
+DEAD_LETTERS = "errors.deadletterqueue.group.enable"
+
 
 @cache
 def topic_settings() -> dict[str, Setting]:
@@ -91,6 +94,7 @@ class TopicConfig:
     retention_ms: int = -1
     retention_bytes: int = -1
     delete_retention_ms: int = 86_400_000
+    takes_dead_letters: bool = False
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> TopicConfig:
@@ -108,6 +112,7 @@ class TopicConfig:
             retention_ms=int(values["retention.ms"]),
             retention_bytes=int(values["retention.bytes"]),
             delete_retention_ms=int(values["delete.retention.ms"]),
+            takes_dead_letters=_is_true(values[DEAD_LETTERS]),
         )
 
 

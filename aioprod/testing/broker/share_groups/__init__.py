@@ -4,6 +4,7 @@ state of each record.
 - records.py: the state of one record
 - share_partition.py: the records of one partition for one group
 - share_partitions.py: all of them, and their timers
+- dead_records.py: the records that no member gets again
 - sessions.py: the share sessions of members at a node
 - group.py: members, epochs and assignments
 """

@@ -6,11 +6,16 @@ Plain decisions over (state, now) without sockets, clock or event loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.settings.group_configs import ShareSettings
+from aioprod.testing.broker.share_groups.dead_records import (
+    DELIVERED_TOO_OFTEN,
+    REJECTED,
+    DeadRecord,
+)
 from aioprod.testing.broker.share_groups.records import (
     DONE,
     Acknowledge,
@@ -40,6 +45,7 @@ class SharePartition:
         self.saved_start = saved_start
         self.saved_done = 0
         self._units: list[Unit] = []
+        self._dead: list[DeadRecord] = []
 
     # -- queries -----------------------------------------------------------------------------------
 
@@ -54,7 +60,7 @@ class SharePartition:
     @property
     def next_timeout(self) -> float | None:
         """When the next lock ends, or None if no record is acquired."""
-        locks = (record.locked_until for record in self._acquired())
+        locks = (record.locked_until for _, record in self._acquired())
         return min(locks, default=None)
 
     def records(self) -> Iterator[tuple[int, InFlight]]:
@@ -179,8 +185,8 @@ class SharePartition:
                     changes[offset] = record, run.type_of(offset)
         for unit in split:
             unit.is_split = True
-        for record, kind in changes.values():
-            self._change(record, kind, settings, now)
+        for offset, (record, kind) in changes.items():
+            self._change(offset, record, kind, settings, now)
         if any(kind != Acknowledge.RENEW for _, kind in changes.values()):
             self._save()
 
@@ -197,33 +203,51 @@ class SharePartition:
                 "one that was acquired",
             )
 
-    def _change(self, record: InFlight, kind: int, settings: ShareSettings, now: float) -> None:
+    def _change(
+        self, offset: int, record: InFlight, kind: int, settings: ShareSettings, now: float
+    ) -> None:
         if kind == Acknowledge.RENEW:
             record.locked_until = now + settings.lock_duration_ms / 1000
         elif kind == Acknowledge.RELEASE:
-            _release(record, settings)
+            self._release(offset, record, settings)
+        elif kind == Acknowledge.REJECT:
+            self._archive(offset, record, REJECTED)
         else:
             record.settle(
                 RecordState.ACKNOWLEDGED if kind == Acknowledge.ACCEPT else RecordState.ARCHIVED
             )
 
+    def _release(self, offset: int, record: InFlight, settings: ShareSettings) -> None:
+        if record.delivery_count >= settings.delivery_count_limit:
+            self._archive(offset, record, DELIVERED_TOO_OFTEN)
+        else:
+            record.settle(RecordState.AVAILABLE)
+
+    def _archive(self, offset: int, record: InFlight, reason: str) -> None:
+        record.settle(RecordState.ARCHIVED)
+        self._dead.append(DeadRecord(offset, record.delivery_count, reason))
+
+    def take_dead(self) -> list[DeadRecord]:
+        """Return the records that no member gets again, of the changes since the last call."""
+        dead, self._dead = self._dead, []
+        return dead
+
     def release(self, member_id: str, settings: ShareSettings) -> None:
         """Release all records of a member, whose session has ended."""
-        self._release_all(
-            [each for each in self._acquired() if each.member_id == member_id], settings
-        )
+        self._release_all(lambda record: record.member_id == member_id, settings)
 
     def expire(self, now: float, settings: ShareSettings) -> None:
         """Release the records whose locks have ended."""
-        self._release_all([each for each in self._acquired() if each.locked_until <= now], settings)
+        self._release_all(lambda record: record.locked_until <= now, settings)
 
-    def _acquired(self) -> Iterator[InFlight]:
-        return (record for _, record in self._all() if record.state is RecordState.ACQUIRED)
+    def _acquired(self) -> Iterator[tuple[int, InFlight]]:
+        return (pair for pair in self._all() if pair[1].state is RecordState.ACQUIRED)
 
-    def _release_all(self, records: Sequence[InFlight], settings: ShareSettings) -> None:
-        for record in records:
-            _release(record, settings)
-        if records:
+    def _release_all(self, chosen: Callable[[InFlight], bool], settings: ShareSettings) -> None:
+        found = [pair for pair in self._acquired() if chosen(pair[1])]
+        for offset, record in found:
+            self._release(offset, record, settings)
+        if found:
             self._save()
 
     # -- offsets -----------------------------------------------------------------------------------
@@ -324,11 +348,6 @@ def _choose(
             slow_from = limit + 1  # the first such record decides
         chosen.append(offset)
     return chosen, is_slow
-
-
-def _release(record: InFlight, settings: ShareSettings) -> None:
-    is_last = record.delivery_count >= settings.delivery_count_limit
-    record.settle(RecordState.ARCHIVED if is_last else RecordState.AVAILABLE)
 
 
 def _check_owner(record: InFlight, member_id: str, offset: int, *, is_new: bool) -> None:

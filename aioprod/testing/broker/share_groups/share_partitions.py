@@ -16,6 +16,7 @@ from aioprod.testing.broker.cluster import NO_NODE
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.partition import Partition
 from aioprod.testing.broker.settings.group_configs import GroupConfigs
+from aioprod.testing.broker.share_groups.dead_records import DeadRecord
 from aioprod.testing.broker.share_groups.sessions import SessionKey, ShareSessions
 from aioprod.testing.broker.share_groups.share_partition import SharePartition
 
@@ -52,9 +53,13 @@ class SharePartitions:
     Args:
         configs: the settings of groups.
         now_ms: returns milliseconds since 1970.
+
+    Attributes:
+        undertakers: called with the records that no member of a group gets again.
     """
 
     def __init__(self, configs: GroupConfigs, now_ms: Callable[[], int]) -> None:
+        self.undertakers: list[Callable[[ShareKey, list[DeadRecord]], None]] = []
         self._configs = configs
         self._now_ms = now_ms
         self._shared: dict[ShareKey, Shared] = {}
@@ -155,7 +160,12 @@ class SharePartitions:
                 timer.cancel()
 
     def changed(self, shared: Shared) -> None:
-        """Wake the requests that wait for records, and set the timer of the locks."""
+        """Wake the requests that wait for records, set the timer of the locks, and write dead
+        letters.
+        """
+        dead = [] if shared.state is None else shared.state.take_dead()
+        for undertaker in self.undertakers if dead else ():
+            undertaker(shared.key, dead)
         shared.log.log.wake()
         self.arm(shared)
 
