@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
 from collections import Counter, deque
 from collections.abc import Collection, Hashable, Iterable, Iterator
@@ -46,6 +47,7 @@ class ShareFetcher:
     Attributes:
         partitions: the assigned partitions whose topics are known.
         handed_out: the number of records that the application got.
+        wanted_at: loop time at which a call last waited for records.
         wants_records: whether the application waits for records. Set it with :meth:`want`.
     """
 
@@ -64,6 +66,7 @@ class ShareFetcher:
         self.wants_records = False
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.handed_out = 0
+        self.wanted_at = -math.inf
         self._check_crcs = config.check_crcs
         self._limit_s = config.default_api_timeout_ms / 1000
         self._metadata = runtime.metadata
@@ -179,6 +182,7 @@ class ShareFetcher:
         """Fetch while the application waits for records."""
         self.wants_records = wants
         if wants:
+            self.wanted_at = asyncio.get_running_loop().time()
             self._look()
 
     def flush(self) -> None:

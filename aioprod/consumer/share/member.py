@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import logging
-import math
 import uuid
 from collections.abc import Callable
 
@@ -55,7 +54,6 @@ class ShareMember:
     Attributes:
         topics: the subscribed topics.
         assigned: the assigned partitions, by the ids of their topics.
-        polled_at: loop time of the last poll.
     """
 
     def __init__(
@@ -72,7 +70,6 @@ class ShareMember:
         self.topics: frozenset[str] = frozenset()
         self.assigned: frozenset[tuple[uuid.UUID, int]] = frozenset()
         self._problem: KafkaError | None = None
-        self.polled_at = -math.inf
         self._config = config
         self._session = MemberSession(config.group_id, member_id, config.client_rack)
         self._reporter = reporter
@@ -128,8 +125,8 @@ class ShareMember:
             KafkaError: if the membership has ended with an error that a retry does not solve; the
                 next call joins again.
         """
-        self.polled_at = asyncio.get_running_loop().time()
-        self._poll_watch.polled(self.polled_at)
+        now = asyncio.get_running_loop().time()
+        self._poll_watch.polled(now)
         if self._failure is not None:
             error, self._failure = self._failure, None
             raise error.with_traceback(None)

@@ -31,8 +31,8 @@ class ShareStallReasons:
         waiting: dict[TopicPartition | None, Waiting] = {}
         if self._member.rebalancing or self._member.problem is not None:
             waiting[None] = Waiting(None, self._reason_of_group())
-        # Without polls nothing is fetched, so that no request tells whether an error is over.
-        if now - self._member.polled_at < self._limit_s:
+        # While no call waits nothing is fetched, so that no request tells whether an error is over.
+        if now - self._fetcher.wanted_at < self._limit_s:
             for tp, error, since in self._fetcher.troubles():
                 waiting[tp] = Waiting(since, said(error))
         for tp, refusals in self._outcomes.refusals(after=now - self._limit_s).items():
