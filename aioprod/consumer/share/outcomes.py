@@ -41,8 +41,7 @@ class Outcomes:
     Args:
         callback: the application's callback, if any. Its errors are logged.
         reporter: hears of all.
-        tells_renewals: whether the application hears of renewals; not if the client renews locks
-            itself.
+        tells_renewals: whether renewals have outcomes, too; not if the client renews locks itself.
     """
 
     def __init__(
@@ -76,9 +75,12 @@ class Outcomes:
 
     def confirmed(self, tp: TopicPartition, types: Mapping[int, AcknowledgeType]) -> None:
         """Note that a broker has confirmed acknowledgements."""
-        if types:
+        told = self._told(types)
+        if told:
             self._refusals.pop(tp, None)
-        self._note(tp, types, None)
+            self._tell(tp, told, None)
+        if types:
+            self._reporter.acknowledged(tp, types, None)
 
     def retried(self, tp: TopicPartition, error: KafkaError) -> None:
         """Note that a broker has refused acknowledgements, which are sent again."""
@@ -90,21 +92,18 @@ class Outcomes:
         self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError
     ) -> None:
         """Note that acknowledgements have failed, or may have failed."""
-        if types:
-            self.retried(tp, error)
-        self._note(tp, types, error)
-
-    def _note(
-        self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError | None
-    ) -> None:
-        if not types:
-            return
-        told: Collection[int] = types
-        if not self._tells_renewals:
-            told = [each for each in types if types[each] is not AcknowledgeType.RENEW]
+        told = self._told(types)
         if told:
+            self.retried(tp, error)
             self._tell(tp, told, error)
-        self._reporter.acknowledged(tp, types, error)
+        if types:
+            self._reporter.acknowledged(tp, types, error)
+
+    def _told(self, types: Mapping[int, AcknowledgeType]) -> Collection[int]:
+        """Return the offsets of those that the application hears of."""
+        if self._tells_renewals:
+            return types
+        return [each for each in types if types[each] is not AcknowledgeType.RENEW]
 
     def _tell(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError | None) -> None:
         if self._collected is not None and self._collected.get(tp) is None:
