@@ -54,6 +54,10 @@ def offset_runs(types: Mapping[int, int], others: Iterable[OffsetRun]) -> list[O
         types: the type by offset.
         others: further runs; they overlap neither each other nor ``types``.
     """
+    if len(said := set(types.values())) == 1:  # as most often
+        lowest, highest = min(types), max(types)
+        if highest - lowest + 1 == len(types):
+            return sorted([OffsetRun(lowest, highest, [*said]), *others])
     starts: list[int] = []
     of_runs: list[list[int]] = []
     following = -1
@@ -99,6 +103,8 @@ class PartitionAcknowledgements:
 
     def pop_late(self, now: float) -> dict[int, AcknowledgeType]:
         """Remove those whose lock has ended, and return their types by offset."""
+        if min(self.locked_until.values(), default=now + 1) > now:
+            return {}
         late = [offset for offset, until in self.locked_until.items() if until <= now]
         for offset in late:
             del self.locked_until[offset]

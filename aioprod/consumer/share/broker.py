@@ -331,6 +331,8 @@ class ShareBroker:
     def _note_renewals(
         self, partition: SharePartition, confirmed: PartitionAcknowledgements
     ) -> None:
+        if AcknowledgeType.RENEW not in confirmed.types.values():
+            return
         until = self._locked_until()
         for offset, kind in confirmed.types.items():
             if kind is AcknowledgeType.RENEW:

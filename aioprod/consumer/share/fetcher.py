@@ -17,7 +17,7 @@ from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.share.acknowledgements import GAP, PartitionKey, SharePartition
 from aioprod.consumer.share.acquired import acquired_ranges, read_acquired
 from aioprod.consumer.share.broker import ShareBroker
-from aioprod.consumer.share.fetched import Delivery, FetchedRecords
+from aioprod.consumer.share.fetched import Delivered, FetchedRecords
 from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.outcomes import Outcomes
 from aioprod.consumer.share.reporting import ShareReporter
@@ -105,7 +105,7 @@ class ShareFetcher:
         """Return the number of records that the application has not got, by partition."""
         found: Counter[TopicPartition] = Counter()
         for fetched in self._buffer.copy():  # another thread may read metrics
-            found[fetched.partition.tp] += fetched.left
+            found[fetched.lock.partition.tp] += fetched.left
         return found
 
     # -- what to fetch -----------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class ShareFetcher:
 
     # -- records -----------------------------------------------------------------------------------
 
-    def take(self, limit: int) -> list[Delivery]:
+    def take(self, limit: int) -> list[Delivered]:
         """Return the next records, none if there are none. Errors are those of
         :meth:`aioprod.consumer.share.fetched.FetchedRecords.take`.
         """
@@ -204,14 +204,15 @@ class ShareFetcher:
             failure, self._failure = self._failure, None
             raise failure
         now = asyncio.get_running_loop().time()
-        taken: list[Delivery] = []
-        while self._buffer and len(taken) < limit:
+        taken: list[Delivered] = []
+        left = limit
+        while self._buffer and left:
             first = self._buffer[0]
             if not first or not self._is_locked(first, now):
                 self._buffer.popleft()
                 continue
             try:
-                part = first.take(limit - len(taken))
+                part = first.take(left)
             except NotPrepared:
                 if not taken:
                     raise
@@ -221,9 +222,10 @@ class ShareFetcher:
                     raise
                 self._failure = error
                 break
-            self.handed_out += len(part)
-            self._reporter.handed_out(first.partition.tp, part, now)
-            taken += part
+            left -= len(part.records)
+            self.handed_out += len(part.records)
+            self._reporter.handed_out(part.lock.partition.tp, part.records, now)
+            taken.append(part)
         return taken
 
     def release(self) -> None:
@@ -234,11 +236,12 @@ class ShareFetcher:
 
     def _is_locked(self, fetched: FetchedRecords, now: float) -> bool:
         """Whether no other member can have got the records."""
-        leader = self._metadata.snapshot.find_leader(fetched.partition.tp)
+        lock = fetched.lock
+        leader = self._metadata.snapshot.find_leader(lock.partition.tp)
         return (
-            fetched.generation == fetched.broker.session.generation
-            and now < fetched.locked_until
-            and not (isinstance(leader, PartitionInfo) and leader.leader != fetched.broker.node_id)
+            fetched.is_in_session
+            and now < lock.until
+            and not (isinstance(leader, PartitionInfo) and leader.leader != lock.broker.node_id)
         )
 
     # -- what brokers' sessions tell ---------------------------------------------------------------

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
+from typing import NamedTuple
 
-from aioprod.consumer.share.fetched import Delivery
+from aioprod.consumer.share.fetched import Lock
 from aioprod.net.bounds import MAX_LOCK_MS, MIN_LOCK_MS, bounded
-from aioprod.types import AcknowledgeType
+from aioprod.types import AcknowledgeType, ShareRecord
 
 # The topic, the partition and the offset of a record.
 Place = tuple[str, int, int]
+
+
+class Held(NamedTuple):
+    """A record that the application has got, and who locks it."""
+
+    record: ShareRecord
+    lock: Lock
 
 
 class LockRenewal:
@@ -26,23 +34,23 @@ class LockRenewal:
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
-        self._kept: dict[Place, tuple[Delivery, float]] = {}  # with the end of its renewals
+        self._kept: dict[Place, tuple[Held, float]] = {}  # with the end of its renewals
         self._asked: dict[Place, float] = {}  # the end of the lock for which a new one is asked for
         self._timer: asyncio.TimerHandle | None = None
 
-    def keep(self, deliveries: Collection[Delivery]) -> None:
+    def keep(self, records: Mapping[Place, Held]) -> None:
         """Renew the locks of these records, which the application has got just now."""
         until = asyncio.get_running_loop().time() + self._most_s
-        for delivery in deliveries:
-            self._kept[delivery.record[:3]] = delivery, until
-        self._look_at(min(map(_due, deliveries)))
+        for place, held in records.items():
+            self._kept[place] = held, until
+        self._look_at(min(map(_due, {held.lock for held in records.values()})))
 
-    def renewed(self, place: Place, delivery: Delivery) -> None:
+    def renewed(self, place: Place, held: Held) -> None:
         """Note the new end of a lock."""
         kept = self._kept.get(place)
         if kept is not None:
-            self._kept[place] = delivery, kept[1]
-            self._look_at(_due(delivery))
+            self._kept[place] = held, kept[1]
+            self._look_at(_due(held.lock))
 
     def drop(self, place: Place) -> None:
         """Renew the lock of a record no longer: it is acknowledged."""
@@ -66,31 +74,31 @@ class LockRenewal:
     def _look(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
-        asked: list[Delivery] = []
+        asked: list[Held] = []
         next_due = float("inf")
-        for place, (delivery, until) in self._kept.items():
-            due = _due(delivery)
-            if due >= until or self._asked.get(place) == delivery.locked_until:
+        for place, (held, until) in self._kept.items():
+            due = _due(held.lock)
+            if due >= until or self._asked.get(place) == held.lock.until:
                 continue
             if due > now:
                 next_due = min(next_due, due)
-            elif now < delivery.locked_until:
-                self._asked[place] = delivery.locked_until
-                asked.append(delivery)
+            elif now < held.lock.until:
+                self._asked[place] = held.lock.until
+                asked.append(held)
         _renew(asked)
         if next_due < float("inf"):
             self._look_at(next_due)
 
 
-def _due(delivery: Delivery) -> float:
-    lock_s = bounded(delivery.broker.lock_timeout_ms or 0, MIN_LOCK_MS, MAX_LOCK_MS)
-    return delivery.locked_until - lock_s / 2
+def _due(lock: Lock) -> float:
+    lock_s = bounded(lock.broker.lock_timeout_ms or 0, MIN_LOCK_MS, MAX_LOCK_MS)
+    return lock.until - lock_s / 2
 
 
-def _renew(deliveries: Iterable[Delivery]) -> None:
-    for (partition, broker, generation, locked_until), together in groupby(
-        deliveries, lambda delivery: delivery[1:]
+def _renew(records: Iterable[Held]) -> None:
+    for (partition, broker, generation, until), together in groupby(
+        records, lambda held: held.lock
     ):
         if generation == broker.session.generation:
-            offsets = [delivery.record.offset for delivery in together]
-            broker.acknowledge(partition, offsets, AcknowledgeType.RENEW, generation, locked_until)
+            offsets = [held.record.offset for held in together]
+            broker.acknowledge(partition, offsets, AcknowledgeType.RENEW, generation, until)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.reporting import ReadingReporter, for_observers
@@ -16,14 +15,6 @@ from aioprod.metrics import (
     ShareConsumerObservers,
 )
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
-
-
-class Delivered(Protocol):
-    """What the application gets a record with."""
-
-    @property
-    def record(self) -> ShareRecord:
-        """The record."""
 
 
 class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
@@ -62,12 +53,11 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
         """Report the bytes of a partition in a response."""
         self._metrics.data_came(topic, size, self.now())
 
-    def handed_out(self, tp: TopicPartition, deliveries: Sequence[Delivered], now: float) -> None:
+    def handed_out(self, tp: TopicPartition, records: Sequence[ShareRecord], now: float) -> None:
         """Report that the application gets records."""
-        self._metrics.handed_out(tp.topic, len(deliveries), now)
+        self._metrics.handed_out(tp.topic, len(records), now)
         if self._wants_records:
-            records = tuple(delivery.record for delivery in deliveries)
-            self._observers.tell("on_records", RecordsDelivered(*tp, records))
+            self._observers.tell("on_records", RecordsDelivered(*tp, tuple(records)))
 
     # -- acknowledgements --------------------------------------------------------------------------
 

@@ -320,7 +320,7 @@ async def test_a_record_waits_for_its_deserializer_or_is_released() -> None:
     errors: list[DeserializationError] = []
     while fetched:
         try:
-            found += [delivery.record for delivery in fetched.take(10)]
+            found += fetched.take(10).records
         except NotPrepared as needed:
             await needed.prepare()
         except DeserializationError as error:
