@@ -66,6 +66,7 @@ def _add_selection(parser: Parser, patterns: tuple[str, ...], default: str) -> N
     parser.add_argument(
         "--pattern",
         choices=patterns,
+        type=_as_options,
         default=default,
         help=f"how names are meant (default: {default})",
     )
@@ -81,13 +82,22 @@ def _add_selection(parser: Parser, patterns: tuple[str, ...], default: str) -> N
         action="append",
         default=[],
         choices=OPERATIONS,
+        type=_as_options,
         metavar="OPERATION",
         help=f"one of {', '.join(OPERATIONS)}; may be repeated",
     )
     parser.add_argument(
-        "--permission", choices=("allow", "deny"), help="whether the ACLs allow or deny"
+        "--permission",
+        choices=("allow", "deny"),
+        type=_as_options,
+        help="whether the ACLs allow or deny",
     )
     parser.add_argument("--host", metavar="ADDRESS", help="address of clients")
+
+
+def _as_options(name: str) -> str:
+    """Return a name that may be written as `acls list` prints it."""
+    return name.lower().replace("_", "-")
 
 
 async def _list(options: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ _OAUTH_EXAMPLE = (
 )
 _OAUTH_MODULE = "OAuthBearerLoginModule"
 _EXTENSION = "extension_"
+_AUTHORITIES = "ssl.truststore.location"
 _KERBEROS_EXAMPLE = (
     'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="..." '
     'principal="...";'
@@ -51,13 +52,14 @@ class Login(NamedTuple):
 
 class OAuthLogin(NamedTuple):
     """The options of a login with client credentials (KIP-768). Id, secret and scope are None if
-    they come from other settings (KIP-1139).
+    they come from other settings (KIP-1139). The authorities are those of the token endpoint.
     """
 
     client_id: str | None
     client_secret: str | None
     scope: str | None
     extensions: dict[str, str]
+    authorities: str | None = None
 
 
 class KerberosLogin(NamedTuple):
@@ -116,7 +118,10 @@ def _oauth_login(options: dict[str, str]) -> OAuthLogin:
         given.pop("clientSecret", None),
         given.pop("scope", None),
         extensions,
+        given.pop(_AUTHORITIES, None),
     )
+    if given.pop("ssl.truststore.type", "PEM") != "PEM":
+        raise _error(f"ssl.truststore.type of {_OAUTH_MODULE} must be PEM")
     if given:
         raise _error(f"the option {min(given)} of {_OAUTH_MODULE} is not supported")
     return login

@@ -18,7 +18,10 @@ _TOKENS = (
     "tokens are renewed after 80 to 85 % of their lifetime; set sasl_oauth_token_provider for "
     "another way"
 )
-_ASSERTION = "set sasl_oauth_token_provider to an aioprod.oauth.JwtBearer"
+_ASSERTION = (
+    "set sasl.oauthbearer.assertion.claim.iss, .sub and .aud; for other claims "
+    "sasl_oauth_token_provider to an aioprod.oauth.JwtBearer"
+)
 _OF_BROKERS = "brokers use it to check tokens"
 _TICKETS = (
     "the Kerberos library renews the tickets of a keytab; renew those of a cache with k5start or "
@@ -85,21 +88,7 @@ SHARED_UNSUPPORTED: Mapping[str, str] = {
         ),
         _TOKENS,
     ),
-    **dict.fromkeys(
-        (
-            "sasl.oauthbearer.assertion.algorithm",
-            "sasl.oauthbearer.assertion.claim.aud",
-            "sasl.oauthbearer.assertion.claim.exp.seconds",
-            "sasl.oauthbearer.assertion.claim.iss",
-            "sasl.oauthbearer.assertion.claim.jti.include",
-            "sasl.oauthbearer.assertion.claim.nbf.seconds",
-            "sasl.oauthbearer.assertion.claim.sub",
-            "sasl.oauthbearer.assertion.private.key.file",
-            "sasl.oauthbearer.assertion.private.key.passphrase",
-            "sasl.oauthbearer.assertion.template.file",
-        ),
-        _ASSERTION,
-    ),
+    "sasl.oauthbearer.assertion.template.file": _ASSERTION,
     **dict.fromkeys(
         (
             "sasl.oauthbearer.allow.unverified.audience",

@@ -15,8 +15,9 @@ import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from aioprod.config.checks import check_name, check_secret_text
+from aioprod.config.checks import check_name, check_secret_text, one_of
 from aioprod.config.redaction import HidesArguments
+from aioprod.config.settings.security import ASSERTION_ALGORITHMS
 from aioprod.errors import ConfigError
 from aioprod.oauth.cache import Token
 from aioprod.oauth.endpoint import Grant
@@ -24,8 +25,8 @@ from aioprod.oauth.errors import TokenRequestError
 from aioprod.oauth.provider import EndpointTokens, Options
 
 _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-_ALGORITHMS = ("RS256", "ES256")
 _MAX_ASSERTION_BYTES = 64 * 1024
+_check_algorithm = one_of(ASSERTION_ALGORITHMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +67,7 @@ class Assertion(metaclass=HidesArguments):
     headers: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.algorithm not in _ALGORITHMS:
-            raise ConfigError(f"algorithm={self.algorithm!r}: must be {' or '.join(_ALGORITHMS)}")
+        _check_algorithm("algorithm", self.algorithm)
         if not isinstance(self.private_key_file, str | Path):
             raise ConfigError(f"private_key_file={self.private_key_file!r}: must be a path")
         check_secret_text("private_key_passphrase", self.private_key_passphrase)

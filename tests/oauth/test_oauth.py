@@ -361,6 +361,58 @@ class TestClients:
             async with Producer.from_config(given) as producer:
                 await producer.send_and_wait("orders", b"1")
 
+    @pytest.mark.parametrize("passphrase", [None, "opens it"])
+    async def test_assertions_that_are_signed_by_a_key(
+        self, provider: IdentityProvider, tmp_path: Path, passphrase: str | None
+    ) -> None:
+        key = tmp_path / "key.pem"
+        provider.assertion_key = write_key(key, "ES256", passphrase)
+        signed = {
+            "private.key.file": str(key),
+            **({"private.key.passphrase": passphrase} if passphrase else {}),
+            "algorithm": "ES256",
+            "claim.iss": provider.client_id,
+            "claim.sub": "orders",
+            "claim.aud": ISSUER,
+            "claim.exp.seconds": "120",
+            "claim.nbf.seconds": "5",
+            "claim.jti.include": "true",
+        }
+        given = {
+            name: value for name, value in settings(provider).items() if ".credentials." not in name
+        } | {f"sasl.oauthbearer.assertion.{name}": value for name, value in signed.items()}
+        security = BrokerSecurity(token_validator=provider.user_of)
+        async with EmbeddedCluster(security=security) as broker:
+            given["bootstrap.servers"] = broker.bootstrap_servers
+            async with Producer.from_config(given) as producer:
+                await producer.send_and_wait("orders", b"1")
+                assert "opens it" not in repr(producer.config)
+        sent = jwt.decode(provider.requests[0]["assertion"], options={"verify_signature": False})
+        assert (sent["iss"], sent["sub"], sent["aud"]) == (provider.client_id, "orders", ISSUER)
+        assert (sent["exp"] - sent["iat"], sent["iat"] - sent["nbf"]) == (120, 5)
+        assert sent["jti"]
+
+    async def test_another_authority_for_the_identity_provider(self, tmp_path: Path) -> None:
+        authority = trustme.CA()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        trusted = tmp_path / "authority.pem"
+        authority.cert_pem.write_to_path(str(trusted))
+        async with IdentityProvider().running(context) as secured:
+            for location, kind in ((str(trusted), "PEM"), (str(trusted), "JKS"), ("absent", "PEM")):
+                given = {"bootstrap.servers": "127.0.0.1:1", **settings(secured)}
+                given["sasl.jaas.config"] = (
+                    "x.OAuthBearerLoginModule required "
+                    f'ssl.truststore.location="{location}" ssl.truststore.type={kind};'
+                )
+                if (location, kind) == (str(trusted), "PEM"):
+                    made = Producer.from_config(given).config.sasl_oauth_token_provider
+                    assert made is not None
+                    assert secured.user_of((await made()).value)
+                    continue
+                with pytest.raises(ConfigError, match=r"ssl\.truststore\.(type|location='absent')"):
+                    Producer.from_config(given)
+
     async def test_the_error_says_what_the_identity_provider_said(
         self, provider: IdentityProvider
     ) -> None:
@@ -381,6 +433,10 @@ class TestSettings:
             ({"token_endpoint_url": "login.example.com"}, "must begin with https:// and name a"),
             ({"token_endpoint_url": "https://a:b@c/"}, "must not contain a user name or password"),
             ({"assertion_file": "a"}, "assertion_file and sasl_oauthbearer_client_credentials_cli"),
+            ({"assertion_private_key_file": "a"}, "private_key_file and sasl_oauthbearer_client_c"),
+            ({"assertion_claim_iss": "a"}, "claim_iss is set, but sasl_oauthbearer_assertion_priv"),
+            ({"assertion_algorithm": "HS256"}, "must be one of RS256, ES256"),
+            ({"assertion_claim_exp_seconds": -1}, "must be from 0 to 86400"),
         ],
     )
     def test_what_is_missing_or_wrong_is_named(
