@@ -72,7 +72,8 @@ class ShareSettlement(Settlement):
         new = []
         for record in records:
             place = record[:3]
-            if place not in self._held:
+            held = self._held.get(place)
+            if held is None or not _is_same(held, record[:-1]):
                 new.append(record)
             self._held[place] = record
         return new
@@ -86,7 +87,7 @@ class ShareSettlement(Settlement):
 
     def may_release(self, item: Item) -> bool:
         """Return whether a further delivery is allowed."""
-        held = self._held.get(item.record[:3])
+        held = self._held_of(item)
         return held is not None and held.delivery_count < self._max_deliveries
 
     def release(self, item: Item) -> None:
@@ -98,9 +99,10 @@ class ShareSettlement(Settlement):
         self._settle(item, AcknowledgeType.REJECT)
 
     def _settle(self, item: Item, kind: AcknowledgeType) -> None:
-        held = self._held.pop(item.record[:3], None)
+        held = self._held_of(item)
         if held is None:
             return
+        del self._held[held[:3]]
         try:
             self._acknowledge(held, kind)
         except KafkaError as error:  # the consumer is closed
@@ -108,6 +110,10 @@ class ShareSettlement(Settlement):
             self.acknowledged({tp: frozenset((held.offset,))}, error)
         else:
             self._figures.totals[_COUNTS[kind]] += 1
+
+    def _held_of(self, item: Item) -> ShareRecord | None:
+        held = self._held.get(item.record[:3])
+        return held if held is not None and _is_same(held, item.record) else None
 
     def acknowledged(
         self, offsets: Mapping[TopicPartition, frozenset[int]], error: KafkaError | None
@@ -122,6 +128,13 @@ class ShareSettlement(Settlement):
                 error,
             )
         self._figures.acknowledged(Acknowledged(offsets, error))
+
+
+def _is_same(held: ShareRecord, record: tuple[object, ...]) -> bool:
+    """Whether both are the same record, perhaps delivered again. If its topic was created anew,
+    another one has its place.
+    """
+    return held[:-1] == record
 
 
 def _some(offsets: frozenset[int]) -> str:

@@ -77,7 +77,7 @@ async def until_done(topic: ShareTopic) -> None:
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(3_600):
         while not condition():  # noqa: ASYNC110 - a state of the handlers
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
 
 
 class Handled:
@@ -312,6 +312,29 @@ async def test_a_record_that_comes_back_is_not_handled_twice_at_a_time(
     assert sorted(slow.values) == [0, 1]
     # What is said counts for the new delivery.
     assert {event.error for event in told} == {None}
+
+
+async def test_the_record_of_a_topic_that_was_created_anew_is_another_one(
+    broker: EmbeddedCluster, topic: ShareTopic
+) -> None:
+    begun = asyncio.Event()
+    ended: list[bytes | None] = []
+
+    async def handle(record: Raw) -> None:
+        begun.set()
+        await asyncio.sleep(60 if record.value == b"0" else 0.1)
+        ended.append(record.value)
+
+    await topic.write([0])
+    async with processor(topic, handle):
+        await begun.wait()
+        broker.delete_topic(topic.topic)
+        broker.create_topic(topic.topic, 1)
+        await asyncio.sleep(1)
+        await topic.write([1])
+        await until(lambda: len(ended) == 2)
+        await until_done(topic)
+    assert ended == [b"1", b"0"]
 
 
 async def test_acknowledgements_that_are_not_confirmed_are_told(

@@ -104,7 +104,11 @@ class RecordsInHand:
             )
         place = record[:3]
         held = self._held.get(place)
-        if held is None or held.record.delivery_count != record.delivery_count:
+        # The topic may have been created anew, with another record in its place.
+        if held is None or (held.record[:5], held.record.delivery_count) != (
+            record[:5],
+            record.delivery_count,
+        ):
             raise ConsumerStateError(
                 f"the record at offset {record.offset} of {record.topic}-{record.partition} is "
                 "already acknowledged, or was not returned by this consumer"
