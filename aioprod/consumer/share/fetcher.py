@@ -89,6 +89,11 @@ class ShareFetcher:
             None,
         )
 
+    def holds_locks(self, node_id: int) -> bool:
+        """Whether a broker may hold locks for this member, which end with its connection."""
+        broker = self._brokers.get(node_id)
+        return broker is not None and broker.holds_locks
+
     # -- what to fetch -----------------------------------------------------------------------------
 
     def assign(self, assigned: Collection[PartitionKey]) -> None:

@@ -57,7 +57,9 @@ def build(
     run_state = RunState(runtime, time.time, on_fault=notifier.notify)
     guard = CallGuard(runtime.loop_binding, run_state, lambda: None, config.default_api_timeout_ms)
     member_id = new_member_id(runtime)
-    requests = ShareRequests(config, runtime, member_id)
+    requests = ShareRequests(
+        config, runtime, member_id, lambda node_id: fetcher.holds_locks(node_id)
+    )
     outcomes = Outcomes(callback)
     fetcher = ShareFetcher(
         config,

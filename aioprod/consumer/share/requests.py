@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from aioprod.cluster.runtime import ClientRuntime
@@ -73,16 +73,25 @@ class ShareRequests:
         config: the settings.
         runtime: opens the connections.
         member_id: the member.
+        holds_locks: returns whether a broker holds locks for the member.
     """
 
-    def __init__(self, config: ShareConsumerConfig, runtime: ClientRuntime, member_id: str) -> None:
+    def __init__(
+        self,
+        config: ShareConsumerConfig,
+        runtime: ClientRuntime,
+        member_id: str,
+        holds_locks: Callable[[int], bool],
+    ) -> None:
         self._config = config
         self.group_id = config.group_id
         self.principal = principal_of(config)
         self._member_id = member_id
         self._metadata = runtime.metadata
         self._brokers = runtime.separate_connections(
-            on_change=lambda: self._requests.brokers_changed(), on_silence=self._silent
+            on_change=lambda: self._requests.brokers_changed(),
+            on_silence=self._silent,
+            is_needed=holds_locks,
         )
         self._requests: Requests = Requests(config, self._brokers)
 
