@@ -58,6 +58,7 @@ class ShareCalls:
         names = frozenset(check_topics(topics))
         with self._guard.call():
             self._member.subscribe(names)
+            self._fetcher.subscribe(names)
             if self._run_state.started:
                 for name in names:
                     self._metadata.touch(name)
@@ -66,7 +67,7 @@ class ShareCalls:
         """Leave the group, and release what the application has not got."""
         async with self._guard.waiting_call():
             self._member.subscribe(frozenset())
-            self._fetcher.release()
+            self._fetcher.subscribe(frozenset())
             await self._member.leave()
 
     def acknowledge(self, record: object, kind: object) -> None:

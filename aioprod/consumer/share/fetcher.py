@@ -69,6 +69,8 @@ class ShareFetcher:
         self._on_renewed = on_renewed
         self._brokers: dict[int, ShareBroker] = {}
         self._names: dict[uuid.UUID, str] = {}
+        self._topics: frozenset[str] = frozenset()
+        self._assigned: Collection[PartitionKey] = ()
         self._buffer: deque[FetchedRecords] = deque()
         self._failure: BaseException | None = None  # of a record behind those returned last
 
@@ -96,8 +98,19 @@ class ShareFetcher:
 
     # -- what to fetch -----------------------------------------------------------------------------
 
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Fetch only partitions of these topics, and release records of others."""
+        self._topics = topics
+        others = [fetched for fetched in self._buffer if fetched.partition.topic not in topics]
+        for fetched in others:
+            fetched.release()
+            self._buffer.remove(fetched)
+        if self._assigned:  # the coordinator learns of it with the next heartbeat
+            self.assign(self._assigned)
+
     def assign(self, assigned: Collection[PartitionKey]) -> None:
         """Fetch these partitions, each from its leader."""
+        self._assigned = assigned
         snapshot = self._metadata.snapshot
         self._names.update(
             {info.topic_id: name for name, info in snapshot.topics.items() if info.topic_id.int}
@@ -110,6 +123,8 @@ class ShareFetcher:
             )
             if name is None or not isinstance(leader, PartitionInfo):
                 self._metadata.request_update()
+                continue
+            if name not in self._topics:
                 continue
             by_leader.setdefault(leader.leader, set()).add(SharePartition(topic_id, name, number))
         for node_id in by_leader.keys() - self._brokers.keys():
@@ -194,6 +209,8 @@ class ShareFetcher:
         broker.skip(partition, acquired.gaps, GAP)
         broker.skip(partition, acquired.unread, AcknowledgeType.RELEASE)
         fetched = FetchedRecords(broker, partition, acquired, locked_until, self._converter)
+        if partition.topic not in self._topics:  # it was requested before
+            fetched.release()
         if fetched:
             self._buffer.append(fetched)
             self.wants_records = False  # until these are returned: others may have further ones

@@ -188,6 +188,8 @@ class ShareConsumer:
     def subscribe(self, topics: Iterable[str] | str) -> None:
         """Read these topics, in place of earlier ones, as the group's members share them.
 
+        Records of other topics that were fetched and not returned are released.
+
         Raises:
             ConfigError: if a topic's name is invalid.
         """
