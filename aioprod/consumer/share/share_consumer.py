@@ -65,7 +65,9 @@ class ShareConsumer:
     ) -> None:
         check_names(ShareConsumerConfig, settings)
         check_sources(None, rng)
-        check_callable("acknowledgement_commit_callback", acknowledgement_commit_callback)
+        check_callable(
+            "acknowledgement_commit_callback", acknowledgement_commit_callback, "offsets, error"
+        )
         settings.setdefault("client_id", client_id(settings.get("group_id")))
         self.config = ShareConsumerConfig(
             bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
