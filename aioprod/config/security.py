@@ -325,7 +325,7 @@ def _read_jaas_config(config: SecurityConfig) -> OAuthLogin | None:
     for name, value in _settings_of(login).items():
         if getattr(config, name) not in (None, False, value):
             raise ConfigError(f"{name} and sasl_jaas_config are both set: set one of them")
-        object.__setattr__(config, name, value)
+        object.__setattr__(config, name, SECURITY[name].check(name, value))
     if not config.uses_sasl:
         raise _without_sasl("sasl_jaas_config", config)
     needed = _MECHANISM_OF_LOGIN.get(type(login), config.sasl_mechanism)

@@ -111,7 +111,7 @@ class ShareBroker:
         self._waiting = Acknowledgements()
         self._sent: _Sent = {}
         self._in_flight: asyncio.Future[Any] | None = None
-        self._sent_at = 0.0
+        self._sent_at = self._locks_end = 0.0
         self._closing = False  # only the end of the session is still sent
         self._ended = False
 
@@ -119,6 +119,11 @@ class ShareBroker:
     def settled(self) -> bool:
         """Whether each acknowledgement has an outcome."""
         return not (self._waiting or self._sent)
+
+    @property
+    def holds_locks(self) -> bool:
+        """Whether locks may not have ended, of records that are acknowledged, too."""
+        return self.session.is_open and asyncio.get_running_loop().time() < self._locks_end
 
     @property
     def supports_renewal(self) -> bool:
@@ -273,7 +278,8 @@ class ShareBroker:
             )
             size += len(data.records or b"")
             if data.acquired_records:
-                records += self._surroundings.fetched(self, partition, data, self._locked_until())
+                self._locks_end = self._locked_until()
+                records += self._surroundings.fetched(self, partition, data, self._locks_end)
         for partition in partitions.values():  # left out: neither records nor errors
             self._surroundings.failed(partition, None)
         self._reporter.fetched(
@@ -336,6 +342,7 @@ class ShareBroker:
         until = self._locked_until()
         for offset, kind in confirmed.types.items():
             if kind is AcknowledgeType.RENEW:
+                self._locks_end = until
                 self._waiting.extend_lock(partition, offset, until)
                 self._surroundings.renewed(partition, offset, until)
 

@@ -66,11 +66,11 @@ class ShareCalls:
         """Leave the group, and release what the application has not got."""
         async with self._guard.waiting_call():
             self._subscribe(frozenset())
-            self._fetcher.release()
             await self._member.leave()
 
     def _subscribe(self, topics: frozenset[str]) -> None:
         self._member.subscribe(topics)
+        self._fetcher.subscribe(topics)
         self._reporter.subscribed(topics)
         self._problems.keep(lambda what: not isinstance(what, str) or what in topics)
 

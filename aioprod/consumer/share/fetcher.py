@@ -81,6 +81,8 @@ class ShareFetcher:
         self._brokers: dict[int, ShareBroker] = {}
         self._leaders: dict[SharePartition, int | None] = {}  # of the assigned partitions
         self._names: dict[uuid.UUID, str] = {}
+        self._topics: frozenset[str] = frozenset()
+        self._assigned: Collection[PartitionKey] = ()
         self._buffer: deque[FetchedRecords] = deque()
         self._failure: BaseException | None = None  # of a record behind those returned last
 
@@ -108,10 +110,26 @@ class ShareFetcher:
             found[fetched.lock.partition.tp] += fetched.left
         return found
 
+    def holds_locks(self, node_id: int) -> bool:
+        """Whether a broker may hold locks for this member, which end with its connection."""
+        broker = self._brokers.get(node_id)
+        return broker is not None and broker.holds_locks
+
     # -- what to fetch -----------------------------------------------------------------------------
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Fetch only partitions of these topics, and release records of others."""
+        self._topics = topics
+        others = [fetched for fetched in self._buffer if fetched.lock.partition.topic not in topics]
+        for fetched in others:
+            fetched.release()
+            self._buffer.remove(fetched)
+        if self._assigned:  # the coordinator learns of it with the next heartbeat
+            self.assign(self._assigned)
 
     def assign(self, assigned: Collection[PartitionKey]) -> None:
         """Fetch these partitions, each from its leader."""
+        self._assigned = assigned
         snapshot = self._metadata.snapshot
         self._names.update(
             {info.topic_id: name for name, info in snapshot.topics.items() if info.topic_id.int}
@@ -122,6 +140,8 @@ class ShareFetcher:
             name = self._names.get(topic_id)
             if name is None:
                 self._metadata.request_update()
+                continue
+            if name not in self._topics:
                 continue
             partition = SharePartition(topic_id, name, number)
             leader = snapshot.find_leader(partition.tp)
@@ -259,6 +279,8 @@ class ShareFetcher:
         broker.skip(partition, acquired.gaps, GAP)
         broker.skip(partition, acquired.unread, AcknowledgeType.RELEASE)
         fetched = FetchedRecords(broker, partition, acquired, locked_until, self._converter)
+        if partition.topic not in self._topics:  # it was requested before
+            fetched.release()
         if fetched:
             self._buffer.append(fetched)
             self.wants_records = False  # until these are returned: others may have further ones

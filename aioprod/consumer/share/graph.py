@@ -66,7 +66,9 @@ def build(
     run_state = RunState(runtime, time.time, on_fault=notifier.notify)
     guard = CallGuard(runtime.loop_binding, run_state, lambda: None, config.default_api_timeout_ms)
     member_id = new_member_id(runtime)
-    requests = ShareRequests(config, runtime, member_id, reporter)
+    requests = ShareRequests(
+        config, runtime, member_id, reporter, lambda node_id: fetcher.holds_locks(node_id)
+    )
     outcomes = Outcomes(callback, reporter, tells_renewals=not config.max_lock_renewal_ms)
     in_hand = _in_hand(config)
     fetcher = ShareFetcher(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from aioprod.cluster.runtime import ClientRuntime
@@ -75,6 +75,7 @@ class ShareRequests:
         runtime: opens the connections.
         member_id: the member.
         reporter: hears of the connections.
+        holds_locks: returns whether a broker holds locks for the member.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ShareRequests:
         runtime: ClientRuntime,
         member_id: str,
         reporter: ShareReporter,
+        holds_locks: Callable[[int], bool],
     ) -> None:
         self._config = config
         self.group_id = config.group_id
@@ -93,6 +95,7 @@ class ShareRequests:
             on_change=lambda: self._requests.brokers_changed(),
             on_connection=reporter.connection_changed,
             on_silence=self._silent,
+            is_needed=holds_locks,
         )
         self._requests: Requests = Requests(config, self._brokers)
 

@@ -68,7 +68,9 @@ class ShareConsumer:
     ) -> None:
         check_names(ShareConsumerConfig, settings)
         check_sources(None, rng)
-        check_callable("acknowledgement_commit_callback", acknowledgement_commit_callback)
+        check_callable(
+            "acknowledgement_commit_callback", acknowledgement_commit_callback, "offsets, error"
+        )
         settings.setdefault("client_id", client_id(settings.get("group_id")))
         self.config = ShareConsumerConfig(
             bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
@@ -200,6 +202,8 @@ class ShareConsumer:
 
     def subscribe(self, topics: Iterable[str] | str) -> None:
         """Read these topics, in place of earlier ones, as the group's members share them.
+
+        Records of other topics that were fetched and not returned are released.
 
         Raises:
             ConfigError: if a topic's name is invalid.

@@ -386,6 +386,24 @@ async def test_unsubscribe_releases_and_leaves(topic: ShareTopic) -> None:
         assert numbers(await take(consumer, 3)) == [2, 3, 4]
 
 
+async def test_another_subscription_releases_the_records_of_the_first(topic: ShareTopic) -> None:
+    await topic.create()
+    await topic.write(range(5))
+    second = ShareTopic(topic.kafka)
+    second.group = topic.group
+    await second.create()
+    await second.write(range(5, 8))
+    async with topic.consumer() as consumer:
+        assert numbers(await take(consumer, 2, max_records=2)) == [0, 1]
+        consumer.subscribe(second.topic)
+        assert numbers(await take(consumer, 3)) == [5, 6, 7]
+        await consumer.commit()
+        async with topic.consumer() as other:
+            assert numbers(await take(other, 3)) == [2, 3, 4]
+            await other.commit()
+    assert await nothing_left(topic)
+
+
 async def test_several_topics_and_partitions(topic: ShareTopic) -> None:
     further = ShareTopic(topic.kafka)
     await topic.create(partitions=3)
