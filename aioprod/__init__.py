@@ -19,6 +19,7 @@ if _typing.TYPE_CHECKING:
     from aioprod.metrics import AdminObserver as AdminObserver
     from aioprod.metrics import ConsumerObserver as ConsumerObserver
     from aioprod.metrics import ProducerObserver as ProducerObserver
+    from aioprod.metrics import ShareConsumerObserver as ShareConsumerObserver
     from aioprod.producer import *  # noqa: F403
     from aioprod.serialization import BytesDeserializer as BytesDeserializer
     from aioprod.serialization import BytesSerializer as BytesSerializer
@@ -46,6 +47,7 @@ else:
             "ProducerInterceptor": "aioprod.interceptors",
             "ProducerObserver": "aioprod.metrics",
             "Serializer": "aioprod.serialization",
+            "ShareConsumerObserver": "aioprod.metrics",
             "StringDeserializer": "aioprod.serialization",
             "StringSerializer": "aioprod.serialization",
             "__version__": "aioprod._version",

@@ -32,6 +32,29 @@ def check_topics(given: object) -> list[str]:
     return names
 
 
+def check_names(what: str, given: object) -> list[str]:
+    """Check several names. ConfigError: if invalid, also if it is one name."""
+    return check_items(what, given, str, "names")
+
+
+def check_items(what: str, given: object, kind: type[V], shown: str) -> list[V]:
+    """Check several items. ConfigError: if invalid, also if it is one item.
+
+    Args:
+        what: the name of the argument.
+        given: the items.
+        kind: their type.
+        shown: what they are, for the error.
+    """
+    if isinstance(given, str | bytes | kind) or not isinstance(given, Iterable):
+        raise ConfigError(f"{what}={given!r}: must be a list of {shown}")
+    items = list(given)
+    for item in items:
+        if not isinstance(item, kind) or isinstance(item, bool):
+            raise ConfigError(f"{what}: must be a list of {shown}; {item!r} does not fit")
+    return items
+
+
 def check_pattern(given: object) -> re.Pattern[str] | SubscriptionPattern:
     """Check a pattern of topic names. ConfigError: if invalid."""
     if isinstance(given, SubscriptionPattern) or (

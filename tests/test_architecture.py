@@ -50,10 +50,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "consumer": CLIENT,
     "admin": CLIENT,
     "public": {"base", "producer", "consumer", "admin"},
-    "processing": {"base", "public"},
+    "processing": {"base", "public", "admin"},  # admin's arguments are in its package only
     "schema_registry": {"base", "net", "cluster"},
     "oauth": {"base", "net", "cluster"},
-    "compat": {"base", "public", "admin"},  # admin's arguments are in its package only
+    "compat": {"base", "public", "admin"},
     "testing": {"base", "protocol"},
     "simulation": {"cluster"},
     "pytest_plugin": {*CLIENT, "producer", "consumer", "admin", "public", "testing"},

@@ -30,12 +30,15 @@ from aioprod import (
     ProducerClosedError,
     ProducerInterceptor,
     ProducerObserver,
+    ShareConsumer,
+    ShareConsumerObserver,
     TopicPartition,
 )
 from aioprod.config.setting import Source
 from aioprod.config.settings.admin import ADMIN_SETTINGS
 from aioprod.config.settings.consumer import CONSUMER_SETTINGS
 from aioprod.config.settings.producer import PRODUCER_SETTINGS
+from aioprod.config.settings.share_consumer import SHARE_CONSUMER_SETTINGS
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.types import Headers
 
@@ -401,11 +404,14 @@ PARTS: list[tuple[type[Any], list[str], list[str]]] = [
         ["interceptors", "observers"],
     ),
     (Consumer, ["key_deserializer", "value_deserializer"], ["interceptors", "observers"]),
+    (ShareConsumer, ["key_deserializer", "value_deserializer"], ["observers"]),
     (Admin, [], ["observers"]),
 ]
+REQUIRED: dict[type[Any], dict[str, Any]] = {ShareConsumer: {"group_id": "g"}}
 OBSERVERS: dict[type[Any], type] = {
     Producer: ProducerObserver,
     Consumer: ConsumerObserver,
+    ShareConsumer: ShareConsumerObserver,
     Admin: AdminObserver,
 }
 ENDS = [
@@ -423,6 +429,7 @@ def test_every_setting_that_takes_plugins_is_in_the_table() -> None:
     for client, settings in (
         (Producer, PRODUCER_SETTINGS),
         (Consumer, CONSUMER_SETTINGS),
+        (ShareConsumer, SHARE_CONSUMER_SETTINGS),
         (Admin, ADMIN_SETTINGS),
     ):
         single, listed = table[client]
@@ -433,7 +440,7 @@ def test_every_setting_that_takes_plugins_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "single", "listed"), PARTS, ids=["producer", "consumer", "admin"]
+    ("client", "single", "listed"), PARTS, ids=["producer", "consumer", "share consumer", "admin"]
 )
 @pytest.mark.parametrize("how", ENDS)
 def test_parts_are_closed_once_however_the_client_ends(
@@ -442,7 +449,8 @@ def test_parts_are_closed_once_however_the_client_ends(
     of_observers: Any = type("Observer", (Part, OBSERVERS[client]), {})
     parts = {name: of_observers() if name == "observers" else Part() for name in (*single, *listed)}
     settings: dict[str, Any] = {
-        name: [part] if name in listed else part for name, part in parts.items()
+        **REQUIRED.get(client, {}),
+        **{name: [part] if name in listed else part for name, part in parts.items()},
     }
     outside: list[Any] = []
 

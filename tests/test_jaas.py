@@ -191,6 +191,9 @@ def test_kerberos_and_delegation_tokens_are_set(
         ClientConfig(**kerberos, sasl_jaas_config=login, sasl_kerberos_service_name="other")
     with pytest.raises(ConfigError, match="sasl_jaas_config is for GSSAPI, but sasl_mechanism"):
         ClientConfig(**SASL, sasl_jaas_config=login)
+    keytab.unlink()  # what is read from it is checked as the settings themselves
+    with pytest.raises(ConfigError, match=r"sasl_kerberos_keytab='.*a\.keytab': No such file"):
+        ClientConfig(**kerberos, sasl_jaas_config=login)
 
     scram: dict[str, Any] = {**SASL, "sasl_mechanism": "SCRAM-SHA-512"}
     token = f"{SCRAM} required username=id password=s3cret tokenauth=true;"

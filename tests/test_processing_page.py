@@ -10,8 +10,15 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from aioprod import Producer
-from aioprod.processing import Processor, ProcessorConfig, RetryPolicy
+from aioprod import Admin, Producer
+from aioprod.admin import ConfigResource
+from aioprod.processing import (
+    Processor,
+    ProcessorConfig,
+    RetryPolicy,
+    ShareProcessor,
+    ShareProcessorConfig,
+)
 from aioprod.processing import failure_headers as headers
 from aioprod.testing import EmbeddedCluster
 from tests.testing.doc_blocks import python_blocks
@@ -23,7 +30,7 @@ FIGURES = (DOCS / "observability.md").read_text(encoding="utf-8")
 
 async def test_the_code_of_the_page_works(broker: EmbeddedCluster, capsys: Any) -> None:
     broker.create_topic("orders", 1)
-    first, probes = python_blocks(PAGE)
+    first, _, probes = python_blocks(PAGE)
     names: dict[str, Any] = {"__name__": "page"}
     exec(first.replace("localhost:9092", broker.bootstrap_servers), names)
     exec(probes, names)
@@ -39,6 +46,28 @@ async def test_the_code_of_the_page_works(broker: EmbeddedCluster, capsys: Any) 
         assert processor.in_flight_by_key() == {}
     assert capsys.readouterr().out == "b'42' 3 1\n"
     assert broker.group("billing").members == {}
+
+
+async def test_the_code_of_share_groups_works(broker: EmbeddedCluster, capsys: Any) -> None:
+    for topic in ("mails", "mails.dead"):
+        broker.create_topic(topic, 1)
+    code = python_blocks(PAGE)[1].replace("localhost:9092", broker.bootstrap_servers)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(code, names)
+    mailer: ShareProcessor[Any, Any] = names["mailer"]
+    configs = {"share.auto.offset.reset": "earliest"}
+    async with Admin(broker.bootstrap_servers) as admin:
+        await admin.incremental_alter_configs({ConfigResource.group("mailers"): configs})
+    async with Producer(broker.bootstrap_servers) as producer:
+        await producer.send_and_wait("mails", b'{"to": "me"}')
+    async with mailer, asyncio.timeout(30):
+        while not mailer.metrics()["records-accepted-total"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        shown = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", FIGURES))
+        assert set(mailer.metrics()) <= shown
+        own = FIGURES.partition("figures of a share processor |")[2].partition("\n\n")[0]
+        assert set(re.findall(r"`([a-z-]+)`", own)) <= set(mailer.metrics())
+    assert capsys.readouterr().out == "me 1 1\n"
 
 
 def test_headers() -> None:
@@ -69,5 +98,9 @@ def test_defaults() -> None:
         assert written in page
         number = int(re.findall(r"\((\d[\d,]*)", written)[0].replace(",", ""))
         assert defaults[name] == number * (1_000 if written.endswith(" s)") else 1), name
+    share = ShareProcessorConfig(group_id="g", reject_failed=True)
+    assert f"`max_deliveries` times ({share.max_deliveries})" in page
+    assert share.max_pending_records == 2 * share.concurrency
+    assert "`max_pending_records` records, by default twice `concurrency`" in page
     exactly_once = ProcessorConfig(group_id="g", guarantee="exactly_once")
     assert f"`commit_interval_ms` ({exactly_once.commit_interval_ms})" in page

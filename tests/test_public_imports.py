@@ -30,8 +30,8 @@ PACKAGES = (
 )
 # Classes of aioprod.metrics that are not for users, and a class of aioprod.protocol.
 INTERNAL = {
-    *("ApiKey", "ConsumerMetrics", "ProducerMetrics", "ObserverList"),
-    *("AdminObservers", "ConsumerObservers", "ProducerObservers"),
+    *("ApiKey", "ConsumerMetrics", "ProducerMetrics", "ShareConsumerMetrics", "ObserverList"),
+    *("AdminObservers", "ConsumerObservers", "ProducerObservers", "ShareConsumerObservers"),
 }
 
 

@@ -96,7 +96,12 @@ from typing import Any, TypedDict
 from aioprod.config.compression import TopicCompression
 from aioprod.config.producer import CustomPartitioner
 from aioprod.interceptors import ConsumerInterceptor, ProducerInterceptor
-from aioprod.metrics import AdminObserver, ConsumerObserver, ProducerObserver
+from aioprod.metrics import (
+    AdminObserver,
+    ConsumerObserver,
+    ProducerObserver,
+    ShareConsumerObserver,
+)
 from aioprod.serialization import Deserializer, Serializer
 from aioprod.types import TokenProvider
 '''
@@ -114,7 +119,7 @@ _TABLES: Mapping[str, Section] = {
     "offsets": consumer.OFFSETS,
     "fetching": consumer.FETCHING,
     "consumed-records": {**consumer.RECORDS, **client.METRICS},
-    "share-group": share_consumer.SHARE_GROUP,
+    "share-group": {**share_consumer.SHARE_GROUP, **share_consumer.SHARE_OBSERVERS},
     "admin": admin.ADMIN_ONLY,
 }
 

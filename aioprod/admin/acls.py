@@ -10,6 +10,7 @@ from aioprod.admin.answers import broker_error, check, outcome
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
+from aioprod.arguments import check_items
 from aioprod.errors import ConfigError, KafkaError, ProtocolError
 from aioprod.protocol.acls import (
     AclBinding,
@@ -50,8 +51,9 @@ class AclCalls:
                 CLUSTER_AUTHORIZATION_FAILED, or INVALID_REQUEST; from ``results[acl]`` or
                 ``results.check()``.
         """
-        wanted = list(acls)
+        wanted = check_items("acls", acls, AclBinding, "AclBinding")
         for acl in wanted:
+            _check_types("create_acls", acl)
             _check(acl)
 
         async def ask(attempt: Attempt[AclBinding]) -> Mapping[AclBinding, KafkaError | None]:
@@ -80,7 +82,10 @@ class AclCalls:
             BrokerError: SECURITY_DISABLED if the cluster has no authorizer, or
                 CLUSTER_AUTHORIZATION_FAILED.
         """
-        chosen = selected or AclFilter()
+        chosen = AclFilter() if selected is None else selected
+        if not isinstance(chosen, AclFilter):
+            raise ConfigError(f"selected={chosen!r}: must be an AclFilter")
+        _check_types("describe_acls", chosen)
         request = DescribeAclsRequest(
             resource_type_filter=chosen.resource_type,
             resource_name_filter=chosen.resource_name,
@@ -123,6 +128,9 @@ class AclCalls:
             BrokerError: as of :meth:`create_acls`; from ``results[filter]`` or
                 ``results.check()``.
         """
+        filters = check_items("selected", selected, AclFilter, "AclFilter")
+        for chosen in filters:
+            _check_types("delete_acls", chosen)
 
         async def ask(
             attempt: Attempt[AclFilter],
@@ -137,7 +145,17 @@ class AclCalls:
                 for chosen, told in zip(attempt.items, reply.filter_results, strict=True)
             }
 
-        return await self._driver.each("delete_acls", selected, ask, timeout_ms)
+        return await self._driver.each("delete_acls", filters, ask, timeout_ms)
+
+
+def _check_types(call: str, given: AclBinding | AclFilter) -> None:
+    """Check the attributes; only those of a filter may be None."""
+    for name, default in AclFilter()._asdict().items():
+        value = getattr(given, name)
+        kind = type(default) if default is not None else str
+        if not isinstance(value, kind) and (value is not None or isinstance(given, AclBinding)):
+            shown = "text" if kind is str else f"of {kind.__name__}"
+            raise ConfigError(f"{call}: {name}={value!r}: must be {shown}")
 
 
 def _check(acl: AclBinding) -> None:

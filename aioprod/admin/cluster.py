@@ -10,7 +10,9 @@ from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
+from aioprod.arguments import check_items
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.config.checks import check_string
 from aioprod.errors import KafkaError, UnsupportedVersionError
 from aioprod.protocol.acls import AclOperation
 from aioprod.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -135,6 +137,7 @@ class ClusterCalls:
         Raises:
             BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED.
         """
+        check_string("key", key)
         kind = CoordinatorType.TRANSACTION if transactional else CoordinatorType.GROUP
 
         async def ask(attempt: Attempt[str]) -> int:
@@ -180,7 +183,8 @@ class ClusterCalls:
 
             return await gather_outcomes(attempt.items, at)
 
-        return await self._driver.each("describe_log_dirs", brokers, ask, timeout_ms)
+        node_ids = check_items("brokers", brokers, int, "node ids")
+        return await self._driver.each("describe_log_dirs", node_ids, ask, timeout_ms)
 
 
 def _cluster(

@@ -11,7 +11,7 @@ from aioprod.admin.answers import outcome
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.results import Results
-from aioprod.arguments import check_mapping
+from aioprod.arguments import check_items, check_mapping, check_names
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.describe_configs import (
@@ -211,7 +211,7 @@ class ConfigCalls:
             BrokerError: if the broker returns an error, such as UNKNOWN_TOPIC_OR_PARTITION. With
                 several resources, raised by ``results[resource]`` or ``results.check()``.
         """
-        wanted = None if names is None else list(names)
+        wanted = None if names is None else check_names("names", names)
 
         async def ask(
             connection: Connection, asked: list[ConfigResource]
@@ -240,7 +240,8 @@ class ConfigCalls:
             return (await self._of_resources("describe_configs", [resources], ask, timeout_ms))[
                 resources
             ]
-        return await self._of_resources("describe_configs", resources, ask, timeout_ms)
+        given = check_items("resources", resources, ConfigResource, "ConfigResource")
+        return await self._of_resources("describe_configs", given, ask, timeout_ms)
 
     async def incremental_alter_configs(
         self,
@@ -267,7 +268,10 @@ class ConfigCalls:
         """
         checked = check_mapping("changes", changes, "ConfigResource")
         written = {
-            resource: [_change(name, change) for name, change in its.items()]
+            resource: [
+                _change(name, change)
+                for name, change in check_mapping(f"changes of {resource}", its, "names").items()
+            ]
             for resource, its in checked.items()
         }
 

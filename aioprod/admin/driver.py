@@ -272,6 +272,19 @@ class AdminDriver(ClientLifecycle):
             )
         return outcomes
 
+    async def existing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions without those that their topics lack; topics that can't be
+        described keep all.
+        """
+        wanted = list(partitions)
+        snapshot = await self._metadata.refresh(sorted({tp.topic for tp in wanted}))
+        return [
+            tp
+            for tp in wanted
+            if snapshot.topic_error(tp.topic)
+            or any(info.partition == tp.partition for info in snapshot.topics[tp.topic].partitions)
+        ]
+
     async def coordinator_of(self, kind: CoordinatorType, key: str) -> int:
         """Return the node id of the present coordinator of a group or transactional id."""
         self.runtime.coordinators.forget(kind, key)

@@ -11,7 +11,9 @@ from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
+from aioprod.arguments import check_items, check_names
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.config.checks import check_string
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
@@ -148,7 +150,10 @@ class GroupCalls:
             KafkaTimeoutError: if a broker does not answer, so that its groups are unknown.
             ProtocolError: if a broker is too old for ``states`` or ``types``.
         """
-        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+        request = ListGroupsRequest(
+            states_filter=check_names("states", states), types_filter=check_names("types", types)
+        )
+        only = None if brokers is None else check_items("brokers", brokers, int, "node ids")
 
         async def at(connection: Connection) -> list[GroupListing]:
             reply = await connection.request(request)
@@ -160,7 +165,7 @@ class GroupCalls:
                 for each in reply.groups
             ]
 
-        found = await self._driver.from_every_broker("list_groups", at, timeout_ms, brokers)
+        found = await self._driver.from_every_broker("list_groups", at, timeout_ms, only)
         return {each.group_id: each for each in sorted(found, key=lambda each: each.group_id)}
 
     @overload
@@ -212,7 +217,8 @@ class GroupCalls:
             return (
                 await self._driver.each("describe_consumer_groups", [group_ids], ask, timeout_ms)
             )[group_ids]
-        return await self._driver.each("describe_consumer_groups", group_ids, ask, timeout_ms)
+        names = check_names("group_ids", group_ids)
+        return await self._driver.each("describe_consumer_groups", names, ask, timeout_ms)
 
     async def _describe_group(
         self, group_id: str, with_operations: bool, attempt: Attempt[str]
@@ -300,7 +306,8 @@ class GroupCalls:
             return (
                 await self._driver.each("delete_consumer_groups", [group_ids], ask, timeout_ms)
             )[group_ids]
-        return await self._driver.each("delete_consumer_groups", group_ids, ask, timeout_ms)
+        names = check_names("group_ids", group_ids)
+        return await self._driver.each("delete_consumer_groups", names, ask, timeout_ms)
 
     async def remove_members_from_consumer_group(
         self, group_id: str, group_instance_ids: Iterable[str], *, timeout_ms: float | None = None
@@ -317,6 +324,8 @@ class GroupCalls:
             BrokerError: if the broker returns an error, such as UNKNOWN_MEMBER_ID. Raised by
                 ``results[group_instance_id]`` or ``results.check()``.
         """
+        check_string("group_id", group_id)
+        members = check_names("group_instance_ids", group_instance_ids)
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
             def prepare(connection: Connection) -> tuple[LeaveGroupRequest, int]:
@@ -325,10 +334,8 @@ class GroupCalls:
                     raise UnsupportedVersionError(
                         f"{connection.address} is too old to remove static members"
                     )
-                members = [
-                    MemberIdentity(group_instance_id=instance_id) for instance_id in attempt.items
-                ]
-                return LeaveGroupRequest(group_id=group_id, members=members), version
+                leaving = [MemberIdentity(group_instance_id=each) for each in attempt.items]
+                return LeaveGroupRequest(group_id=group_id, members=leaving), version
 
             reply: LeaveGroupResponse = await self._driver.from_coordinator(
                 CoordinatorType.GROUP, group_id, attempt, prepare
@@ -345,7 +352,7 @@ class GroupCalls:
             }
 
         return await self._driver.each(
-            "remove_members_from_consumer_group", group_instance_ids, ask, timeout_ms
+            "remove_members_from_consumer_group", members, ask, timeout_ms
         )
 
 

@@ -12,6 +12,7 @@ from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_offsets, check_partitions
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.config.checks import check_string
 from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, KafkaError
@@ -95,6 +96,7 @@ class OffsetCalls:
         Raises:
             BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED.
         """
+        check_string("group_id", group_id)
         wanted = None if partitions is None else check_partitions(partitions)
 
         def prepare(connection: Connection) -> tuple[OffsetFetchRequest, int]:
@@ -131,6 +133,7 @@ class OffsetCalls:
             BrokerError: if the broker returns an error, such as UNKNOWN_MEMBER_ID (the group has
                 members). Raised by ``results[partition]`` or ``results.check()``.
         """
+        check_string("group_id", group_id)
         wanted = check_offsets(offsets)
 
         async def ask(
@@ -171,6 +174,7 @@ class OffsetCalls:
             BrokerError: if the broker returns an error, such as GROUP_ID_NOT_FOUND,
                 GROUP_SUBSCRIBED_TO_TOPIC. Raised by ``results[partition]`` or ``results.check()``.
         """
+        check_string("group_id", group_id)
 
         async def ask(
             attempt: Attempt[TopicPartition],

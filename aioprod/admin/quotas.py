@@ -10,6 +10,7 @@ from aioprod.admin.answers import check, outcome
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
+from aioprod.arguments import check_mapping
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -84,7 +85,7 @@ class QuotaCalls:
         Raises:
             BrokerError: if the broker returns an error, such as CLUSTER_AUTHORIZATION_FAILED.
         """
-        said = {} if entity is None else entity._asdict()
+        said = {} if entity is None else _checked(entity)._asdict()
         components = [
             ComponentData(_KINDS[field], *_match(who))
             for field, who in said.items()
@@ -123,6 +124,8 @@ class QuotaCalls:
             BrokerError: if the broker returns an error, such as INVALID_REQUEST for an unknown
                 quota. Raised by ``results[entity]`` or ``results.check()``.
         """
+        for entity, its in check_mapping("limits", limits, "ClientQuotaEntity").items():
+            check_mapping(f"limits of {_checked(entity)}", its, "names")
         if any(QuotaMatch.ANY in entity for entity in limits):
             raise ConfigError(
                 "alter_client_quotas: a quota can't be set for QuotaMatch.ANY; "
@@ -151,6 +154,12 @@ class QuotaCalls:
             return answers
 
         return await self._driver.each("alter_client_quotas", entries, ask, timeout_ms)
+
+
+def _checked(entity: object) -> ClientQuotaEntity:
+    if not isinstance(entity, ClientQuotaEntity):
+        raise ConfigError(f"entity {entity!r}: must be a ClientQuotaEntity")
+    return entity
 
 
 def _match(who: str | QuotaMatch) -> tuple[int, str | None]:

@@ -12,7 +12,7 @@ from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_partitions
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import KafkaError
+from aioprod.errors import ConfigError, KafkaError
 from aioprod.protocol.consumer_protocol import group_by_topic
 from aioprod.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -79,6 +79,8 @@ class ReplicaCalls:
             BrokerError: if the broker returns an error, such as PREFERRED_LEADER_NOT_AVAILABLE.
                 Raised by ``results[partition]`` or ``results.check()``.
         """
+        if not isinstance(election_type, ElectionType):
+            raise ConfigError(f"election_type={election_type!r}: must be an ElectionType")
 
         async def elect(
             wanted: list[TopicPartitions] | None, timeout: int

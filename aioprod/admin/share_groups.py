@@ -11,9 +11,10 @@ from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
-from aioprod.arguments import check_offsets, check_partitions
+from aioprod.arguments import check_names, check_offsets, check_partitions
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.cluster.share_groups import NEEDED, pick_version
+from aioprod.config.checks import check_string
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
@@ -166,7 +167,8 @@ class ShareGroupCalls:
             return (await self._driver.each("describe_share_groups", [group_ids], ask, timeout_ms))[
                 group_ids
             ]
-        return await self._driver.each("describe_share_groups", group_ids, ask, timeout_ms)
+        names = check_names("group_ids", group_ids)
+        return await self._driver.each("describe_share_groups", names, ask, timeout_ms)
 
     async def list_share_group_offsets(
         self,
@@ -180,36 +182,31 @@ class ShareGroupCalls:
         Args:
             group_id: the group.
             partitions: the partitions, with None in the result for one that the group does not
-                read yet. By default all that it has read.
+                read yet, or that does not exist. By default all that it has read.
             timeout_ms: limit on the whole call.
 
         Raises:
             UnsupportedVersionError: if the cluster has no share groups.
             BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED.
         """
+        check_string("group_id", group_id)
         wanted = None if partitions is None else check_partitions(partitions)
-        topics = (
-            None
-            if wanted is None
-            else [
-                DescribeShareGroupOffsetsRequestTopic(topic, numbers)
-                for topic, numbers in group_by_topic(wanted).items()
-            ]
-        )
-
-        def prepare(connection: Connection) -> tuple[DescribeShareGroupOffsetsRequest, int]:
-            request = DescribeShareGroupOffsetsRequest(
-                [DescribeShareGroupOffsetsRequestGroup(group_id, topics)]
-            )
-            return request, pick_version(connection, DescribeShareGroupOffsetsRequest)
 
         async def ask(attempt: Attempt[str]) -> dict[TopicPartition, ShareGroupOffset | None]:
+            # Kafka 4.4 never answers if a partition does not exist.
+            asked = None if wanted is None else await self._driver.existing(wanted)
+
+            def prepare(connection: Connection) -> tuple[DescribeShareGroupOffsetsRequest, int]:
+                request = _offsets_request(group_id, asked)
+                return request, pick_version(connection, DescribeShareGroupOffsetsRequest)
+
             reply: DescribeShareGroupOffsetsResponse = await self._driver.from_coordinator(
                 CoordinatorType.GROUP, group_id, attempt, prepare
             )
             told = single(reply.groups, f"share group {group_id}")
             _check(told.error_code, group_id, told.error_message)
-            return _offsets(told)
+            found = _offsets(told)
+            return found if wanted is None else {tp: found.get(tp) for tp in wanted}
 
         return await self._driver.once(
             f"offsets of share group {group_id}", ask, timeout_ms, name="list_share_group_offsets"
@@ -236,6 +233,7 @@ class ShareGroupCalls:
             BrokerError: if the broker returns an error, such as NON_EMPTY_GROUP. Raised by
                 ``results[partition]`` or ``results.check()``.
         """
+        check_string("group_id", group_id)
         wanted = {tp: at.offset for tp, at in check_offsets(offsets).items()}
 
         async def ask(
@@ -291,6 +289,8 @@ class ShareGroupCalls:
             BrokerError: if the broker returns an error, such as GROUP_ID_NOT_FOUND,
                 NON_EMPTY_GROUP. Raised by ``results[topic]`` or ``results.check()``.
         """
+        check_string("group_id", group_id)
+        wanted = check_names("topics", topics)
 
         async def ask(attempt: Attempt[str]) -> Mapping[str, KafkaError | None]:
             def prepare(connection: Connection) -> tuple[DeleteShareGroupOffsetsRequest, int]:
@@ -313,7 +313,7 @@ class ShareGroupCalls:
                 for each in reply.responses
             }
 
-        return await self._driver.each("delete_share_group_offsets", topics, ask, timeout_ms)
+        return await self._driver.each("delete_share_group_offsets", wanted, ask, timeout_ms)
 
 
 def _check(code: int, group_id: str, text: str | None) -> None:
@@ -347,6 +347,22 @@ def _description(told: DescribedGroup) -> ShareGroupDescription:
             for each in told.members
         ),
         authorized_operations=operations(told.authorized_operations),
+    )
+
+
+def _offsets_request(
+    group_id: str, partitions: Iterable[TopicPartition] | None
+) -> DescribeShareGroupOffsetsRequest:
+    topics = (
+        None
+        if partitions is None
+        else [
+            DescribeShareGroupOffsetsRequestTopic(topic, numbers)
+            for topic, numbers in group_by_topic(partitions).items()
+        ]
+    )
+    return DescribeShareGroupOffsetsRequest(
+        [DescribeShareGroupOffsetsRequestGroup(group_id, topics)]
     )
 
 

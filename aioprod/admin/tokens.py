@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from aioprod.admin.answers import check
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver
+from aioprod.arguments import check_names
 from aioprod.errors import ConfigError
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.create_delegation_token import (
@@ -101,7 +102,9 @@ class TokenCalls:
                 token), or DELEGATION_TOKEN_AUTHORIZATION_FAILED (CREATE_TOKENS on the owner).
         """
         call = "create_delegation_token"
-        given = [_Principal.of(call, "renewers", each) for each in renewers]
+        given = [
+            _Principal.of(call, "renewers", each) for each in check_names("renewers", renewers)
+        ]
         other = None if owner is None else _Principal.of(call, "owner", owner)
         request = CreateDelegationTokenRequest(
             *(other or ("", "")),  # which older versions have, too
@@ -196,7 +199,7 @@ class TokenCalls:
             if owners is None
             else [
                 DescribeDelegationTokenOwner(*_Principal.of(call, "owners", each))
-                for each in owners
+                for each in check_names("owners", owners)
             ]
         )
 

@@ -14,7 +14,8 @@ from aioprod.admin.configs import ConfigEntry, ConfigSource, ConfigValue, config
 from aioprod.admin.driver import AdminDriver
 from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
-from aioprod.arguments import check_mapping
+from aioprod.arguments import check_items, check_mapping, check_names
+from aioprod.config.checks import check_string
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.protocol.acls import AclOperation
 from aioprod.protocol.messages.create_partitions import (
@@ -183,9 +184,8 @@ class TopicCalls:
             BrokerError: if the broker returns an error, such as TOPIC_ALREADY_EXISTS,
                 INVALID_REPLICATION_FACTOR, INVALID_CONFIG.
         """
-        asked_for = [
-            _creatable(topic) for topic in ([topics] if isinstance(topics, NewTopic) else topics)
-        ]
+        given = [topics] if isinstance(topics, NewTopic) else topics
+        asked_for = list(map(_creatable, check_items("topics", given, NewTopic, "NewTopic")))
         wanted = {topic.name: topic for topic in asked_for}
         if len(wanted) < len(asked_for):
             raise ConfigError(
@@ -251,7 +251,8 @@ class TopicCalls:
 
         if isinstance(topics, str):
             return (await self._driver.each("delete_topics", [topics], ask, timeout_ms))[topics]
-        return await self._driver.each("delete_topics", topics, ask, timeout_ms)
+        names = check_names("topics", topics)
+        return await self._driver.each("delete_topics", names, ask, timeout_ms)
 
     async def create_partitions(
         self,
@@ -373,12 +374,12 @@ class TopicCalls:
 
         if isinstance(topics, str):
             return (await self._driver.each("describe_topics", [topics], ask, timeout_ms))[topics]
-        return await self._driver.each("describe_topics", topics, ask, timeout_ms)
+        names = check_names("topics", topics)
+        return await self._driver.each("describe_topics", names, ask, timeout_ms)
 
 
-def _creatable(topic: object) -> CreatableTopic:
-    if not isinstance(topic, NewTopic):
-        raise ConfigError(f"create_topics: {topic!r} is not a NewTopic")
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    check_string("create_topics: name", topic.name)
     return CreatableTopic(
         name=topic.name,
         num_partitions=topic.num_partitions,
@@ -415,6 +416,7 @@ def _created(told: CreatableTopicResult) -> CreatedTopic:
 
 
 def _growth(name: str, new: int | NewPartitions) -> CreatePartitionsTopic:
+    check_string("create_partitions: topic", name)
     if not isinstance(new, NewPartitions):
         new = NewPartitions(new)
     assignments = [CreatePartitionsAssignment(list(replicas)) for replicas in new.assignments]

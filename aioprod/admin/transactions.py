@@ -10,7 +10,9 @@ from aioprod.admin.answers import check, single
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.results import Results
+from aioprod.arguments import check_items, check_names
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.config.checks import check_string, in_range
 from aioprod.errors import KafkaError
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.describe_transactions import (
@@ -22,6 +24,7 @@ from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
 from aioprod.types import TopicPartition
 
 _NO_DURATION = -1
+_check_duration = in_range(_NO_DURATION, (1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,14 @@ class TransactionCalls:
             UnsupportedVersionError, ProtocolError: if a broker is too old for the call or one of
                 the filters.
         """
-        request = ListTransactionsRequest(list(states), list(producer_ids), duration_ms, pattern)
+        if pattern is not None:
+            check_string("pattern", pattern)
+        request = ListTransactionsRequest(
+            check_names("states", states),
+            check_items("producer_ids", producer_ids, int, "producer ids"),
+            _check_duration("duration_ms", duration_ms),
+            pattern,
+        )
 
         async def at(connection: Connection) -> list[TransactionListing]:
             reply = await connection.request(request)
@@ -153,7 +163,8 @@ class TransactionCalls:
                     "describe_transactions", [transactional_ids], ask, timeout_ms
                 )
             )[transactional_ids]
-        return await self._driver.each("describe_transactions", transactional_ids, ask, timeout_ms)
+        names = check_names("transactional_ids", transactional_ids)
+        return await self._driver.each("describe_transactions", names, ask, timeout_ms)
 
     @overload
     async def fence_producers(  # type: ignore[overload-overlap]
@@ -200,7 +211,8 @@ class TransactionCalls:
             return (
                 await self._driver.each("fence_producers", [transactional_ids], ask, timeout_ms)
             )[transactional_ids]
-        return await self._driver.each("fence_producers", transactional_ids, ask, timeout_ms)
+        names = check_names("transactional_ids", transactional_ids)
+        return await self._driver.each("fence_producers", names, ask, timeout_ms)
 
 
 def _described(

@@ -14,6 +14,9 @@ from aioprod.admin.answers import check, outcome
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
+from aioprod.arguments import check_names
+from aioprod.config.checks import check_secret_text, check_string, in_range
+from aioprod.config.redaction import HidesArguments
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -26,7 +29,7 @@ from aioprod.protocol.messages.describe_user_scram_credentials import (
     UserName,
 )
 
-_MIN_ITERATIONS, _MAX_ITERATIONS = 4_096, 16_384  # of Kafka
+_check_iterations = in_range(4_096, 16_384)  # of Kafka
 _SALT_BYTES = 24
 
 
@@ -51,7 +54,7 @@ class ScramCredentialInfo(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ScramPassword:
+class ScramPassword(metaclass=HidesArguments):
     """A new password of a user. Brokers get a salted hash of it.
 
     Attributes:
@@ -70,13 +73,10 @@ class ScramPassword:
     iterations: int = 8_192
 
     def __post_init__(self) -> None:
-        if not self.password:
+        check_string("user", self.user)
+        if not check_secret_text(f"password of {self.user!r}", self.password):
             raise ConfigError(f"password of {self.user!r}: must not be empty")
-        if not _MIN_ITERATIONS <= self.iterations <= _MAX_ITERATIONS:
-            raise ConfigError(
-                f"iterations={self.iterations!r}: must be from {_MIN_ITERATIONS} to "
-                f"{_MAX_ITERATIONS}"
-            )
+        _check_iterations("iterations", self.iterations)
         _check_mechanism(self.mechanism)
 
 
@@ -93,6 +93,7 @@ class ScramRemoval:
     mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512
 
     def __post_init__(self) -> None:
+        check_string("user", self.user)
         _check_mechanism(self.mechanism)
 
 
@@ -133,7 +134,7 @@ class UserCalls:
 
         if users is None:
             return Results(call, await self._driver.once(call, ask_all, timeout_ms))
-        return await self._driver.each(call, users, ask, timeout_ms)
+        return await self._driver.each(call, check_names("users", users), ask, timeout_ms)
 
     async def alter_user_scram_credentials(
         self, changes: Iterable[ScramPassword | ScramRemoval], *, timeout_ms: float | None = None
@@ -151,7 +152,7 @@ class UserCalls:
         """
         by_user: dict[str, ScramCredentialDeletion | ScramCredentialUpsertion] = {}
         what: dict[str, str] = {}
-        for change in changes:
+        for change in _checked(changes):
             if change.user in by_user:
                 raise ConfigError(
                     f"alter_user_scram_credentials: several changes of user {change.user!r}; make "
@@ -180,6 +181,16 @@ class UserCalls:
             }
 
         return await self._driver.each("alter_user_scram_credentials", by_user, ask, timeout_ms)
+
+
+def _checked(changes: object) -> list[ScramPassword | ScramRemoval]:
+    checked = []
+    for change in changes if isinstance(changes, Iterable) else [None]:
+        if not isinstance(change, ScramPassword | ScramRemoval):
+            # Not shown: it may be a password.
+            raise ConfigError("changes: must be a list of ScramPassword and ScramRemoval")
+        checked.append(change)
+    return checked
 
 
 def _described(

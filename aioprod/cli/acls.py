@@ -24,6 +24,7 @@ OPERATIONS = (
 )
 RESOURCES = ("topic", "group", "transactional-id", "delegation-token", "user")
 _CLUSTER = "kafka-cluster"
+_USER = "user"
 
 
 def add_acls(commands: Commands[Parser]) -> None:
@@ -53,17 +54,19 @@ def add_acls(commands: Commands[Parser]) -> None:
 
 def _add_selection(parser: Parser, patterns: tuple[str, ...], default: str) -> None:
     for name in RESOURCES:
+        what = "name of a " + name.replace("-", " ")
         parser.add_argument(
             f"--{name}",
             action="append",
             default=[],
-            metavar="NAME",
-            help=f"name of a {name.replace('-', ' ')}; may be repeated",
+            metavar="TYPE:NAME" if name == _USER else "NAME",
+            help=f"{'a user, such as User:bob' if name == _USER else what}; may be repeated",
         )
     parser.add_argument("--cluster", action="store_true", help="the cluster itself")
     parser.add_argument(
         "--pattern",
         choices=patterns,
+        type=_as_options,
         default=default,
         help=f"how names are meant (default: {default})",
     )
@@ -79,13 +82,22 @@ def _add_selection(parser: Parser, patterns: tuple[str, ...], default: str) -> N
         action="append",
         default=[],
         choices=OPERATIONS,
+        type=_as_options,
         metavar="OPERATION",
         help=f"one of {', '.join(OPERATIONS)}; may be repeated",
     )
     parser.add_argument(
-        "--permission", choices=("allow", "deny"), help="whether the ACLs allow or deny"
+        "--permission",
+        choices=("allow", "deny"),
+        type=_as_options,
+        help="whether the ACLs allow or deny",
     )
     parser.add_argument("--host", metavar="ADDRESS", help="address of clients")
+
+
+def _as_options(name: str) -> str:
+    """Return a name that may be written as `acls list` prints it."""
+    return name.lower().replace("_", "-")
 
 
 async def _list(options: argparse.Namespace) -> int:
@@ -109,7 +121,7 @@ async def _add(options: argparse.Namespace) -> int:
         AclBinding(
             kind,
             name,
-            _principal(principal),
+            _principal("principal", principal),
             AclOperation[_member(operation)],
             AclPermission[(options.permission or "allow").upper()],
             _pattern(pattern, name, options),
@@ -151,7 +163,7 @@ def _filters(options: argparse.Namespace) -> list[AclFilter]:
         AclFilter(
             kind,
             name,
-            principal and _principal(principal),
+            principal and _principal("principal", principal),
             AclOperation[_member(operation)],
             permission,
             PatternType.ANY if name is None else _pattern(pattern, name, options),
@@ -167,7 +179,7 @@ def _resources(options: argparse.Namespace) -> list[tuple[ResourceType, str]]:
     from aioprod.admin import ResourceType
 
     found = [
-        (ResourceType[_member(name)], each)
+        (ResourceType[_member(name)], _principal(name, each) if name == _USER else each)
         for name in RESOURCES
         for each in getattr(options, name.replace("-", "_"))
     ]
@@ -181,10 +193,10 @@ def _pattern(pattern: PatternType, name: str, options: argparse.Namespace) -> Pa
     return type(pattern).LITERAL if name == _CLUSTER and options.cluster else pattern
 
 
-def _principal(text: str) -> str:
+def _principal(option: str, text: str) -> str:
     kind, colon, name = text.partition(":")
-    if not (kind and colon and name):
-        raise UsageError(f"--principal {text}: must be TYPE:NAME, such as User:alice")
+    if not (kind and colon and name) and not (option == _USER and text == "*"):
+        raise UsageError(f"--{option} {text}: must be TYPE:NAME, such as User:alice")
     return text
 
 

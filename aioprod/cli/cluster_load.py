@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from aioprod.admin import Admin, GroupDescription, Results
+    from aioprod.admin import (
+        Admin,
+        GroupDescription,
+        Results,
+        ShareGroupDescription,
+        ShareGroupOffset,
+    )
     from aioprod.types import TopicPartition
 
 K = TypeVar("K")
@@ -23,8 +30,10 @@ class Sample(NamedTuple):
     Attributes:
         taken_at: loop time.
         cluster_id, brokers: its id, and the number of running brokers.
-        groups: the consumer groups.
-        committed: the committed offsets of each group.
+        groups: the consumer and share groups.
+        committed: the committed offsets of each group; of a share group its start offsets.
+        lags: of share groups, as their records are not done in order; a partition is left out if
+            the broker does not tell its lag.
         ends: the offset of the next record of each partition; partitions without a leader are left
             out.
     """
@@ -32,16 +41,23 @@ class Sample(NamedTuple):
     taken_at: float
     cluster_id: str | None
     brokers: int
-    groups: Mapping[str, GroupDescription]
+    groups: Mapping[str, GroupDescription | ShareGroupDescription]
     committed: Mapping[str, Mapping[TopicPartition, int]]
+    lags: Mapping[str, Mapping[TopicPartition, int]]
     ends: Mapping[TopicPartition, int]
+
+    def done(self, group: str) -> Mapping[TopicPartition, int]:
+        """Return how far a group is in each partition: the end without its lag."""
+        if group not in self.lags:
+            return self.committed.get(group, {})
+        return {tp: self.ends[tp] - lag for tp, lag in self.lags[group].items() if tp in self.ends}
 
 
 class PartitionLoad(NamedTuple):
     """The progress of a group in a partition; None if unknown.
 
     Attributes:
-        client_id: the member that has the partition.
+        client_id: the member that has the partition; of a share group all that have it.
     """
 
     topic: str
@@ -57,7 +73,7 @@ class GroupLoad(NamedTuple):
 
     Attributes:
         lag: of all partitions with a committed offset.
-        consumed_per_s: by committed offsets.
+        consumed_per_s: by committed offsets; of a share group by its lag.
         catches_up_in_s: at these speeds; None if its lag does not become smaller.
     """
 
@@ -103,18 +119,23 @@ async def take(admin: Admin, groups: Collection[str], topics: Collection[str]) -
     cluster, listed, names = await asyncio.gather(
         admin.describe_cluster(), admin.list_groups(), admin.list_topics()
     )
+    chosen = [each for each in listed.values() if not groups or each.group_id in groups]
+    shared = [each.group_id for each in chosen if each.type == "share"]
     wanted = [
         each.group_id
-        for each in listed.values()
+        for each in chosen
         if each.protocol_type in ("consumer", "") and each.type != "share"
-        if not groups or each.group_id in groups
     ]
-    described, found = await asyncio.gather(
+    described, described_shared, found = await asyncio.gather(
         admin.describe_consumer_groups(wanted),
+        admin.describe_share_groups(shared),
         admin.describe_topics([name for name in names if not topics or name in topics]),
     )
-    present = _found(described)
-    committed = await _committed(admin, list(present))
+    consumers, sharing = _found(described), _found(described_shared)
+    committed = await _of_groups(consumers, partial(_committed, admin))
+    offsets = await _of_groups(sharing, partial(_share_offsets, admin))
+    for name, its in offsets.items():
+        committed[name] = {tp: at.start_offset for tp, at in its.items()}
     partitions = {
         _partition(topic.name, each.partition)
         for topic in _found(found).values()
@@ -127,8 +148,12 @@ async def take(admin: Admin, groups: Collection[str], topics: Collection[str]) -
         asyncio.get_running_loop().time(),
         cluster.cluster_id,
         len(cluster.nodes),
-        present,
+        {**consumers, **sharing},
         committed,
+        {
+            name: {tp: at.lag for tp, at in its.items() if at.lag is not None}
+            for name, its in offsets.items()
+        },
         {tp: end.offset for tp, end in _found(ends).items()},
     )
 
@@ -141,15 +166,25 @@ def _found(results: Results[K, V]) -> dict[K, V]:
     return {item: results[item] for item in results if item not in failed}
 
 
-async def _committed(admin: Admin, groups: list[str]) -> dict[str, dict[TopicPartition, int]]:
+async def _committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
+    offsets = await admin.list_consumer_group_offsets(group)
+    return {tp: at.offset for tp, at in offsets.items() if at is not None}
+
+
+async def _share_offsets(admin: Admin, group: str) -> dict[TopicPartition, ShareGroupOffset]:
+    offsets = await admin.list_share_group_offsets(group)
+    return {tp: at for tp, at in offsets.items() if at is not None}
+
+
+async def _of_groups(groups: Iterable[str], ask: Callable[[str], Awaitable[V]]) -> dict[str, V]:
     admitted = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    async def of(group: str) -> dict[TopicPartition, int]:
+    async def of(group: str) -> V:
         async with admitted:
-            offsets = await admin.list_consumer_group_offsets(group)
-        return {tp: at.offset for tp, at in offsets.items() if at is not None}
+            return await ask(group)
 
-    return dict(zip(groups, await asyncio.gather(*map(of, groups)), strict=True))
+    names = list(groups)
+    return dict(zip(names, await asyncio.gather(*map(of, names)), strict=True))
 
 
 def compare(before: Sample, after: Sample) -> ClusterLoad:
@@ -166,7 +201,8 @@ def compare(before: Sample, after: Sample) -> ClusterLoad:
     loads = [
         _group_load(
             group,
-            before.committed.get(name, {}),
+            before.done(name),
+            after.done(name),
             after.committed[name],
             after.ends,
             speeds,
@@ -184,20 +220,25 @@ def compare(before: Sample, after: Sample) -> ClusterLoad:
 
 
 def _group_load(
-    group: GroupDescription,
+    group: GroupDescription | ShareGroupDescription,
     before: Mapping[TopicPartition, int],
     after: Mapping[TopicPartition, int],
+    committed: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     speeds: Mapping[TopicPartition, float],
     seconds: float,
 ) -> GroupLoad:
-    readers = {tp: member.client_id for member in group.members for tp in member.assignment}
+    readers: defaultdict[TopicPartition, list[str]] = defaultdict(list)
+    for member in group.members:
+        for tp in member.assignment:
+            readers[tp].append(member.client_id)
     partitions = []
     consumed = written = 0.0
-    for tp in sorted({*after, *(tp for tp in readers if tp in ends)}):
+    for tp in sorted({*committed, *(tp for tp in readers if tp in ends)}):
         at, end = after.get(tp), ends.get(tp)
         lag = None if at is None or end is None else max(end - at, 0)
-        partitions.append(PartitionLoad(*tp, at, end, lag, readers.get(tp)))
+        clients = ", ".join(sorted(readers[tp])) if tp in readers else None
+        partitions.append(PartitionLoad(*tp, committed.get(tp), end, lag, clients))
         if at is not None:
             consumed += max(at - before.get(tp, at), 0) / seconds
             written += speeds.get(tp, 0.0)
@@ -207,7 +248,7 @@ def _group_load(
     members = len(group.members)
     return GroupLoad(
         group.group_id,
-        group.type,
+        getattr(group, "type", "share"),
         group.state,
         members,
         lag,

@@ -21,8 +21,8 @@ def add_lag(actions: Commands[Parser]) -> None:
         "lag",
         help="show the lag of groups in each partition, once or live",
         description=(
-            "Shows for each group and partition the committed offset, the end offset and the lag; "
-            "the groups with the largest lag come first."
+            "Shows for each group and partition the committed offset (of a share group the start "
+            "offset), the end offset and the lag; the groups with the largest lag come first."
         ),
         allow_abbrev=False,
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 _MAX_PASSWORD_BYTES = 4096
+_MAX_LINE_BYTES = _MAX_PASSWORD_BYTES + 3  # with CR and LF, and one that is too many
 
 
 def add_users(commands: Commands[Parser]) -> None:
@@ -106,12 +107,14 @@ def _password(options: argparse.Namespace) -> str:
     where = f"--password-file {options.password_file}"
     try:
         if str(options.password_file) == "-":
-            line = sys.stdin.buffer.readline(_MAX_PASSWORD_BYTES)
+            line = sys.stdin.buffer.readline(_MAX_LINE_BYTES)
         else:
             with options.password_file.open("rb") as file:
-                line = file.readline(_MAX_PASSWORD_BYTES)
+                line = file.readline(_MAX_LINE_BYTES)
     except OSError as error:
         raise UsageError(f"{where}: {error.strerror}") from None
+    if len(line.rstrip(b"\r\n")) > _MAX_PASSWORD_BYTES:
+        raise UsageError(f"{where}: must not have more than {_MAX_PASSWORD_BYTES} bytes")
     try:
         return _checked(line.decode().rstrip("\r\n"), where)
     except UnicodeDecodeError:

@@ -140,12 +140,14 @@ class ClientRuntime:
         on_change: Callable[[], None] = lambda: None,
         on_connection: ConnectionCallback = lambda *_: None,
         on_silence: Callable[[], object] = lambda: None,
+        is_needed: Callable[[int], bool] = lambda _: False,
     ) -> Brokers:
         """Make further connections to the same brokers, for requests that others must not wait
         behind. The runtime keeps their addresses up to date and closes them.
 
         Args:
-            on_change, on_connection, on_silence: see :class:`aioprod.net.brokers.Brokers`.
+            on_change, on_connection, on_silence, is_needed: see
+                :class:`aioprod.net.brokers.Brokers`.
         """
         brokers = Brokers(
             self.config,
@@ -154,6 +156,7 @@ class ClientRuntime:
             on_connection=on_connection,
             on_silence=on_silence,
             on_misrouted=lambda address: self.metadata.misrouted(address),
+            is_needed=is_needed,
         )
         self.metadata.inform(brokers)
         self._separate.append(brokers)

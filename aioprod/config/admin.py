@@ -92,6 +92,37 @@ class AdminConfig(ClientConfig):
         sasl_oauthbearer_assertion_file: File with a signed assertion (JSON Web Token) to exchange
             for a token, instead of id and secret. It is read for each request.
             Kafka: ``sasl.oauthbearer.assertion.file`` (since 4.1, KIP-1139). Default: ``None``.
+        sasl_oauthbearer_assertion_private_key_file: PEM file with the private key that signs
+            assertions to exchange for tokens, instead of id and secret. It is read for each
+            request.
+            Kafka: ``sasl.oauthbearer.assertion.private.key.file`` (since 4.1, KIP-1139). Default:
+            ``None``.
+        sasl_oauthbearer_assertion_private_key_passphrase: Passphrase of an encrypted private key
+            for assertions.
+            Kafka: ``sasl.oauthbearer.assertion.private.key.passphrase`` (since 4.1, KIP-1139).
+            Default: ``None``.
+        sasl_oauthbearer_assertion_algorithm: How assertions are signed.
+            Kafka: ``sasl.oauthbearer.assertion.algorithm`` (since 4.1, KIP-1139). Default:
+            ``"RS256"``; allowed: ``RS256``, ``ES256``.
+        sasl_oauthbearer_assertion_claim_iss: Issuer that assertions claim.
+            Kafka: ``sasl.oauthbearer.assertion.claim.iss`` (since 4.1, KIP-1139). Default:
+            ``None``.
+        sasl_oauthbearer_assertion_claim_sub: Subject that assertions claim.
+            Kafka: ``sasl.oauthbearer.assertion.claim.sub`` (since 4.1, KIP-1139). Default:
+            ``None``.
+        sasl_oauthbearer_assertion_claim_aud: Audience that assertions claim.
+            Kafka: ``sasl.oauthbearer.assertion.claim.aud`` (since 4.1, KIP-1139). Default:
+            ``None``.
+        sasl_oauthbearer_assertion_claim_exp_seconds: How long an assertion is valid.
+            Kafka: ``sasl.oauthbearer.assertion.claim.exp.seconds`` (since 4.1, KIP-1139). Default:
+            ``300`` s; allowed: 0 to 86,400.
+        sasl_oauthbearer_assertion_claim_nbf_seconds: How long before it was made an assertion is
+            valid, as clocks differ.
+            Kafka: ``sasl.oauthbearer.assertion.claim.nbf.seconds`` (since 4.1, KIP-1139). Default:
+            ``60`` s; allowed: 0 to 3,600.
+        sasl_oauthbearer_assertion_claim_jti_include: Whether each assertion has a unique id.
+            Kafka: ``sasl.oauthbearer.assertion.claim.jti.include`` (since 4.1, KIP-1139). Default:
+            ``False``.
         bootstrap_servers: Addresses of the brokers to connect to first, ``host:port``: a list, or
             text separated by commas. Java has no default.
             Kafka: ``bootstrap.servers``. Default: ``("localhost:9092",)``.

@@ -94,21 +94,20 @@ def accept(name: str, value: Any) -> Any:
     return value
 
 
-def check_callable(name: str, value: Any) -> Any:
-    """Check a serializer or deserializer: it can be called, and is neither a class nor a coroutine
-    function. None is allowed.
+def check_callable(name: str, value: Any, arguments: str = "topic, headers, data") -> Any:
+    """Check a serializer, a deserializer or a callback: it can be called, and is neither a class
+    nor a coroutine function. None is allowed.
     """
     if value is not None and (isinstance(value, type) or not callable(value)):
         raise ConfigError(
             f"{name}={shown(value)}: must be a function or an object that can be called with "
-            "(topic, headers, data)"
+            f"({arguments})"
         )
     if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(
         getattr(value, "__call__", None)  # noqa: B004
     ):
         raise ConfigError(
-            f"{name}={shown(value)}: must not be a coroutine function: it is called for each "
-            "record, and its result is not awaited"
+            f"{name}={shown(value)}: must not be a coroutine function: its result is not awaited"
         )
     return value
 

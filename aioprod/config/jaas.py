@@ -18,6 +18,7 @@ _OAUTH_EXAMPLE = (
 )
 _OAUTH_MODULE = "OAuthBearerLoginModule"
 _EXTENSION = "extension_"
+_AUTHORITIES = "ssl.truststore.location"
 _KERBEROS_EXAMPLE = (
     'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="..." '
     'principal="...";'
@@ -50,12 +51,15 @@ class Login(NamedTuple):
 
 
 class OAuthLogin(NamedTuple):
-    """The options of a login with client credentials; see KIP-768."""
+    """The options of a login with client credentials (KIP-768). Id, secret and scope are None if
+    they come from other settings (KIP-1139). The authorities are those of the token endpoint.
+    """
 
-    client_id: str
-    client_secret: str
+    client_id: str | None
+    client_secret: str | None
     scope: str | None
     extensions: dict[str, str]
+    authorities: str | None = None
 
 
 class KerberosLogin(NamedTuple):
@@ -100,8 +104,9 @@ def parse_jaas(text: str) -> Login | OAuthLogin | KerberosLogin:
 
 def _oauth_login(options: dict[str, str]) -> OAuthLogin:
     given = {name: _value(value) for name, value in options.items()}
-    for name in ("clientId", "clientSecret"):
-        if not given.get(name):
+    pair = ("clientId", "clientSecret")
+    for name in pair:
+        if not given.get(name) and any(other in given for other in pair):
             raise _error(f"{name} is missing; it must be like {_OAUTH_EXAMPLE}")
     extensions = {
         name.removeprefix(_EXTENSION): given.pop(name)
@@ -109,8 +114,14 @@ def _oauth_login(options: dict[str, str]) -> OAuthLogin:
         if name.startswith(_EXTENSION)
     }
     login = OAuthLogin(
-        given.pop("clientId"), given.pop("clientSecret"), given.pop("scope", None), extensions
+        given.pop("clientId", None),
+        given.pop("clientSecret", None),
+        given.pop("scope", None),
+        extensions,
+        given.pop(_AUTHORITIES, None),
     )
+    if given.pop("ssl.truststore.type", "PEM") != "PEM":
+        raise _error(f"ssl.truststore.type of {_OAUTH_MODULE} must be PEM")
     if given:
         raise _error(f"the option {min(given)} of {_OAUTH_MODULE} is not supported")
     return login

@@ -13,7 +13,12 @@ from typing import Any, TypedDict
 from aioprod.config.compression import TopicCompression
 from aioprod.config.producer import CustomPartitioner
 from aioprod.interceptors import ConsumerInterceptor, ProducerInterceptor
-from aioprod.metrics import AdminObserver, ConsumerObserver, ProducerObserver
+from aioprod.metrics import (
+    AdminObserver,
+    ConsumerObserver,
+    ProducerObserver,
+    ShareConsumerObserver,
+)
 from aioprod.serialization import Deserializer, Serializer
 from aioprod.types import TokenProvider
 
@@ -44,6 +49,15 @@ class SecuritySettings(TypedDict, total=False):
     sasl_oauthbearer_scope: str | None
     sasl_oauthbearer_header_urlencode: bool
     sasl_oauthbearer_assertion_file: str | None
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None
+    sasl_oauthbearer_assertion_algorithm: str
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_jti_include: bool
 
 
 class ClientSettings(SecuritySettings, total=False):
@@ -144,6 +158,7 @@ class ShareConsumerSettings(ClientSettings, total=False):
     group_id: str | None
     share_acknowledgement_mode: str
     share_acquire_mode: str
+    max_lock_renewal_ms: int
     max_poll_records: int
     max_poll_interval_ms: int
     fetch_min_bytes: int
@@ -154,6 +169,11 @@ class ShareConsumerSettings(ClientSettings, total=False):
     default_api_timeout_ms: int
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
+    stall_timeout_ms: int
+    observers: Sequence[ShareConsumerObserver]
+    enable_metrics_push: bool
+    metrics_sample_window_ms: int
+    metrics_num_samples: int
 
 
 class AdminSettings(ClientSettings, total=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aioprod.config.client import ClientConfig
@@ -10,6 +11,7 @@ from aioprod.config.setting import apply_checks
 from aioprod.config.settings.share_consumer import SHARE_CONSUMER_ONLY, SHARE_CONSUMER_SETTINGS
 from aioprod.config.unsupported import SHARE_CONSUMER_UNSUPPORTED
 from aioprod.errors import ConfigError
+from aioprod.metrics import ShareConsumerObserver
 from aioprod.public_module import set_module
 from aioprod.serialization import Deserializer
 
@@ -92,6 +94,37 @@ class ShareConsumerConfig(ClientConfig):
         sasl_oauthbearer_assertion_file: File with a signed assertion (JSON Web Token) to exchange
             for a token, instead of id and secret. It is read for each request.
             Kafka: ``sasl.oauthbearer.assertion.file`` (since 4.1, KIP-1139). Default: ``None``.
+        sasl_oauthbearer_assertion_private_key_file: PEM file with the private key that signs
+            assertions to exchange for tokens, instead of id and secret. It is read for each
+            request.
+            Kafka: ``sasl.oauthbearer.assertion.private.key.file`` (since 4.1, KIP-1139). Default:
+            ``None``.
+        sasl_oauthbearer_assertion_private_key_passphrase: Passphrase of an encrypted private key
+            for assertions.
+            Kafka: ``sasl.oauthbearer.assertion.private.key.passphrase`` (since 4.1, KIP-1139).
+            Default: ``None``.
+        sasl_oauthbearer_assertion_algorithm: How assertions are signed.
+            Kafka: ``sasl.oauthbearer.assertion.algorithm`` (since 4.1, KIP-1139). Default:
+            ``"RS256"``; allowed: ``RS256``, ``ES256``.
+        sasl_oauthbearer_assertion_claim_iss: Issuer that assertions claim.
+            Kafka: ``sasl.oauthbearer.assertion.claim.iss`` (since 4.1, KIP-1139). Default:
+            ``None``.
+        sasl_oauthbearer_assertion_claim_sub: Subject that assertions claim.
+            Kafka: ``sasl.oauthbearer.assertion.claim.sub`` (since 4.1, KIP-1139). Default:
+            ``None``.
+        sasl_oauthbearer_assertion_claim_aud: Audience that assertions claim.
+            Kafka: ``sasl.oauthbearer.assertion.claim.aud`` (since 4.1, KIP-1139). Default:
+            ``None``.
+        sasl_oauthbearer_assertion_claim_exp_seconds: How long an assertion is valid.
+            Kafka: ``sasl.oauthbearer.assertion.claim.exp.seconds`` (since 4.1, KIP-1139). Default:
+            ``300`` s; allowed: 0 to 86,400.
+        sasl_oauthbearer_assertion_claim_nbf_seconds: How long before it was made an assertion is
+            valid, as clocks differ.
+            Kafka: ``sasl.oauthbearer.assertion.claim.nbf.seconds`` (since 4.1, KIP-1139). Default:
+            ``60`` s; allowed: 0 to 3,600.
+        sasl_oauthbearer_assertion_claim_jti_include: Whether each assertion has a unique id.
+            Kafka: ``sasl.oauthbearer.assertion.claim.jti.include`` (since 4.1, KIP-1139). Default:
+            ``False``.
         bootstrap_servers: Addresses of the brokers to connect to first, ``host:port``: a list, or
             text separated by commas. Java has no default.
             Kafka: ``bootstrap.servers``. Default: ``("localhost:9092",)``.
@@ -164,6 +197,10 @@ class ShareConsumerConfig(ClientConfig):
             requires Kafka 4.2.
             Kafka: ``share.acquire.mode`` (since 4.2, KIP-1206). Default: ``"batch_optimized"``;
             allowed: ``batch_optimized``, ``record_limit``.
+        max_lock_renewal_ms: With a value above 0, the application may keep records while further
+            ones are fetched: the client renews their locks, each for this time at most, until they
+            are acknowledged. It requires ``explicit`` and Kafka 4.2.
+            Not in Kafka. Default: ``0`` ms; allowed: 0 to 604,800,000.
         max_poll_records: Number of records to acquire from a broker at a time, and largest number
             that ``getmany`` returns, unless the call sets ``max_records``.
             Kafka: ``max.poll.records`` (since 0.10, KIP-41). Default: ``500``; allowed: at least 1.
@@ -193,6 +230,22 @@ class ShareConsumerConfig(ClientConfig):
         value_deserializer: Converts values from bytes. Without it, values are bytes. Java has no
             default.
             Kafka: ``value.deserializer``. Default: ``None``.
+        stall_timeout_ms: Time after which a partition counts as stalled that is not read although
+            the application polls, or whose acknowledgements fail; likewise a group that can't be
+            joined. It is told with the reason, in the log, in ````state```` and in the metrics. 0:
+            never.
+            Not in Kafka. Default: ``60_000`` ms; allowed: at least 0.
+        observers: ``ShareConsumerObserver`` objects, which are called for polls, records,
+            acknowledgements, assignments, stalls and connections.
+            Not in Kafka. Default: ``()``.
+        enable_metrics_push: Push metrics to brokers that ask for them: those that have a receiver
+            of client metrics and a subscription that matches this client.
+            Kafka: ``enable.metrics.push`` (since 3.7, KIP-714). Default: ``True``.
+        metrics_sample_window_ms: Length of a window of ``metrics()``, over which rates and averages
+            are computed.
+            Kafka: ``metrics.sample.window.ms``. Default: ``30_000`` ms; allowed: at least 1.
+        metrics_num_samples: Number of such windows that ``metrics()`` uses.
+            Kafka: ``metrics.num.samples``. Default: ``2``; allowed: at least 1.
 
     Raises:
         ConfigError: if a setting is invalid.
@@ -201,6 +254,7 @@ class ShareConsumerConfig(ClientConfig):
     group_id: str | None = None
     share_acknowledgement_mode: str = "implicit"
     share_acquire_mode: str = "batch_optimized"
+    max_lock_renewal_ms: int = 0
     max_poll_records: int = 500
     max_poll_interval_ms: int = 300_000
     fetch_min_bytes: int = 1
@@ -211,6 +265,11 @@ class ShareConsumerConfig(ClientConfig):
     default_api_timeout_ms: int = 60_000
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
+    stall_timeout_ms: int = 60_000
+    observers: Sequence[ShareConsumerObserver] = ()
+    enable_metrics_push: bool = True
+    metrics_sample_window_ms: int = 30_000
+    metrics_num_samples: int = 2
 
     # End of the generated part.
 
@@ -220,6 +279,11 @@ class ShareConsumerConfig(ClientConfig):
         apply_checks(self, SHARE_CONSUMER_ONLY.values())
         if self.group_id is None:
             raise ConfigError("group_id=None: a share consumer needs a group (group.id)")
+        if self.max_lock_renewal_ms and self.share_acknowledgement_mode != "explicit":
+            raise ConfigError(
+                f"max_lock_renewal_ms={self.max_lock_renewal_ms}: requires "
+                'share_acknowledgement_mode="explicit"'
+            )
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ConfigError(
                 f"fetch_max_wait_ms={self.fetch_max_wait_ms}: must be below "

@@ -18,7 +18,10 @@ _TOKENS = (
     "tokens are renewed after 80 to 85 % of their lifetime; set sasl_oauth_token_provider for "
     "another way"
 )
-_ASSERTION = "set sasl_oauth_token_provider to an aioprod.oauth.JwtBearer"
+_ASSERTION = (
+    "set sasl.oauthbearer.assertion.claim.iss, .sub and .aud; for other claims "
+    "sasl_oauth_token_provider to an aioprod.oauth.JwtBearer"
+)
 _OF_BROKERS = "brokers use it to check tokens"
 _TICKETS = (
     "the Kerberos library renews the tickets of a keytab; renew those of a cache with k5start or "
@@ -26,7 +29,6 @@ _TICKETS = (
 )
 _ALWAYS_RECORDED = "all metrics are always recorded"
 _NO_METRICS = "an admin client has no metrics over windows of time"
-_NO_SHARE_METRICS = "a share consumer has no metrics"
 _NO_RACKS = "partitions are chosen regardless of racks (KIP-1123); set partitioner"
 
 #: The unsupported settings of all clients.
@@ -37,6 +39,7 @@ SHARED_UNSUPPORTED: Mapping[str, str] = {
     "sasl.client.callback.handler.class": _JAVA_CLASS,
     "sasl.login.callback.handler.class": _JAVA_CLASS,
     "sasl.login.class": _JAVA_CLASS,
+    "sasl.oauthbearer.jwt.retriever.class": _JAVA_CLASS,
     **dict.fromkeys(
         (
             "ssl.cipher.suites",
@@ -82,25 +85,10 @@ SHARED_UNSUPPORTED: Mapping[str, str] = {
             "sasl.login.refresh.window.jitter",
             "sasl.login.retry.backoff.max.ms",
             "sasl.login.retry.backoff.ms",
-            "sasl.oauthbearer.jwt.retriever.class",
         ),
         _TOKENS,
     ),
-    **dict.fromkeys(
-        (
-            "sasl.oauthbearer.assertion.algorithm",
-            "sasl.oauthbearer.assertion.claim.aud",
-            "sasl.oauthbearer.assertion.claim.exp.seconds",
-            "sasl.oauthbearer.assertion.claim.iss",
-            "sasl.oauthbearer.assertion.claim.jti.include",
-            "sasl.oauthbearer.assertion.claim.nbf.seconds",
-            "sasl.oauthbearer.assertion.claim.sub",
-            "sasl.oauthbearer.assertion.private.key.file",
-            "sasl.oauthbearer.assertion.private.key.passphrase",
-            "sasl.oauthbearer.assertion.template.file",
-        ),
-        _ASSERTION,
-    ),
+    "sasl.oauthbearer.assertion.template.file": _ASSERTION,
     **dict.fromkeys(
         (
             "sasl.oauthbearer.allow.unverified.audience",
@@ -142,14 +130,10 @@ CONSUMER_UNSUPPORTED: Mapping[str, str] = {
 SHARE_CONSUMER_UNSUPPORTED: Mapping[str, str] = {
     **SHARED_UNSUPPORTED,
     "allow.auto.create.topics": "a share consumer creates no topics; create them first",
-    "enable.metrics.push": _NO_SHARE_METRICS,
     "exclude.internal.topics": "topics are subscribed by name, not by pattern",
     "max.partition.fetch.bytes": "share groups have no such limit (KIP-932); set fetch.max.bytes",
-    "metric.reporters": "it names Java classes",
-    **dict.fromkeys(
-        ("metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms"),
-        _NO_SHARE_METRICS,
-    ),
+    "metric.reporters": "it names Java classes; set observers",
+    "metrics.recording.level": _ALWAYS_RECORDED,
     **dict.fromkeys(
         ("auto.offset.reset", "isolation.level", "heartbeat.interval.ms", "session.timeout.ms"),
         "it is a setting of the group: share.auto.offset.reset, share.isolation.level, "

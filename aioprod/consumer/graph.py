@@ -37,6 +37,7 @@ from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
+from aioprod.consumer.stall_reasons import StallReasons
 from aioprod.consumer.stall_watch import StallWatch
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.consumer.telemetry import telemetry_source
@@ -73,13 +74,14 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     notifier, buffer = Notifier(), FetchBuffer(on_end=lambda: scheduler.wake())
     problems = Problems(notifier.notify)
     ready = ReadyRecords(config, buffer, reporter, notifier, problems, converter)
-    telemetry = telemetry_source(config, lambda: membership, lambda: figures.observed())
+    telemetry = telemetry_source(
+        config, lambda: membership.group_metadata().member_id, lambda: figures.observed()
+    )
     runtime = _runtime(
         config, rng, reporter, ready, lambda: connections.requests.brokers_changed(), telemetry
     )
     run_state = RunState(runtime, clock, on_fault=ready.interrupt)
     guard = CallGuard(runtime.loop_binding, run_state, ready.settle, config.default_api_timeout_ms)
-
     scheduler = Scheduler(notifier, on_fault=run_state.fail)
     connections = Connections(config, runtime, reporter, on_change=scheduler.wake)
     metadata, requests, backoff = runtime.metadata, connections.requests, runtime.backoff
@@ -95,9 +97,8 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     fetcher = Fetcher(
         config, connections, subscription, buffer, problems, backoff, reporter, results, scheduler
     )
-    watch = StallWatch(
-        config, subscription, buffer, problems, membership, metadata, reporter, ready.settle
-    )
+    reasons = StallReasons(config, subscription, buffer, problems, membership, metadata, ready)
+    watch = StallWatch(config.stall_timeout_ms, reasons, reporter)
     updates = MetadataUpdates(metadata, subscription, problems, membership, scheduler)
     commits = CommitQueue(membership, config.default_api_timeout_ms)
     background = Background(

@@ -1,8 +1,9 @@
-"""The state that ``Consumer.state`` reports to health checks."""
+"""The state that ``Consumer.state`` and ``ShareConsumer.state`` report to health checks."""
 
 from __future__ import annotations
 
-from aioprod.consumer.membership import Membership
+from typing import Protocol
+
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.stall_watch import StallWatch
@@ -10,11 +11,26 @@ from aioprod.consumer.state import ConsumerState, ConsumerStatus
 from aioprod.errors import KafkaError
 
 
+class GroupMember(Protocol):
+    """What the state tells of a member of a group; see
+    :class:`aioprod.consumer.membership.Membership`.
+    """
+
+    @property
+    def rebalancing(self) -> bool: ...
+
+    @property
+    def problem(self) -> KafkaError | None: ...
+
+    @property
+    def failure(self) -> KafkaError | None: ...
+
+
 class Health:
     """Derives one state from the stage of the consumer, its group, problems and progress."""
 
     def __init__(
-        self, run_state: RunState, membership: Membership, problems: Problems, watch: StallWatch
+        self, run_state: RunState, membership: GroupMember, problems: Problems, watch: StallWatch
     ) -> None:
         self._run_state = run_state
         self._membership = membership

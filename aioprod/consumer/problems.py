@@ -45,6 +45,11 @@ class Problems:
         found = self._present.get(what)
         return None if found is None else found[0]
 
+    def since(self, what: Hashable) -> float | None:
+        """Return the loop time of the first unsolved error of a partition, topic or node."""
+        found = self._present.get(what)
+        return None if found is None else found[1]
+
     def note(self, what: Hashable, error: KafkaError, now: float) -> None:
         """Keep an error that is retried."""
         _, since = self._present.pop(what, (error, now))

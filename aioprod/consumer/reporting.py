@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Any, Generic, TypeVar
 
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.errors import KafkaError, copy_of
@@ -12,6 +13,7 @@ from aioprod.metrics import (
     ConsumerMetrics,
     ConsumerObservers,
     ObservedConsumer,
+    ObserverList,
     PartitionsChanged,
     RebalanceDone,
     RecordsReturned,
@@ -19,31 +21,33 @@ from aioprod.metrics import (
     StallChanged,
 )
 from aioprod.metrics.consumer_observers import PartitionsEvent
+from aioprod.metrics.reading import ReadingMetrics
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
+MetricsT = TypeVar("MetricsT", bound=ReadingMetrics[Any])
 
-class ConsumerReporter:
-    """One method for each kind of event. Times are loop times in seconds.
+
+class ReadingReporter(Generic[MetricsT]):
+    """What consumers and share consumers report: one method for each kind of event. Times are loop
+    times in seconds.
 
     Args:
-        config: has the observers.
+        metrics: counts.
+        observers: the observers, of either kind.
         now: returns the loop time, for events that come without one.
+
+    Attributes:
+        now: the same.
     """
 
     def __init__(
-        self,
-        config: ConsumerConfig,
-        metrics: ConsumerMetrics,
-        interceptors: ConsumerInterceptorChain,
-        now: Callable[[], float],
+        self, metrics: MetricsT, observers: ObserverList[Any], now: Callable[[], float]
     ) -> None:
         self._metrics = metrics
-        self._observers = observers = ConsumerObservers(config.observers)
-        self._interceptors = interceptors
-        self._now = now
+        self._observers = observers
+        self.now = now
         self._wants_polls = observers.wants("on_poll")
         self._wants_records = observers.wants("on_records")
-        self._rebalance_began: float | None = None
 
     def started(self, consumer: ObservedConsumer) -> None:
         """Report that the consumer starts to connect."""
@@ -53,14 +57,12 @@ class ConsumerReporter:
         """Close the observers."""
         self._observers.close()
 
-    # -- reading -----------------------------------------------------------------------------------
-
-    def fetched(self, node_id: int, latency_s: float, error: KafkaError | None, now: float) -> None:
-        """Report that a Fetch was answered, or has failed."""
-        if error is None:
-            self._metrics.fetched(node_id, latency_s, now)
+    def request_done(
+        self, node_id: int, api: str, latency_s: float, error: KafkaError | None
+    ) -> None:
+        """Report that a request was answered, or has failed."""
         if self._observers:
-            event = RequestDone(node_id, "Fetch", latency_s, _shown(error))
+            event = RequestDone(node_id, api, latency_s, for_observers(error))
             self._observers.tell("on_request", event)
 
     def polled(self, now: float) -> None:
@@ -73,16 +75,6 @@ class ConsumerReporter:
         """Report that a call waited for records."""
         self._metrics.waited(seconds, now)
 
-    def handed_out(self, tp: TopicPartition, records: int, now: float) -> None:
-        """Report that the application got records."""
-        self._metrics.handed_out(tp.topic, records, now)
-        if self._wants_records and records:
-            self._observers.tell("on_records", RecordsReturned(*tp, records))
-
-    def records_so_far(self, now: float) -> int:
-        """Return how many records the application got."""
-        return int(self._metrics.snapshot(now, {})["records-consumed-total"])
-
     def stalled(
         self, partition: TopicPartition | None, reason: str, seconds: float, *, is_over: bool
     ) -> None:
@@ -94,8 +86,48 @@ class ConsumerReporter:
         self, node_id: int, address: str, opened: bool, error: KafkaError | None
     ) -> None:
         """Report a connection that was opened, or was closed because of ``error``."""
-        self._metrics.connection_changed(opened, self._now())
+        self._metrics.connection_changed(opened, self.now())
         self._observers.tell("on_connection", node_id, address, opened, error)
+
+
+class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
+    """What a consumer reports.
+
+    Args:
+        config: has the observers.
+        metrics: counts.
+        interceptors: hear of commits.
+        now: returns the loop time, for events that come without one.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        metrics: ConsumerMetrics,
+        interceptors: ConsumerInterceptorChain,
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__(metrics, ConsumerObservers(config.observers), now)
+        self._interceptors = interceptors
+        self._rebalance_began: float | None = None
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def fetched(self, node_id: int, latency_s: float, error: KafkaError | None, now: float) -> None:
+        """Report that a Fetch was answered, or has failed."""
+        if error is None:
+            self._metrics.fetched(node_id, latency_s, now)
+        self.request_done(node_id, "Fetch", latency_s, error)
+
+    def handed_out(self, tp: TopicPartition, records: int, now: float) -> None:
+        """Report that the application got records."""
+        self._metrics.handed_out(tp.topic, records, now)
+        if self._wants_records and records:
+            self._observers.tell("on_records", RecordsReturned(*tp, records))
+
+    def records_so_far(self, now: float) -> int:
+        """Return how many records the application got."""
+        return int(self._metrics.snapshot(now, {})["records-consumed-total"])
 
     # -- the group ---------------------------------------------------------------------------------
 
@@ -106,9 +138,9 @@ class ConsumerReporter:
         error: KafkaError | None,
     ) -> None:
         """Report that offsets were committed, or were not."""
-        self._metrics.commit_done(latency_s, error is not None, self._now())
+        self._metrics.commit_done(latency_s, error is not None, self.now())
         if self._observers:
-            self._observers.tell("on_commit", CommitDone(offsets, latency_s, _shown(error)))
+            self._observers.tell("on_commit", CommitDone(offsets, latency_s, for_observers(error)))
         if error is None:
             self._interceptors.on_commit(offsets)
 
@@ -117,14 +149,14 @@ class ConsumerReporter:
     ) -> None:
         """Report partitions that were assigned, revoked or lost."""
         if event == "lost":
-            self._metrics.partitions_lost(len(partitions), self._now())
+            self._metrics.partitions_lost(len(partitions), self.now())
         change = PartitionsChanged(event, tuple(sorted(partitions)), listener_s)
         self._observers.tell("on_partitions", change)
 
     def rebalance_began(self) -> None:
         """Note the beginning of a rebalance, unless one is under way."""
         if self._rebalance_began is None:
-            self._rebalance_began = self._now()
+            self._rebalance_began = self.now()
 
     def rebalance_abandoned(self) -> None:
         """Forget the rebalance that is under way: the consumer leaves its group."""
@@ -134,13 +166,13 @@ class ConsumerReporter:
         """Report the end of the rebalance that is under way, if there is one."""
         if self._rebalance_began is None:
             return
-        now = self._now()
+        now = self.now()
         latency_s, self._rebalance_began = now - self._rebalance_began, None
         self._metrics.rebalanced(latency_s, error is not None, now)
-        shown = _shown(error) if isinstance(error, KafkaError) else error
+        shown = for_observers(error) if isinstance(error, KafkaError) else error
         self._observers.tell("on_rebalance", RebalanceDone(latency_s, shown))
 
 
-def _shown(error: KafkaError | None) -> KafkaError | None:
+def for_observers(error: KafkaError | None) -> KafkaError | None:
     """Return an error for observers: calls of the application may raise the original."""
     return None if error is None else copy_of(error)

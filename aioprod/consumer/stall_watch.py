@@ -1,34 +1,44 @@
 """Notices partitions that have records to read, and whose position does not move.
 
-The state between two looks is kept here; a look is synchronous, over the subscription and the time.
+The state between two looks is kept here; a look is synchronous, over what waits and the time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
-from aioprod.cluster.metadata import Metadata
-from aioprod.cluster.snapshot import PartitionInfo
-from aioprod.config.consumer import ConsumerConfig
-from aioprod.consumer.fetch_buffer import FetchBuffer
-from aioprod.consumer.membership import Membership
-from aioprod.consumer.problems import Problems
-from aioprod.consumer.reporting import ConsumerReporter
-from aioprod.consumer.subscription import PartitionState, Phase, SubscriptionState
-from aioprod.errors import KafkaError
+from aioprod.consumer.reporting import ReadingReporter
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
 _NEVER = float("inf")
 _LOOKS_PER_LIMIT = 4
-_PHASES = {
-    Phase.INITIALIZING: "its committed offset is not known yet",
-    Phase.AWAIT_RESET: "the offset at which to begin is not known yet",
-    Phase.AWAIT_VALIDATION: "its new leader has not confirmed the position yet",
-}
+
+
+class Waiting(NamedTuple):
+    """Reading that makes no progress now.
+
+    Attributes:
+        mark: another object after each progress.
+        reason: what it waits for.
+    """
+
+    mark: object
+    reason: str
+
+
+class Reasons(Protocol):
+    """Knows what waits, and why."""
+
+    def look(self, now: float) -> Mapping[TopicPartition | None, Waiting]:
+        """Return what makes no progress at a loop time, by partition; None stands for the group."""
+
+    def is_assigned(self, tp: TopicPartition) -> bool:
+        """Whether a partition is still assigned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +73,20 @@ class StallWatch:
     """Looks at all partitions a few times per ``stall_timeout_ms``.
 
     Args:
-        metadata: knows the leaders.
+        limit_ms: ``stall_timeout_ms``; 0 for no looks.
+        reasons: tells what waits, and why.
         reporter: hears of each stall, and of its end.
-        settle: makes the positions those of the application.
     """
 
     def __init__(
         self,
-        config: ConsumerConfig,
-        subscription: SubscriptionState,
-        buffer: FetchBuffer,
-        problems: Problems,
-        membership: Membership,
-        metadata: Metadata,
-        reporter: ConsumerReporter,
-        settle: Callable[[], None],
+        limit_ms: float,
+        reasons: Reasons,
+        reporter: ReadingReporter[Any],
     ) -> None:
-        self._limit_s = config.stall_timeout_ms / 1000
-        self._read_committed = config.isolation_level == "read_committed"
-        self._subscription = subscription
-        self._buffer = buffer
-        self._problems = problems
-        self._membership = membership
-        self._metadata = metadata
+        self._limit_s = limit_ms / 1000
+        self._reasons = reasons
         self._reporter = reporter
-        self._settle = settle
         self._next = 0.0
         self._seen: dict[TopicPartition | None, _Seen] = {}
         self._stalls: dict[TopicPartition | None, Stall] = {}
@@ -116,14 +115,7 @@ class StallWatch:
         return self._next
 
     def _look(self, now: float) -> None:
-        self._settle()
-        waiting: dict[TopicPartition | None, tuple[object, str]] = {}
-        if self._membership.rebalancing or self._membership.problem is not None:
-            waiting[None] = None, self._reason_of_group()
-        for state in self._subscription.partitions.values():
-            reason = self._reason(state)
-            if reason is not None:
-                waiting[state.tp] = (state.version, state.position, state.pause_reason), reason
+        waiting = self._reasons.look(now)
         for gone in self._seen.keys() - waiting.keys():
             del self._seen[gone]
         stalls = {}
@@ -143,60 +135,8 @@ class StallWatch:
                 log.warning("for %.0f s %s", seconds, stall)
                 self._reporter.stalled(what, stall.reason, seconds, is_over=False)
         for what, stall in self._stalls.items():
-            if what not in stalls and (what is None or what in self._subscription.partitions):
+            if what not in stalls and (what is None or self._reasons.is_assigned(what)):
                 name = "the group" if what is None else f"{what.topic}-{what.partition}"
                 seconds = now - stall.since
                 log.info("%s: reading continues, after %.0f s", name, seconds)
                 self._reporter.stalled(what, stall.reason, seconds, is_over=True)
-
-    def _reason_of_group(self) -> str:
-        problem = self._membership.problem
-        if problem is not None:
-            return f"the group can't be reached: {_said(problem)}"
-        if self._membership.needs_attention:
-            return "the group rebalances, and no call asks for records, which joins the group"
-        return "the group rebalances, and waits for its other members"
-
-    def _reason(self, state: PartitionState) -> str | None:
-        """Return why no record of a partition is returned; None if it has none to return."""
-        if state.failure is not None:
-            return _said(state.failure)
-        if state.awaiting_callback or state.revoking:
-            return "the rebalance listener has not returned, or no call for records runs it"
-        position = state.position
-        if state.phase is not Phase.FETCHING or position is None:
-            return self._problem_of(state) or _PHASES.get(state.phase, _PHASES[Phase.INITIALIZING])
-        paused = _paused(state) if state.paused else None
-        problem = self._problem_of(state)
-        if problem is not None:
-            return paused or problem
-        if state.high_watermark < 0:
-            return paused or "its leader has not answered a fetch yet"
-        ahead = state.high_watermark - position.offset
-        if ahead <= 0:
-            return None
-        if self._read_committed and state.last_stable_offset <= position.offset:
-            return (
-                f"the {ahead} records from offset {position.offset} on are in or behind an open "
-                "transaction (isolation_level=read_committed)"
-            )
-        if self._buffer.has_data(state.tp):
-            return paused or f"no call asks for the records from offset {position.offset} on"
-        return paused or "its leader does not answer fetches"
-
-    def _problem_of(self, state: PartitionState) -> str | None:
-        problem = self._problems.of(state.tp)
-        info = self._metadata.snapshot.find_leader(state.tp)
-        if problem is None and isinstance(info, PartitionInfo):
-            problem = self._problems.of(info.leader)
-        if problem is None and state.phase is Phase.INITIALIZING:
-            problem = self._membership.problem
-        return None if problem is None else _said(problem)
-
-
-def _paused(state: PartitionState) -> str:
-    return f"it is paused: {state.pause_reason}" if state.pause_reason else "it is paused"
-
-
-def _said(error: KafkaError) -> str:
-    return f"{type(error).__name__}: {error}"

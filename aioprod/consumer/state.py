@@ -18,11 +18,12 @@ class ConsumerStatus(StrEnum):
     STARTING = "starting"
     """Connecting for the first time."""
     REBALANCING = "rebalancing"
-    """The group shares out its partitions."""
+    """The group shares out its partitions; of a share consumer: it is not in its group yet."""
     READING = "reading"
     """Reading, or waiting for new records."""
     STALLED = "stalled"
-    """Records are there, and their partition was not read for ``stall_timeout_ms``."""
+    """Records are there, and their partition was not read for ``stall_timeout_ms``; of a share
+    consumer also: its acknowledgements fail, or it can't join its group."""
     FAILING = "failing"
     """A request or the group fails; the consumer retries."""
 

@@ -1,4 +1,4 @@
-"""The metrics of producers and consumers, and observers of clients."""
+"""The metrics of producers, consumers and share consumers, and observers of clients."""
 
 from aioprod.metrics.admin_observers import AdminObserver, AdminObservers, CallDone, ObservedAdmin
 from aioprod.metrics.consumer import ConsumerMetrics
@@ -21,10 +21,20 @@ from aioprod.metrics.producer_observers import (
     ProducerObserver,
     ProducerObservers,
 )
+from aioprod.metrics.share_consumer import ShareConsumerMetrics
+from aioprod.metrics.share_consumer_observers import (
+    AcknowledgementsDone,
+    AssignmentChanged,
+    RecordsDelivered,
+    ShareConsumerObserver,
+    ShareConsumerObservers,
+)
 
 __all__ = [
+    "AcknowledgementsDone",
     "AdminObserver",
     "AdminObservers",
+    "AssignmentChanged",
     "BatchDone",
     "BatchSent",
     "CallDone",
@@ -41,8 +51,12 @@ __all__ = [
     "ProducerObserver",
     "ProducerObservers",
     "RebalanceDone",
+    "RecordsDelivered",
     "RecordsReturned",
     "RequestDone",
+    "ShareConsumerMetrics",
+    "ShareConsumerObserver",
+    "ShareConsumerObservers",
     "StallChanged",
     "TransactionStep",
 ]

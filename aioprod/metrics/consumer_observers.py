@@ -89,15 +89,19 @@ class StallChanged(NamedTuple):
 
 @set_module("aioprod.metrics")
 class ObservedConsumer(NamedTuple):
-    """Metrics of a consumer, which an observer may read at any time, in any thread.
+    """Metrics of a consumer or share consumer, which an observer may read at any time, in any
+    thread.
 
     Attributes:
         client_id: the consumer's ``client_id``.
         group_id: its group, or None.
-        metrics: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot`.
+        metrics: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot` and
+            :meth:`aioprod.metrics.ShareConsumerMetrics.snapshot`.
         metrics_by_topic: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot_by_topic`.
-        metrics_by_partition: ``records-lag``, ``records-lead``, ``paused`` and ``stalled`` (0 or 1)
-            of each assigned partition. Lag and lead are left out before the first fetch.
+        metrics_by_partition: of each assigned partition, of a consumer ``records-lag``,
+            ``records-lead``, ``paused`` and ``stalled`` (0 or 1). Lag and lead are left out before
+            the first fetch. Of a share consumer ``records-buffered`` (fetched, and not returned
+            yet) and ``stalled``.
         metrics_by_node: see :meth:`aioprod.metrics.ConsumerMetrics.snapshot_by_node`.
     """
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from aioprod.metrics.consumer_observers import ObservedConsumer
 
 Labels = tuple[tuple[str, str], ...]
+_Groups = Mapping[str, frozenset[str]]
 
 _ROOT = "org.apache.kafka."
 _ALL = "*"
@@ -73,6 +74,54 @@ _CONSUMER_GROUPS = {
             "fetch-latency-avg",
             "fetch-latency-max",
             "records-per-request-avg",
+        )
+    ),
+}
+
+
+# The same of Java's share consumer.
+_SHARE_CONSUMER_GROUPS = {
+    "consumer": frozenset(
+        ("connection-creation-total", "connection-creation-rate", "connection-close-total")
+    ),
+    "consumer.share": frozenset(
+        (
+            "time-between-poll-avg",
+            "time-between-poll-max",
+            "last-poll-seconds-ago",
+            "poll-idle-ratio-avg",
+        )
+    ),
+    "consumer.share.coordinator": frozenset(
+        (
+            "rebalance-total",
+            "rebalance-rate-per-hour",
+            "heartbeat-total",
+            "heartbeat-rate",
+            "heartbeat-response-time-max",
+            "last-heartbeat-seconds-ago",
+        )
+    ),
+    "consumer.share.fetch.manager": frozenset(
+        (
+            "records-consumed-total",
+            "records-consumed-rate",
+            "bytes-consumed-total",
+            "bytes-consumed-rate",
+            "records-per-request-avg",
+            "records-per-request-max",
+            "fetch-total",
+            "fetch-rate",
+            "fetch-size-avg",
+            "fetch-size-max",
+            "fetch-latency-avg",
+            "fetch-latency-max",
+            "fetch-throttle-time-avg",
+            "fetch-throttle-time-max",
+            "acknowledgements-send-total",
+            "acknowledgements-send-rate",
+            "acknowledgements-error-total",
+            "acknowledgements-error-rate",
         )
     ),
 }
@@ -150,19 +199,30 @@ def producer_figures(
 
 def consumer_figures(consumer: ObservedConsumer, wanted: Selection) -> Iterator[Figure]:
     """Return the selected metrics of a consumer: its own, by broker, topic and partition."""
+    yield from _of_reader(consumer, _CONSUMER_GROUPS, wanted)
+    if wanted.may_have(f"{_ROOT}consumer.fetch.manager."):
+        for topic, values in consumer.metrics_by_topic().items():
+            yield from _grouped(_CONSUMER_GROUPS, values, wanted, (("topic", topic),))
+        for tp, values in consumer.metrics_by_partition().items():
+            labels = (("topic", tp.topic), ("partition", str(tp.partition)))
+            yield from _grouped(_CONSUMER_GROUPS, values, wanted, labels)
+
+
+def share_consumer_figures(consumer: ObservedConsumer, wanted: Selection) -> Iterator[Figure]:
+    """Return the selected metrics of a share consumer: its own, and by broker. Java's has none by
+    topic.
+    """
+    yield from _of_reader(consumer, _SHARE_CONSUMER_GROUPS, wanted)
+
+
+def _of_reader(consumer: ObservedConsumer, groups: _Groups, wanted: Selection) -> Iterator[Figure]:
     if not wanted.may_have(f"{_ROOT}consumer."):
         return
-    yield from _grouped(consumer.metrics(), wanted)
+    yield from _grouped(groups, consumer.metrics(), wanted)
     by_node = f"{_ROOT}consumer.node."
     if wanted.may_have(by_node):
         for node, values in consumer.metrics_by_node().items():
             yield from _selected(by_node, values, wanted, _of_node(node))
-    if wanted.may_have(f"{_ROOT}consumer.fetch.manager."):
-        for topic, values in consumer.metrics_by_topic().items():
-            yield from _grouped(values, wanted, (("topic", topic),))
-        for tp, values in consumer.metrics_by_partition().items():
-            labels = (("topic", tp.topic), ("partition", str(tp.partition)))
-            yield from _grouped(values, wanted, labels)
 
 
 def admin_figures(values: Mapping[str, float], wanted: Selection) -> Iterator[Figure]:
@@ -184,9 +244,9 @@ def _selected(
 
 
 def _grouped(
-    values: Mapping[str, float], wanted: Selection, labels: Labels = ()
+    groups: _Groups, values: Mapping[str, float], wanted: Selection, labels: Labels = ()
 ) -> Iterator[Figure]:
-    for group, keys in _CONSUMER_GROUPS.items():
+    for group, keys in groups.items():
         for key, value in values.items():
             name = f"{_ROOT}{group}.{key.replace('-', '.')}"
             if key in keys and wanted.has(name):

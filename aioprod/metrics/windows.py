@@ -75,8 +75,8 @@ class NodeSample(Sample):
 
 
 @dataclass(slots=True)
-class ConsumerSample(Sample):
-    """Counts of a consumer."""
+class ReadingSample(Sample):
+    """Counts of a client that reads."""
 
     records: int = 0
     fetches: int = 0
@@ -89,22 +89,46 @@ class ConsumerSample(Sample):
     intervals: int = 0
     interval_s: float = 0.0
     interval_s_max: float = 0.0
-    commits: int = 0
-    commits_failed: int = 0
-    commit_s: float = 0.0
-    commit_s_max: float = 0.0
     rebalances: int = 0
-    rebalances_failed: int = 0
-    rebalance_s: float = 0.0
-    rebalance_s_max: float = 0.0
-    partitions_lost: int = 0
     opened: int = 0
     closed: int = 0
 
 
 @dataclass(slots=True)
+class ConsumerSample(ReadingSample):
+    """Counts of a consumer."""
+
+    commits: int = 0
+    commits_failed: int = 0
+    commit_s: float = 0.0
+    commit_s_max: float = 0.0
+    rebalances_failed: int = 0
+    rebalance_s: float = 0.0
+    rebalance_s_max: float = 0.0
+    partitions_lost: int = 0
+
+
+@dataclass(slots=True)
+class ShareConsumerSample(ReadingSample):
+    """Counts of a share consumer."""
+
+    fetched_records: int = 0
+    fetched_records_max: int = 0
+    throttle_ms: int = 0
+    throttle_ms_max: int = 0
+    acknowledgements: int = 0
+    acknowledgements_failed: int = 0
+    accepted: int = 0
+    released: int = 0
+    rejected: int = 0
+    renewed: int = 0
+    heartbeats: int = 0
+    heartbeat_s_max: float = 0.0
+
+
+@dataclass(slots=True)
 class ConsumedTopicSample(Sample):
-    """Counts of a consumer for a topic."""
+    """Counts of a client that reads, for a topic."""
 
     records: int = 0
     fetched_bytes: int = 0
@@ -112,7 +136,7 @@ class ConsumedTopicSample(Sample):
 
 @dataclass(slots=True)
 class FetchedNodeSample(Sample):
-    """Counts of a consumer for a broker."""
+    """Counts of a client that reads, for a broker."""
 
     fetches: int = 0
     latency_s: float = 0.0
@@ -125,6 +149,7 @@ _KINDS: tuple[type[Sample], ...] = (
     TopicSample,
     NodeSample,
     ConsumerSample,
+    ShareConsumerSample,
     ConsumedTopicSample,
     FetchedNodeSample,
 )

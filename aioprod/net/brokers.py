@@ -51,6 +51,7 @@ class Brokers:
             connection opened or closed, and why it closed.
         on_silence: called each second while a reply is due and a broker sends nothing.
         on_misrouted: called with the address if a connection leads to another node or cluster.
+        is_needed: returns whether the connection to a node must stay open, even if it is idle.
 
     Attributes:
         cluster_id: the id of the cluster of `update_nodes`, if known.
@@ -65,6 +66,7 @@ class Brokers:
         on_connection: ConnectionCallback = lambda *_: None,
         on_silence: Callable[[], object] = lambda: None,
         on_misrouted: Callable[[str], object] = lambda _: None,
+        is_needed: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self.cluster_id: str | None = None
         self._on_misrouted = on_misrouted
@@ -80,6 +82,7 @@ class Brokers:
         self._on_change = on_change
         self._on_connection = on_connection
         self._on_silence = on_silence
+        self._is_needed = is_needed
 
     def open(self) -> None:
         """Allow connections, again after :meth:`close`."""
@@ -373,6 +376,7 @@ class Brokers:
                 log.info("broker %d (%s) can be reached again", node.node_id, connection.address)
             link.connection = connection
             self._on_connection(node.node_id, connection.address, True, None)
+            connection.idle.is_needed = partial(self._is_needed, node.node_id)
             connection.close_when_idle(self._config.connections_max_idle_ms)
             await self._bootstrap.close_unused()
             return connection

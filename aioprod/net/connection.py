@@ -69,6 +69,7 @@ class Connection:
     Attributes:
         versions: the lowest and highest version of each API key that the broker supports.
         finalized_features: the cluster's features, with their levels.
+        idle: when the connection was used last, and whether it must stay open.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Connection:
         self._pending = PendingRequests(self._timed_out, on_silence, lambda: stream.blocked_since)
         self._held = HeldRequests()
         self._throttle = Throttle()
-        self._idle = IdleTimer(lambda: bool(self.in_flight or self.unsent_bytes), self._close_idle)
+        self.idle = IdleTimer(lambda: bool(self.in_flight or self.unsent_bytes), self._close_idle)
         self._wrote_unanswered = False
 
     @classmethod
@@ -204,11 +205,6 @@ class Connection:
     def throttled_until(self) -> float:
         """Loop time until which the broker wants no more requests (KIP-219)."""
         return self._throttle.until
-
-    @property
-    def last_used(self) -> float:
-        """Loop time at which something was sent or received last."""
-        return self._idle.used_at
 
     @property
     def unsent_bytes(self) -> int:
@@ -345,7 +341,7 @@ class Connection:
             self._stream_ended(None)
             return
         self._stream.write(buffers)
-        self._idle.used_at = now
+        self.idle.used_at = now
         if request is not None:
             self._pending.sent(request, now)
 
@@ -385,7 +381,7 @@ class Connection:
             return  # the reply before, in the same bytes, has ended the connection
         now = self._loop.time()
         handler, reply = self._pending.receive(frame, now)
-        self._idle.used_at = now
+        self.idle.used_at = now
         throttle_time_ms: int = getattr(reply, "throttle_time_ms", 0)
         if throttle_time_ms > 0:
             self._throttle.extend(throttle_time_ms, now)
@@ -413,7 +409,7 @@ class Connection:
     def close_when_idle(self, idle_ms: int) -> None:
         """Close the connection once nothing was sent or received for ``idle_ms``."""
         if self._error is None:
-            self._idle.start(idle_ms)
+            self.idle.start(idle_ms)
 
     def _close_idle(self, idle_ms: int) -> None:
         self.abort(
@@ -426,7 +422,7 @@ class Connection:
             return
         self._error = error
         self._stream.abort()
-        self._idle.stop()
+        self.idle.stop()
         if self.reauthentication is not None:
             self.reauthentication.cancel()
         self._pending.fail(error)

@@ -18,13 +18,16 @@ class IdleTimer:
 
     Attributes:
         used_at: loop time at which something was sent or received last.
+        is_needed: returns whether the connection must stay open, because the broker keeps something
+            for it.
     """
 
-    __slots__ = ("_busy", "_loop", "_on_idle", "_timer", "used_at")
+    __slots__ = ("_busy", "_loop", "_on_idle", "_timer", "is_needed", "used_at")
 
     def __init__(self, busy: Callable[[], bool], on_idle: Callable[[int], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self.used_at = self._loop.time()
+        self.is_needed: Callable[[], bool] = lambda: False
         self._busy = busy
         self._on_idle = on_idle
         self._timer: asyncio.TimerHandle | None = None
@@ -33,10 +36,12 @@ class IdleTimer:
         """Call back once ``idle_ms`` have passed since the last use."""
         now = self._loop.time()
         due = self.used_at + idle_ms / 1000
-        if now >= due and not self._busy():
-            self._on_idle(idle_ms)
-        else:
-            self._timer = self._loop.call_at(max(due, now + _MIN_PAUSE_S), self.start, idle_ms)
+        if now >= due:
+            if not (self._busy() or self.is_needed()):
+                self._on_idle(idle_ms)
+                return
+            due = now + idle_ms / 1000
+        self._timer = self._loop.call_at(max(due, now + _MIN_PAUSE_S), self.start, idle_ms)
 
     def stop(self) -> None:
         """Stop the timer."""

@@ -22,8 +22,8 @@ _EARLIEST, _LATEST = 0.85, 0.95
 
 
 class Reauthentication:
-    """Renews the session of one connection while it is used; closes the connection if it was idle
-    for a whole session.
+    """Renews the session of one connection while it is used or needed; closes the connection if it
+    was idle for a whole session.
 
     Args:
         rng: source of jitter.
@@ -59,7 +59,7 @@ class Reauthentication:
         now = self._loop.time()
         lifetime_s = bounded(lifetime_ms, MIN_SESSION_MS, MAX_SESSION_MS)
         self._ends_at = now + lifetime_s
-        self._used_until = connection.last_used
+        self._used_until = connection.idle.used_at
         self.due = now + lifetime_s * self._rng.uniform(_EARLIEST, _LATEST)
         self._timer = self._loop.call_at(self.due, self._begin, connection)
 
@@ -76,7 +76,9 @@ class Reauthentication:
             await asyncio.wait([self.task], timeout=1)
 
     def _begin(self, connection: Connection) -> None:
-        if connection.last_used <= self._used_until and not connection.in_flight:
+        idle = connection.idle
+        unused = idle.used_at <= self._used_until and not connection.in_flight
+        if unused and not idle.is_needed():
             connection.abort(
                 BrokerConnectionError(
                     f"{connection.address}: idle for a whole session "

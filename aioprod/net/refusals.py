@@ -19,7 +19,14 @@ _TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_RESOURCES = {_TOPIC: "topic", _GROUP: "group", _CLUSTER: "cluster", _ID: "transactional id"}
+_TOKEN = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+_RESOURCES = {
+    _TOPIC: "topic",
+    _GROUP: "group",
+    _CLUSTER: "cluster",
+    _ID: "transactional id",
+    _TOKEN: "user",  # whose token it is
+}
 
 _IN_GROUP = {_GROUP: "READ", _TOPIC: "READ"}
 _NEW_MEMBER = {_GROUP: "READ", _TOPIC: "DESCRIBE"}
@@ -51,6 +58,7 @@ OPERATIONS: dict[str, dict[ErrorCode, str]] = {
     "create_acls": {_CLUSTER: "ALTER"},
     "describe_acls": {_CLUSTER: "DESCRIBE"},
     "delete_acls": {_CLUSTER: "ALTER"},
+    "create_delegation_token": {_TOKEN: "CREATE_TOKENS"},
     "find_coordinator": _FIND,
     "describe_log_dirs": {_CLUSTER: "DESCRIBE"},
     "describe_configs": dict.fromkeys((_TOPIC, _GROUP, _CLUSTER), "DESCRIBE_CONFIGS"),

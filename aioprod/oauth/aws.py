@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from functools import cache
 from typing import Any, Unpack
 from urllib.parse import quote
@@ -18,6 +19,7 @@ from aioprod.types import OAuthToken
 
 _SERVICE = "kafka-cluster"
 _ACTION = "kafka-cluster:Connect"
+_REGION = re.compile("[a-z0-9-]+")
 _EXPIRES_S = 900  # what MSK accepts at most
 # Shorter: botocore renews temporary credentials 10 minutes before they expire at the latest, and a
 # token is not valid for longer than the credentials that signed it.
@@ -55,6 +57,8 @@ class AwsTokens(CloudTokens, metaclass=HidesArguments):
         for name, value in (("region", region), ("profile", profile)):
             if value is not None and (not isinstance(value, str) or not value.strip()):
                 raise ConfigError(f"{name}={value!r}: must be text that is not empty")
+        if region is not None and not _REGION.fullmatch(region):
+            raise ConfigError(f"region={region!r}: must be the name of a region, such as eu-west-1")
         if credentials is not None and profile is not None:
             raise ConfigError("credentials and profile are both set: set one of them")
         if credentials is not None and not hasattr(credentials, "get_frozen_credentials"):
@@ -79,6 +83,8 @@ class AwsTokens(CloudTokens, metaclass=HidesArguments):
         )
         if not region:
             raise TokenRequestError("no region: set region, AWS_REGION or that of the profile", 0)
+        if not _REGION.fullmatch(region):
+            raise TokenRequestError(f"region {region!r} is not the name of a region", 0)
         # A new session for each token: files with credentials may have changed.
         found = self._credentials or session.get_credentials()
         if found is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 from urllib.parse import quote_plus
 
+from aioprod.config.checks import check_secret_text
 from aioprod.config.redaction import HidesArguments
 from aioprod.errors import ConfigError
 from aioprod.oauth.cache import Token
@@ -41,7 +42,7 @@ class ClientCredentials(EndpointTokens, metaclass=HidesArguments):
         **options: Unpack[Options],
     ) -> None:
         for name, value in (("client_id", client_id), ("client_secret", client_secret)):
-            if not isinstance(value, str) or not value:
+            if not check_secret_text(name, value):
                 raise ConfigError(f"{name}: must be text that is not empty")
         super().__init__(token_endpoint_url, "client_credentials", options)
         if header_urlencode:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypedDict
+from dataclasses import replace
+from typing import NamedTuple, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
 from aioprod.errors import ConfigError
 from aioprod.oauth.cache import Token, TokenCache
+from aioprod.oauth.checks import check_options, check_texts
 from aioprod.oauth.errors import TokenRequestError
 from aioprod.types import OAuthToken
 
 _MAX_TEXT = 300
 TIMEOUT_MS = 20_000
+
+T = TypeVar("T")
 
 
 class CloudOptions(TypedDict, total=False):
@@ -31,6 +36,21 @@ class CloudOptions(TypedDict, total=False):
     timeout_ms: float
 
 
+class _Made(NamedTuple):
+    """A token, and when it was made."""
+
+    token: Token
+    at: float
+
+
+def _left_of(outcome: _Made | TokenRequestError) -> Token | None:
+    """Return the token with what is left of its lifetime; None if nothing is."""
+    if isinstance(outcome, TokenRequestError) or outcome.token.lifetime_s is None:
+        return None
+    left_s = outcome.token.lifetime_s - (time.monotonic() - outcome.at)
+    return replace(outcome.token, lifetime_s=left_s) if left_s > 0 else None
+
+
 class CloudTokens:
     """Requests tokens from a vendor's library, and keeps them."""
 
@@ -40,10 +60,8 @@ class CloudTokens:
     def __init__(self, options: CloudOptions) -> None:
         module, extra = self._library
         require(module, type(self).__name__, extra)
-        unknown = sorted(options.keys() - CloudOptions.__annotations__)
-        if unknown:
-            raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}")
-        self._extensions = dict(options.get("extensions", {}))
+        check_options(type(self).__name__, CloudOptions, options)
+        self._extensions = check_texts("extensions", options.get("extensions", {}))
         self._timeout_ms = options.get("timeout_ms", TIMEOUT_MS)
         value = self._timeout_ms
         if (
@@ -54,7 +72,7 @@ class CloudTokens:
             raise ConfigError(f"timeout_ms={value!r}: must be a number above 0")
         self._cache = TokenCache(self._fetch)
         self._running: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, asyncio.Future[Token | TokenRequestError]
+            asyncio.AbstractEventLoop, asyncio.Future[_Made | TokenRequestError]
         ] = WeakKeyDictionary()
 
     async def __call__(self) -> OAuthToken:
@@ -71,21 +89,20 @@ class CloudTokens:
 
     async def _in_thread(self, ask: Callable[[], Token]) -> Token:
         """Call a blocking library. A call that takes too long goes on in its thread, and the next
-        request for a token waits for it instead of starting another thread.
+        request for a token takes its token, or waits for it, instead of starting another thread.
         """
         loop = asyncio.get_running_loop()
         running = self._running.get(loop)
-        if running is None or running.done():
+        if running is None or (running.done() and _left_of(running.result()) is None):
             running = loop.run_in_executor(None, self._outcome, ask)
             self._running[loop] = running
         outcome = await self._limited(asyncio.shield(running))
-        if isinstance(outcome, Token):
-            return outcome
-        raise outcome
+        if isinstance(outcome, TokenRequestError):
+            raise outcome
+        del self._running[loop]
+        return _left_of(outcome) or outcome.token
 
-    async def _limited(
-        self, answer: Awaitable[Token | TokenRequestError]
-    ) -> Token | TokenRequestError:
+    async def _limited(self, answer: Awaitable[T]) -> T | TokenRequestError:
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 return await answer
@@ -94,12 +111,12 @@ class CloudTokens:
                 f"{type(self).__name__}: no token within timeout_ms={self._timeout_ms:g}"
             )
 
-    def _outcome(self, ask: Callable[[], Token]) -> Token | TokenRequestError:
+    def _outcome(self, ask: Callable[[], Token]) -> _Made | TokenRequestError:
         """Call the library; return an error instead of raising it: the frames that it passed
         through have the credentials.
         """
         try:
-            return ask()
+            return _Made(ask(), time.monotonic())
         except Exception as error:
             return self._failure(error)
 

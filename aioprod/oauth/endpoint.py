@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import math
 import random
 import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 
@@ -24,6 +25,7 @@ from aioprod.oauth.errors import TokenRequestError
 
 _MAX_RESPONSE_BYTES = 1024 * 1024
 _MAX_TEXT = 200
+_MAX_LIFETIME_S = 1e9  # 30 years
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ class TokenEndpoint(metaclass=HidesArguments):
         url: of the token endpoint: ``https``, or ``http`` for tests on the same machine.
         ssl_context: TLS context; None trusts what the system trusts.
         proxy: URL of an HTTP proxy; None takes ``HTTPS_PROXY`` and ``NO_PROXY`` from the
-            environment.
+            environment. No error shows it: it may have a password.
         request_timeout_ms: limit of one request.
         timeout_ms: limit of all attempts. Should be below ``request_timeout_ms`` of the Kafka
             client, which gives up otherwise.
@@ -65,8 +67,8 @@ class TokenEndpoint(metaclass=HidesArguments):
     retry_backoff_max_ms: int = 10_000
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url) if isinstance(self.url, str) else None
-        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = _http_url(self.url)
+        if parts is None:
             raise ConfigError(
                 f"token_endpoint_url={self.url!r}: must begin with https:// and name a host"
             )
@@ -76,10 +78,15 @@ class TokenEndpoint(metaclass=HidesArguments):
             log.warning(
                 "the client's secret and tokens are sent to %s unencrypted: use https", self.url
             )
+        if self.ssl_context is not None and not isinstance(self.ssl_context, ssl.SSLContext):
+            kind = type(self.ssl_context).__name__
+            raise ConfigError(f"ssl_context: must be an ssl.SSLContext, not {kind}")
+        if self.proxy is not None and _http_url(self.proxy) is None:
+            raise ConfigError("proxy: must be the URL of an HTTP proxy, such as http://host:3128")
         for name in ("request_timeout_ms", "timeout_ms", "retry_backoff_ms"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise ConfigError(f"{name}={value!r}: must be a number above 0")
+            if not _is_number(value) or not 0 < value < math.inf:
+                raise ConfigError(f"{name}={value!r}: must be a finite number above 0")
 
     async def request(self, grant: Grant) -> Token:
         """Request a token, and repeat that after failures that may pass.
@@ -106,7 +113,8 @@ class TokenEndpoint(metaclass=HidesArguments):
             headers["Authorization"] = grant.authorization
         # Raised below, without the frames of the HTTP library: they have the credentials.
         failure: str | None = None
-        status, content = 0, b""
+        status: int | None = None
+        content = b""
         # A session for each request: a token lasts for minutes, and the connection need not.
         timeout = aiohttp.ClientTimeout(total=self.request_timeout_ms / 1000)
         try:
@@ -125,13 +133,30 @@ class TokenEndpoint(metaclass=HidesArguments):
                         content += await response.content.read(_MAX_RESPONSE_BYTES - len(content))
         except TimeoutError:
             failure = f"no response within request_timeout_ms={self.request_timeout_ms:g}"
+        except aiohttp.ClientHttpProxyError as error:
+            # Its text has the URL of the proxy with the password.
+            status, failure = error.status, f"the proxy answers {error.status} {error.message}"
+        except aiohttp.InvalidURL:  # the same, of HTTPS_PROXY
+            status, failure = 0, "the proxy of HTTPS_PROXY is not the URL of an HTTP proxy"
         except (aiohttp.ClientError, OSError) as error:
             failure = f"{type(error).__name__}: {error}"
         finally:
             del headers
         if failure is not None:
-            raise TokenRequestError(f"token endpoint {self.url}: {failure}")
+            raise TokenRequestError(f"token endpoint {self.url}: {failure}", status)
+        assert status is not None
         return _token(self.url, status, content)
+
+
+def _http_url(text: object) -> SplitResult | None:
+    """Return the parts of a URL of HTTP; None for other text."""
+    try:
+        parts = urlsplit(text) if isinstance(text, str) else None
+        if parts is None or not parts.hostname or parts.port == 0:
+            return None
+    except ValueError:  # such as a port above 65535
+        return None
+    return parts if parts.scheme in ("http", "https") else None
 
 
 def basic_authorization(client_id: str, client_secret: str) -> str:
@@ -146,7 +171,7 @@ def lifetime_of(value: str) -> float | None:
     if not _is_number(expires):
         return None
     # By the provider's clock if possible: that of this machine may differ.
-    return float(expires - (issued if _is_number(issued) else time.time()))
+    return _lifetime(expires - (issued if _is_number(issued) else time.time()))
 
 
 def _claims(value: str) -> Mapping[str, Any]:
@@ -155,7 +180,7 @@ def _claims(value: str) -> Mapping[str, Any]:
         return {}
     try:
         found = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -164,16 +189,22 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _lifetime(seconds: object) -> float | None:
+    """Return seconds that can be added to a time; None if they can't."""
+    return float(seconds) if _is_number(seconds) and abs(seconds) < _MAX_LIFETIME_S else None
+
+
 def _token(url: str, status: int, content: bytes) -> Token:
     what = f"token endpoint {url}: {status}"
     try:
         answer = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     given = answer if isinstance(answer, dict) else {}
     if status != 200:
         code, reason = given.get("error"), given.get("error_description")
-        said = " ".join(part for part in (code, reason) if isinstance(part, str) and part)
+        parts = [part for part in (code, reason) if isinstance(part, str) and part]
+        said = "".join(char if char.isprintable() else " " for char in " ".join(parts))
         raise TokenRequestError(
             f"{what} {said[:_MAX_TEXT] or 'no reason given'}",
             status,
@@ -184,10 +215,9 @@ def _token(url: str, status: int, content: bytes) -> Token:
         raise TokenRequestError(f"{what}, but the response has no access_token", status)
     lifetime = given.get("expires_in")
     if isinstance(lifetime, str) and lifetime.isdecimal():
-        lifetime = int(lifetime)  # as Azure's first version has it
-    return Token(
-        value.strip(), float(lifetime) if _is_number(lifetime) else lifetime_of(value.strip())
-    )
+        lifetime = float(lifetime)  # as Azure's first version has it
+    known = _is_number(lifetime)
+    return Token(value.strip(), _lifetime(lifetime) if known else lifetime_of(value.strip()))
 
 
 def _may_pass(error: KafkaError) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import uuid
 from collections.abc import Mapping
@@ -14,7 +15,9 @@ import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from aioprod.config.checks import check_name, check_secret_text, one_of
 from aioprod.config.redaction import HidesArguments
+from aioprod.config.settings.security import ASSERTION_ALGORITHMS
 from aioprod.errors import ConfigError
 from aioprod.oauth.cache import Token
 from aioprod.oauth.endpoint import Grant
@@ -22,12 +25,12 @@ from aioprod.oauth.errors import TokenRequestError
 from aioprod.oauth.provider import EndpointTokens, Options
 
 _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-_ALGORITHMS = ("RS256", "ES256")
 _MAX_ASSERTION_BYTES = 64 * 1024
+_check_algorithm = one_of(ASSERTION_ALGORITHMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assertion:
+class Assertion(metaclass=HidesArguments):
     """What an assertion claims, and who signs it.
 
     Attributes:
@@ -46,6 +49,9 @@ class Assertion:
             ``sasl.oauthbearer.assertion.claim.jti.include``.
         claims: further claims. In Kafka part of ``sasl.oauthbearer.assertion.template.file``.
         headers: further headers, such as ``kid``. In Kafka part of the same file.
+
+    Raises:
+        ConfigError: if a value is invalid. Whether there is a key shows the first token.
     """
 
     private_key_file: str | Path
@@ -61,8 +67,14 @@ class Assertion:
     headers: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.algorithm not in _ALGORITHMS:
-            raise ConfigError(f"algorithm={self.algorithm!r}: must be {' or '.join(_ALGORITHMS)}")
+        _check_algorithm("algorithm", self.algorithm)
+        if not isinstance(self.private_key_file, str | Path):
+            raise ConfigError(f"private_key_file={self.private_key_file!r}: must be a path")
+        check_secret_text("private_key_passphrase", self.private_key_passphrase)
+        for name in ("issuer", "subject", "audience"):
+            check_name(name, getattr(self, name))
+        for name in ("claims", "headers"):
+            _check_json(name, getattr(self, name))
         for name in ("lifetime_s", "not_before_s"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -87,11 +99,13 @@ class Assertion:
         key = self._key()
         try:
             return jwt.encode(claims, key, self.algorithm, headers=dict(self.headers))
+        except jwt.InvalidTokenError as error:
+            fault = f"headers: {error}"
         except (TypeError, ValueError, jwt.PyJWTError):
-            pass  # raised below, without the frames that have the key
+            fault = f"the private key is not one for {self.algorithm}"
         finally:
             del key
-        raise self._fault(f"the private key is not one for {self.algorithm}")
+        raise self._fault(fault)  # here, without the frames that have the key
 
     def _key(self) -> Any:
         secret = self.private_key_passphrase
@@ -113,6 +127,15 @@ class Assertion:
 
     def _fault(self, text: str) -> TokenRequestError:
         return TokenRequestError(f"private_key_file={str(self.private_key_file)!r}: {text}", 0)
+
+
+def _check_json(name: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name}={value!r}: must be a mapping")
+    try:
+        json.dumps(dict(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: must be values of JSON: {error}") from None
 
 
 class JwtBearer(EndpointTokens, metaclass=HidesArguments):

@@ -6,7 +6,9 @@ import ssl
 from collections.abc import Mapping
 from typing import TypedDict
 
+from aioprod.config.checks import check_string
 from aioprod.oauth.cache import Token, TokenCache
+from aioprod.oauth.checks import check_options, check_texts
 from aioprod.oauth.endpoint import TokenEndpoint
 from aioprod.types import OAuthToken
 
@@ -40,14 +42,16 @@ class EndpointTokens:
     """Requests tokens for a grant, and keeps them."""
 
     def __init__(self, url: str, grant: str, options: Options) -> None:
+        check_options(type(self).__name__, Options, options)
         rest = dict(options)
-        scope = options.get("scope")
-        self._form = {"grant_type": grant, **options.get("parameters", {})}
+        self._form = {
+            "grant_type": grant,
+            **check_texts("parameters", rest.pop("parameters", {})),
+        }
+        scope = rest.pop("scope", None)
         if scope:
-            self._form["scope"] = scope
-        self._extensions = dict(options.get("extensions", {}))
-        for name in ("scope", "parameters", "extensions"):
-            rest.pop(name, None)
+            self._form["scope"] = check_string("scope", scope)
+        self._extensions = check_texts("extensions", rest.pop("extensions", {}))
         self._endpoint = TokenEndpoint(url=url, **rest)  # type: ignore[arg-type]
         self._cache = TokenCache(self._fetch)
 

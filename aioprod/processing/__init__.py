@@ -11,6 +11,7 @@ if _typing.TYPE_CHECKING:
     from aioprod.processing.errors import ProcessingError
     from aioprod.processing.health import ProcessorState, ProcessorStatus
     from aioprod.processing.observers import (
+        Acknowledged,
         DeadLettered,
         Handled,
         HandlerFailed,
@@ -22,8 +23,11 @@ if _typing.TYPE_CHECKING:
     from aioprod.processing.processor import BatchProcessor, Processor
     from aioprod.processing.records import Record
     from aioprod.processing.retries import RetryPolicy, RetryTopic
+    from aioprod.processing.share_config import ShareProcessorConfig, ShareProcessorSettings
+    from aioprod.processing.share_processor import ShareBatchProcessor, ShareProcessor
 
 _HOMES = {
+    "Acknowledged": "aioprod.processing.observers",
     "BatchProcessor": "aioprod.processing.processor",
     "DeadLettered": "aioprod.processing.observers",
     "Handled": "aioprod.processing.observers",
@@ -41,9 +45,14 @@ _HOMES = {
     "Record": "aioprod.processing.records",
     "RetryPolicy": "aioprod.processing.retries",
     "RetryTopic": "aioprod.processing.retries",
+    "ShareBatchProcessor": "aioprod.processing.share_processor",
+    "ShareProcessor": "aioprod.processing.share_processor",
+    "ShareProcessorConfig": "aioprod.processing.share_config",
+    "ShareProcessorSettings": "aioprod.processing.share_config",
 }
 
 __all__ = [
+    "Acknowledged",
     "BatchProcessor",
     "DeadLettered",
     "Handled",
@@ -61,6 +70,10 @@ __all__ = [
     "Record",
     "RetryPolicy",
     "RetryTopic",
+    "ShareBatchProcessor",
+    "ShareProcessor",
+    "ShareProcessorConfig",
+    "ShareProcessorSettings",
 ]
 
 if not _typing.TYPE_CHECKING:

@@ -1,12 +1,24 @@
-"""Makes the consumer, the producer and the guarantee of a processor from its settings."""
+"""Makes the clients of a processor from its settings."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from aioprod import Consumer, ConsumerSettings, Producer, ProducerSettings
-from aioprod.processing.config import ProcessorConfig
+from aioprod import (
+    Consumer,
+    ConsumerSettings,
+    KafkaError,
+    Producer,
+    ProducerSettings,
+    ShareConsumer,
+    ShareConsumerSettings,
+    TopicPartition,
+)
+from aioprod.config.settings.share_consumer import MAX_LOCK_RENEWAL_MS
+from aioprod.processing.config import CommonConfig, ProcessorConfig
+from aioprod.processing.share_config import ShareProcessorConfig
 
 # As Kafka Streams: an open transaction of a process that died holds up readers for this long.
 _TRANSACTION_TIMEOUT_MS = 10_000
@@ -31,14 +43,45 @@ def make_consumer(
     return Consumer(bootstrap_servers=servers, rng=rng, **cast("ConsumerSettings", settings))
 
 
-def make_producer(config: ProcessorConfig, shared: dict[str, Any], rng: random.Random) -> Producer:
+def make_share_consumer(
+    config: ShareProcessorConfig,
+    shared: dict[str, Any],
+    rng: random.Random,
+    on_acknowledged: Callable[[Mapping[TopicPartition, frozenset[int]], KafkaError | None], object],
+) -> ShareConsumer:
+    """Make a share consumer of bytes whose records are acknowledged one by one.
+
+    Raises:
+        ConfigError: if a setting is invalid, or contradicts another.
+    """
+    settings: dict[str, Any] = {
+        "share_acquire_mode": "record_limit",
+        "max_lock_renewal_ms": MAX_LOCK_RENEWAL_MS,
+        **shared,
+        **config.consumer,
+    }
+    room = config.most_pending // 2
+    most = settings.get("max_poll_records", room)
+    settings["max_poll_records"] = min(most, room) if isinstance(most, int) else most
+    settings["group_id"] = config.group_id
+    settings["share_acknowledgement_mode"] = "explicit"
+    servers = settings.pop("bootstrap_servers", "localhost:9092")
+    return ShareConsumer(
+        servers,
+        acknowledgement_commit_callback=on_acknowledged,
+        rng=rng,
+        **cast("ShareConsumerSettings", settings),
+    )
+
+
+def make_producer(config: CommonConfig, shared: dict[str, Any], rng: random.Random) -> Producer:
     """Make the producer of outputs, retries and dead letters.
 
     Raises:
         ConfigError: if a setting is invalid, or contradicts another.
     """
     settings: dict[str, Any] = {**shared, **config.producer}
-    if config.is_exactly_once:
+    if isinstance(config, ProcessorConfig) and config.is_exactly_once:
         settings["transactional_id"] = config.transactional_id or _transactional_id(config, rng)
         settings.setdefault("transaction_timeout_ms", _TRANSACTION_TIMEOUT_MS)
     servers = settings.pop("bootstrap_servers", "localhost:9092")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from aioprod.processing.scheduling import Order
 from aioprod.public_module import set_module
 
 T = TypeVar("T", bound=StrEnum)
+C = TypeVar("C", bound="CommonConfig")
 
 _MAX_MS = 24 * 3_600_000
 
@@ -52,9 +53,52 @@ class ProcessorSettings(ClientSettings, total=False):
     producer: ProducerSettings
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonConfig:
+    """The settings that processors of consumer groups and of share groups have in common.
+    :class:`ProcessorConfig` documents them.
+    """
+
+    group_id: str
+    concurrency: int = 16
+    retry: RetryPolicy | None = None
+    dead_letter_topic: str | None = None
+    drain_timeout_ms: int = 30_000
+    unhealthy_after_ms: int = 60_000
+    observers: Sequence[ProcessorObserver] = ()
+    producer: ProducerSettings = field(default_factory=ProducerSettings)
+
+    def check_common(self) -> None:
+        """Check these settings, and set their defaults.
+
+        Raises:
+            ConfigError: if a value is invalid.
+        """
+        if not isinstance(self.group_id, str) or not self.group_id:
+            raise ConfigError(f"group_id={self.group_id!r}: must be the name of a group")
+        in_range(1, 100_000)("concurrency", self.concurrency)
+        in_range(0, _MAX_MS)("drain_timeout_ms", self.drain_timeout_ms)
+        in_range(0, _MAX_MS)("unhealthy_after_ms", self.unhealthy_after_ms)
+        put = object.__setattr__
+        put(self, "observers", list_of(ProcessorObserver)("observers", self.observers))
+        if self.retry is None:
+            put(self, "retry", self._default_retry())
+        refuse("producer", self.producer, "bootstrap_servers", "transactional_id")
+        refuse("producer", self.producer, "key_serializer", "value_serializer")
+
+    def _default_retry(self) -> RetryPolicy:
+        return RetryPolicy()
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The retries."""
+        assert self.retry is not None
+        return self.retry
+
+
 @set_module("aioprod.processing")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorConfig:
+class ProcessorConfig(CommonConfig):
     """The settings of a processor, besides those of clients.
 
     Attributes:
@@ -86,39 +130,27 @@ class ProcessorConfig:
         ConfigError: if a value is invalid, or contradicts another.
     """
 
-    group_id: str
     order: str = Order.KEY
     guarantee: str = GuaranteeName.AT_LEAST_ONCE
-    concurrency: int = 16
-    retry: RetryPolicy | None = None
-    dead_letter_topic: str | None = None
     max_pending_records: int = 1_000
     commit_interval_ms: int | None = None
-    drain_timeout_ms: int = 30_000
-    unhealthy_after_ms: int = 60_000
     transactional_id: str | None = None
-    observers: Sequence[ProcessorObserver] = ()
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
-    producer: ProducerSettings = field(default_factory=ProducerSettings)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.group_id, str) or not self.group_id:
-            raise ConfigError(f"group_id={self.group_id!r}: must be the name of a consumer group")
         put = object.__setattr__
         put(self, "order", _choice("order", self.order, Order))
         put(self, "guarantee", _choice("guarantee", self.guarantee, GuaranteeName))
-        in_range(1, 100_000)("concurrency", self.concurrency)
         in_range(2, 1_000_000)("max_pending_records", self.max_pending_records)
         if self.commit_interval_ms is None:
             put(self, "commit_interval_ms", 100 if self.is_exactly_once else 1_000)
         in_range(1, _MAX_MS)("commit_interval_ms", self.commit_interval_ms)
-        in_range(0, _MAX_MS)("drain_timeout_ms", self.drain_timeout_ms)
-        in_range(0, _MAX_MS)("unhealthy_after_ms", self.unhealthy_after_ms)
-        put(self, "observers", list_of(ProcessorObserver)("observers", self.observers))
-        if self.retry is None:
-            at_most_once = self.guarantee == GuaranteeName.AT_MOST_ONCE
-            put(self, "retry", RetryPolicy(attempts=1) if at_most_once else RetryPolicy())
+        self.check_common()
         self._check_together()
+
+    def _default_retry(self) -> RetryPolicy:
+        at_most_once = self.guarantee == GuaranteeName.AT_MOST_ONCE
+        return RetryPolicy(attempts=1) if at_most_once else RetryPolicy()
 
     def _check_together(self) -> None:
         policy = self.policy
@@ -138,7 +170,7 @@ class ProcessorConfig:
             raise ConfigError(
                 f"dead_letter_topic={self.dead_letter_topic!r}: is one of retry_topics, too"
             )
-        _refuse(
+        refuse(
             "consumer",
             self.consumer,
             "bootstrap_servers",
@@ -148,19 +180,11 @@ class ProcessorConfig:
             "key_deserializer",
             "value_deserializer",
         )
-        _refuse("producer", self.producer, "bootstrap_servers", "transactional_id")
-        _refuse("producer", self.producer, "key_serializer", "value_serializer")
 
     @property
     def is_exactly_once(self) -> bool:
         """Whether positions are committed in transactions."""
         return self.guarantee == GuaranteeName.EXACTLY_ONCE
-
-    @property
-    def policy(self) -> RetryPolicy:
-        """The retries."""
-        assert self.retry is not None
-        return self.retry
 
 
 def _choice(name: str, value: object, kind: type[T]) -> T:
@@ -168,7 +192,10 @@ def _choice(name: str, value: object, kind: type[T]) -> T:
     return kind(one_of(names)(name, str(value) if isinstance(value, str) else value))
 
 
-def _refuse(what: str, given: Any, *names: str) -> None:
+def refuse(what: str, given: Any, *names: str) -> None:
+    """Check that the settings of a client leave out those that the processor sets. ConfigError: if
+    one is there.
+    """
     for name in names:
         if name in given:
             raise ConfigError(
@@ -176,26 +203,30 @@ def _refuse(what: str, given: Any, *names: str) -> None:
             )
 
 
-def split(settings: ProcessorSettings) -> tuple[ProcessorConfig, dict[str, Any]]:
+def split(
+    kind: type[C], settings: Mapping[str, Any], consumer: type[ClientSettings]
+) -> tuple[C, dict[str, Any]]:
     """Return the settings of the processor, and those that its clients share.
+
+    Args:
+        kind: the class of the first.
+        consumer: the keyword arguments of its consumer.
 
     Raises:
         ConfigError: if a setting is unknown or invalid, or contradicts another.
     """
-    own = set(ProcessorConfig.__dataclass_fields__)
-    given: dict[str, Any] = dict(settings)
-    if "group_id" not in given:
-        raise ConfigError("group_id is missing: name the consumer group of the processor")
-    config = ProcessorConfig(**{name: given[name] for name in given if name in own})
-    shared = {name: given[name] for name in given if name not in own}
+    own = set(kind.__dataclass_fields__)
+    if "group_id" not in settings:
+        raise ConfigError("group_id is missing: name the group of the processor")
+    shared = {name: settings[name] for name in settings if name not in own}
     for name in shared:
         if name not in ClientSettings.__annotations__ and name != "bootstrap_servers":
-            raise ConfigError(_unknown(name, own))
-    return config, shared
+            raise ConfigError(_unknown(name, own, consumer))
+    return kind(**{name: settings[name] for name in settings if name in own}), shared
 
 
-def _unknown(name: str, own: set[str]) -> str:
-    for owner, kind in (("consumer", ConsumerSettings), ("producer", ProducerSettings)):
+def _unknown(name: str, own: set[str], consumer: type[ClientSettings]) -> str:
+    for owner, kind in (("consumer", consumer), ("producer", ProducerSettings)):
         if name in kind.__annotations__:
             return f"{name}: is a setting of the {owner}; give it as {owner}={{{name!r}: ...}}"
     near = difflib.get_close_matches(name, {*own, *ClientSettings.__annotations__}, 1)

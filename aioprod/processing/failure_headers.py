@@ -14,6 +14,7 @@ OFFSET = PREFIX + "original-offset"
 TIMESTAMP = PREFIX + "original-timestamp"
 GROUP = PREFIX + "group-id"
 ATTEMPTS = PREFIX + "attempts"
+DELIVERY_COUNT = PREFIX + "delivery-count"
 ERROR_CLASS = PREFIX + "error-class"
 ERROR_MESSAGE = PREFIX + "error-message"
 
@@ -76,12 +77,15 @@ def forwarded(
     group_id: str,
     error: BaseException,
     attempts: int,
+    delivery_count: int = 0,
 ) -> ProducerRecord:
     """Return the record to send to a retry topic or to the dead-letter topic: the bytes as stored,
     the headers of the origin, and those that describe the failure.
 
     Args:
-        attempts: the calls of the handler with the record so far.
+        attempts: the calls of the handler with the record so far, in a share group since its last
+            delivery.
+        delivery_count: how often a share group has got it; 0 in a consumer group.
     """
     kind = type(error)
     facts = {
@@ -94,6 +98,8 @@ def forwarded(
         ERROR_CLASS: f"{kind.__module__}.{kind.__qualname__}",
         ERROR_MESSAGE: str(error),
     }
+    if delivery_count:
+        facts[DELIVERY_COUNT] = str(delivery_count)
     headers = [header for header in origin.headers if not header[0].startswith(PREFIX)]
     for name, text in facts.items():
         # Cut in the middle of a character, the rest of it is left out.

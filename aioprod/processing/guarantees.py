@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
 from aioprod import (
     Consumer,
@@ -22,73 +22,47 @@ from aioprod import (
 from aioprod.processing.observers import ProcessorFigures
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item
+from aioprod.processing.settlement import Settlement, send_all
 
 log = logging.getLogger(__name__)
 
 _COMMIT_RETRY_S = 0.1
 
 
-class Guarantee(Protocol):
+class Guarantee(Settlement):
     """Decides when positions are committed and outputs are sent. The task that polls calls all
-    methods except :meth:`deliver`, which workers call.
-
-    Attributes:
-        drains_queue: whether records that were read are handled before their partition is given up,
-            since no member would read them again.
+    methods besides those of :class:`Settlement`.
     """
-
-    drains_queue: bool
 
     async def admit(self, items: Sequence[Item]) -> bool:
         """Return whether records that were just read may be handled; else they are read again."""
-        ...
-
-    async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:
-        """Note that records are done, and take care of what they led to.
-
-        Raises:
-            KafkaError: if an output can't be sent. The records are not done.
-        """
-        ...
+        return True
 
     def backlog(self, partition: PartitionProgress) -> int:
         """Return the number of records of a partition that count for ``max_pending_records``."""
-        ...
+        return partition.completed.incomplete
 
     def is_pressing(self) -> bool:
         """Return whether a commit should not wait for the end of the interval."""
-        ...
+        return False
 
+    @abstractmethod
     def commit_if_due(self, now: float, partitions: Collection[PartitionProgress]) -> None:
         """Begin to commit positions if that is due; called outside the consumer's calls."""
-        ...
 
+    @abstractmethod
     async def commit_now(self, partitions: Collection[PartitionProgress], deadline: float) -> None:
         """Commit positions, until loop time ``deadline``; called by a rebalance listener. Failures
         are logged.
         """
-        ...
 
+    @abstractmethod
     async def close(self) -> None:
         """End all tasks."""
-        ...
 
 
-async def send_all(producer: Producer, outputs: Sequence[ProducerRecord]) -> None:
-    """Send records, and wait until all are acknowledged.
-
-    Raises:
-        KafkaError: the first error.
-    """
-    deliveries = [await producer.send(*output) for output in outputs]
-    for delivery in deliveries:
-        await delivery
-
-
-class AtLeastOnce:
+class AtLeastOnce(Guarantee):
     """Outputs are sent first, then the record counts as done, then its position is committed."""
-
-    drains_queue = False
 
     def __init__(
         self,
@@ -104,24 +78,12 @@ class AtLeastOnce:
         self._due = 0.0
         self._commit: asyncio.Future[None] | None = None
 
-    async def admit(self, items: Sequence[Item]) -> bool:
-        """Admit all."""
-        return True
-
     async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:
         """Send the outputs, then note that the records are done."""
         if outputs:
             await send_all(self._producer, outputs)
         for item in items:
             item.partition.completed.complete(item.record.offset)
-
-    def backlog(self, partition: PartitionProgress) -> int:
-        """Count the records that no commit covers yet."""
-        return partition.completed.incomplete
-
-    def is_pressing(self) -> bool:
-        """Return False."""
-        return False
 
     def commit_if_due(self, now: float, partitions: Collection[PartitionProgress]) -> None:
         """Commit in the background, one commit at a time."""
@@ -172,10 +134,13 @@ class AtLeastOnce:
         self._figures.committed({each.tp: at.offset for each, (at, _) in changed.items()})
 
 
-class AtMostOnce:
+class AtMostOnce(Guarantee):
     """The position behind a record is committed before its handler is called."""
 
+    # No member would read the records again.
     drains_queue = True
+    repeats = False
+    drops = "lost"
 
     def __init__(self, consumer: Consumer, producer: Producer, figures: ProcessorFigures) -> None:
         self._consumer = consumer
@@ -211,13 +176,9 @@ class AtMostOnce:
             item.partition.completed.complete(item.record.offset)
         await send_all(self._producer, outputs)
 
-    def backlog(self, partition: PartitionProgress) -> int:
-        """Count the records that are not done."""
-        return partition.completed.incomplete
-
-    def is_pressing(self) -> bool:
-        """Return False."""
-        return False
+    async def drop(self, item: Item) -> None:
+        """Go on: its position is committed."""
+        item.partition.completed.complete(item.record.offset)
 
     def commit_if_due(self, now: float, partitions: Collection[PartitionProgress]) -> None:
         """Do nothing: all positions are committed."""

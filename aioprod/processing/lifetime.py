@@ -1,33 +1,27 @@
-"""What processors of records and of batches have in common: their life, state and figures."""
+"""What all processors have in common: start, stop, signals, lifespans of applications, probes."""
 
 from __future__ import annotations
 
 import asyncio
-import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from aioprod import ConfigError, ConsumerStateError, ConsumerStatus, Deserializer, TopicPartition
+from aioprod import ConfigError, ConsumerState, ConsumerStatus, TopicPartition
 from aioprod.arguments import check_topics
-from aioprod.processing.clients import make_consumer, make_producer
-from aioprod.processing.config import GuaranteeName, ProcessorConfig, ProcessorSettings, split
-from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce, Guarantee
+from aioprod.processing.base_runner import BaseRunner, Stage
+from aioprod.processing.config import CommonConfig
 from aioprod.processing.health import AsgiApp, ProcessorState, ProcessorStatus, answer, asgi_app
 from aioprod.processing.observers import ObservedProcessor, ProcessorFigures
-from aioprod.processing.records import AnyHandler
-from aioprod.processing.runner import Runner, Stage
-from aioprod.processing.scheduling import Order, OrderedScheduler
+from aioprod.processing.scheduling import OrderedScheduler
 from aioprod.processing.signals import handled_signals
-from aioprod.processing.transactions import ExactlyOnce
 from aioprod.processing.workers import Workers
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-_MOST_POLL_RECORDS = 500
-_FAILING_TRANSACTIONS_S = 60.0
 _STATUS = {
     Stage.NEW: ProcessorStatus.NEW,
     Stage.STARTING: ProcessorStatus.STARTING,
@@ -43,79 +37,26 @@ _TROUBLE = {
 }
 
 
-class ProcessorBase:
-    """What both kinds of processors have in common."""
+class ProcessorLife(ABC):
+    """The life of a processor. A subclass makes the collaborators, and calls :meth:`_connect`."""
 
-    def _build(
+    config: CommonConfig
+    _runner: BaseRunner
+
+    def _connect(
         self,
-        handler: AnyHandler,
-        topics: tuple[str, ...],
-        key_deserializer: Deserializer | None,
-        value_deserializer: Deserializer | None,
-        settings: ProcessorSettings,
-        batch_records: int | None = None,
+        client_id: str,
+        scheduler: OrderedScheduler,
+        figures: ProcessorFigures,
+        workers: Workers,
     ) -> None:
-        if not callable(handler):
-            raise ConfigError(f"handler={handler!r}: must be a coroutine function")
-        config, shared = split(settings)
-        named = _checked_topics(topics, config)
-        self.config = config
-        rng = random.Random()
-        self._consumer = make_consumer(
-            config, shared, rng, min(_MOST_POLL_RECORDS, config.max_pending_records // 2)
-        )
-        if config.drain_timeout_ms >= self._consumer.config.max_poll_interval_ms:
-            raise ConfigError(
-                f"drain_timeout_ms={config.drain_timeout_ms}: must be below max_poll_interval_ms="
-                f"{self._consumer.config.max_poll_interval_ms}, after which the group gives the "
-                "partitions to others"
-            )
-        self._producer = make_producer(config, shared, rng)
-        self._scheduler = OrderedScheduler(Order(config.order), one_lane=config.is_exactly_once)
-        self._figures = ProcessorFigures(config.observers)
-        self._runner = runner = Runner(
-            config,
-            named,
-            self._consumer,
-            self._producer,
-            self._scheduler,
-            (key_deserializer, value_deserializer, self._figures),
-        )
-        guarantee = self._make_guarantee()
-        self._workers = Workers(
-            config,
-            handler,
-            batch_records,
-            (key_deserializer, value_deserializer),
-            self._scheduler,
-            guarantee,
-            self._figures,
-            rng,
-            runner.changed,
-            runner.fail,
-        )
-        runner.connect(self._workers, guarantee)
+        self._client_id = client_id
+        self._scheduler = scheduler
+        self._figures = figures
+        self._workers = workers
         self._signal: int | None = None
         self._caller: asyncio.Task[Any] | None = None  # of run()
         self._start_interrupted = False
-
-    def _make_guarantee(self) -> Guarantee:
-        config, consumer, producer = self.config, self._consumer, self._producer
-        interval_s = (config.commit_interval_ms or 0) / 1000
-        if config.guarantee == GuaranteeName.AT_MOST_ONCE:
-            return AtMostOnce(consumer, producer, self._figures)
-        if config.guarantee == GuaranteeName.AT_LEAST_ONCE:
-            return AtLeastOnce(consumer, producer, self._figures, interval_s)
-        return ExactlyOnce(
-            consumer,
-            producer,
-            self._figures,
-            interval_s,
-            max(1, config.max_pending_records // 4),
-            _FAILING_TRANSACTIONS_S,
-            self._runner.changed,
-            self._runner.fail,
-        )
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -155,10 +96,9 @@ class ProcessorBase:
         """
         if self._runner.stage is not Stage.NEW:
             raise ConfigError("start: a processor starts once; make a new one")
-        client_id = self._consumer.config.client_id
         self._figures.started(
             ObservedProcessor(
-                client_id, self.config.group_id, self.metrics, self.metrics_by_partition
+                self._client_id, self.config.group_id, self.metrics, self.metrics_by_partition
             )
         )
         await self._runner.start()
@@ -254,17 +194,31 @@ class ProcessorBase:
         if runner.stage is not Stage.RUNNING:
             return ProcessorState(status, ready=False, healthy=True)
         limit_s = self.config.unhealthy_after_ms / 1000
-        healthy = asyncio.get_running_loop().time() - runner.last_poll <= limit_s
-        reading = self._consumer.state
+        polls = asyncio.get_running_loop().time() - runner.last_poll <= limit_s
+        return self._running_state(polls, limit_s)
+
+    @abstractmethod
+    def _running_state(self, polls: bool, limit_s: float) -> ProcessorState:
+        """Return the state while records are read.
+
+        Args:
+            polls: whether the last poll was in time.
+            limit_s: how long a trouble may last until the processor is not healthy.
+        """
+
+    def _reading_state(
+        self, reading: ConsumerState, joined: bool, polls: bool, limit_s: float
+    ) -> ProcessorState:
+        """Return the state that follows from that of the consumer."""
         trouble = _TROUBLE.get(reading.status)
         if trouble is not None:
-            healthy = healthy and self._figures.clock() - reading.since <= limit_s
+            healthy = polls and self._figures.clock() - reading.since <= limit_s
             # One partition may stall while all others are read.
-            ready = trouble is ProcessorStatus.STALLED and healthy and runner.joined
+            ready = trouble is ProcessorStatus.STALLED and healthy and joined
             return ProcessorState(trouble, ready, healthy, reading.error)
-        if not runner.joined:
-            return ProcessorState(ProcessorStatus.STARTING, ready=False, healthy=healthy)
-        return ProcessorState(status, ready=healthy, healthy=healthy)
+        if not joined:
+            return ProcessorState(ProcessorStatus.STARTING, ready=False, healthy=polls)
+        return ProcessorState(ProcessorStatus.RUNNING, ready=polls, healthy=polls)
 
     @property
     def ready(self) -> bool:
@@ -301,49 +255,22 @@ class ProcessorBase:
 
     # -- figures -----------------------------------------------------------------------------------
 
+    @abstractmethod
     def metrics(self) -> Mapping[str, float]:
         """Return counts since the start, and present figures; see docs/processing.md."""
-        lags = self.lag().values()
+
+    @abstractmethod
+    def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
+        """Return figures of each partition."""
+
+    def _common_metrics(self) -> dict[str, float]:
         return {
             **self._figures.snapshot(),
             "records-in-flight": self._workers.in_flight,
             "records-queued": self._scheduler.queued,
             "keys-in-flight": len(self.in_flight_by_key()),
             "longest-call-seconds": self._workers.longest_call_s(),
-            "records-lag-max": max(lags, default=0),
-            "assigned-partitions": len(self._runner.partitions),
         }
-
-    def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
-        """Return ``records-in-flight`` (in handlers), ``records-pending`` (read, and not done) and
-        ``records-lag`` of each assigned partition; the lag is left out before its first fetch.
-        """
-        lags = self.lag()
-        return {
-            tp: {
-                "records-in-flight": float(partition.active),
-                "records-pending": float(partition.completed.incomplete),
-                **({"records-lag": float(lags[tp])} if tp in lags else {}),
-            }
-            for tp, partition in self._runner.partitions.copy().items()
-        }
-
-    def lag(self) -> Mapping[TopicPartition, int]:
-        """Return the number of offsets between the position to commit and the end of each assigned
-        partition, as of its last fetch; partitions without a fetch are left out.
-        """
-        if self._runner.stage not in (Stage.RUNNING, Stage.STOPPING):
-            return {}
-        lags = {}
-        for tp, partition in self._runner.partitions.copy().items():
-            try:
-                first, end = partition.completed.first_incomplete, self._consumer.highwater(tp)
-                if end is not None:
-                    left = max(0, end - first) if first is not None else self._consumer.lag(tp)
-                    lags[tp] = left or 0
-            except (ConsumerStateError, IndexError):
-                continue  # revoked meanwhile: this may run in another thread
-        return lags
 
     def in_flight_by_key(self) -> Mapping[tuple[TopicPartition, bytes | None], int]:
         """Return the number of records in handlers, by partition and stored key."""
@@ -353,7 +280,13 @@ class ProcessorBase:
         )
 
 
-def _checked_topics(topics: tuple[str, ...], config: ProcessorConfig) -> list[str]:
+def check_handler(handler: object) -> None:
+    """Check that a handler can be called. ConfigError: if not."""
+    if not callable(handler):
+        raise ConfigError(f"handler={handler!r}: must be a coroutine function")
+
+
+def checked_topics(topics: tuple[str, ...], config: CommonConfig) -> list[str]:
     """Return the topics to read. ConfigError: if there are none, or one gets failed records."""
     if not topics:
         raise ConfigError("no topics: name at least one after the handler")

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import NamedTuple
 
-from aioprod import ConsumerRecord, TopicPartition
+from aioprod import ConsumerRecord, KafkaError, TopicPartition
 from aioprod.metrics import ObserverList
 from aioprod.processing.scheduling import Item
 from aioprod.public_module import set_module
@@ -63,8 +63,9 @@ class HandlerFailed(NamedTuple):
         records: the number of records.
         attempt: the number of the call with this record.
         error: the error.
-        next_step: ``retry``, ``one by one`` (a batch), the name of a retry topic, ``dead letter``
-            or ``stop``.
+        next_step: ``retry``, ``one by one`` (a batch), the name of a retry topic, ``release`` (to
+            any member of a share group), ``dead letter``, ``drop`` (the record is skipped) or
+            ``stop``.
         seconds: the time in the handler.
     """
 
@@ -105,6 +106,19 @@ class OffsetsCommitted(NamedTuple):
     """
 
     offsets: Mapping[TopicPartition, int]
+
+
+@set_module("aioprod.processing")
+class Acknowledged(NamedTuple):
+    """The outcome of acknowledgements in a share group.
+
+    Attributes:
+        offsets: the offsets of the acknowledged records, by partition.
+        error: None if the broker has confirmed them; else these records may be handled again.
+    """
+
+    offsets: Mapping[TopicPartition, frozenset[int]]
+    error: KafkaError | None
 
 
 @set_module("aioprod.processing")
@@ -157,6 +171,9 @@ class ProcessorObserver:
 
     def on_offsets_committed(self, event: OffsetsCommitted) -> None:
         """Called when positions are committed."""
+
+    def on_acknowledged(self, event: Acknowledged) -> None:
+        """Called with the outcome of acknowledgements in a share group."""
 
     def close(self) -> None:
         """Called once, last, when the processor has ended."""
@@ -241,7 +258,7 @@ class ProcessorFigures:
 
     def failed(self, event: HandlerFailed) -> None:
         self.totals["handler-errors-total"] += 1
-        if event.next_step not in ("dead letter", "stop"):
+        if event.next_step not in ("dead letter", "drop", "stop"):
             self.totals["records-retried-total"] += event.records
         self.handler_seconds += event.seconds
         self._observers.tell("on_handler_failed", event)
@@ -253,6 +270,9 @@ class ProcessorFigures:
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.totals["commits-total"] += 1
         self._observers.tell("on_offsets_committed", OffsetsCommitted(offsets))
+
+    def acknowledged(self, event: Acknowledged) -> None:
+        self._observers.tell("on_acknowledged", event)
 
     def snapshot(self) -> dict[str, float]:
         """Return the counts."""

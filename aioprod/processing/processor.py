@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, Unpack, overload
 from aioprod import ConfigError, Deserializer
 from aioprod.config.checks import in_range
 from aioprod.processing.config import ProcessorSettings
-from aioprod.processing.lifetime import ProcessorBase
+from aioprod.processing.group_processor import ProcessorBase
 from aioprod.processing.records import BatchHandler, Handler
 from aioprod.processing.scheduling import Order
 from aioprod.public_module import set_module

@@ -27,7 +27,9 @@ class Record(NamedTuple, Generic[K, V]):
         timestamp: milliseconds since 1970.
         key, value: bytes, or what the deserializers return; None is a null.
         headers: (name, bytes or None) pairs, in order; names may repeat.
-        attempt: 1 for the first call of the handler with the record, and one more for each retry.
+        attempt: 1 for the first call of the handler with the record, and one more for each retry;
+            in a share group since its last delivery.
+        delivery_count: how often the share group has got the record; 0 in a consumer group.
     """
 
     topic: str
@@ -38,6 +40,7 @@ class Record(NamedTuple, Generic[K, V]):
     value: V
     headers: tuple[Header, ...]
     attempt: int = 1
+    delivery_count: int = 0
 
 
 Outputs: TypeAlias = ProducerRecord | Iterable[ProducerRecord] | None

@@ -1,5 +1,5 @@
-"""Decides what follows a failure: a retry in place, a retry topic, the dead-letter topic, or the
-end of the processor. Synchronous: no clock, no waiting.
+"""Decides what follows a failure: a retry in place, another member, a retry topic, the dead-letter
+topic, or the end of the processor. Synchronous: no clock, no waiting.
 """
 
 from __future__ import annotations
@@ -86,6 +86,10 @@ class RetryInPlace(NamedTuple):
     delay_s: float
 
 
+class Release(NamedTuple):
+    """Let any member of the share group get the record again."""
+
+
 class Forward(NamedTuple):
     """Send the record to a retry topic, or to the dead-letter topic."""
 
@@ -94,10 +98,10 @@ class Forward(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """Stop the processor: the record may not be skipped."""
+    """Stop the processor: the record may not be skipped. Some guarantees skip it."""
 
 
-Decision = RetryInPlace | Forward | GiveUp
+Decision = RetryInPlace | Release | Forward | GiveUp
 
 
 def decide(
@@ -107,12 +111,15 @@ def decide(
     topic: str,
     attempts_here: int,
     rng: random.Random,
+    *,
+    may_release: bool = False,
 ) -> Decision:
     """Decide what follows a failed call of the handler.
 
     Args:
         topic: the topic that the record was read from, which may be a retry topic.
         attempts_here: the calls of the handler since then, including the failed one.
+        may_release: whether another member may try it.
     """
     if not isinstance(error, (DeserializationError, *policy.not_retriable)):
         tiers = [retry.topic for retry in policy.retry_topics]
@@ -125,6 +132,8 @@ def decide(
             return RetryInPlace(backoff_ms / 1000 * rng.uniform(0.8, 1.2))
         if tier < len(tiers):
             return Forward(tiers[tier], is_dead_letter=False)
+        if may_release:
+            return Release()
     if dead_letter_topic is not None:
         return Forward(dead_letter_topic, is_dead_letter=True)
     return GiveUp()

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection
-from enum import Enum, auto
 
 from aioprod import (
     Consumer,
@@ -18,7 +17,7 @@ from aioprod import (
     TopicPartition,
     WakeupError,
 )
-from aioprod.config.plugins import close_plugins
+from aioprod.processing.base_runner import BaseRunner, Stage
 from aioprod.processing.config import ProcessorConfig
 from aioprod.processing.guarantees import Guarantee
 from aioprod.processing.partitions import PartitionProgress
@@ -28,36 +27,21 @@ from aioprod.processing.workers import Workers
 
 log = logging.getLogger(__name__)
 
-_CLOSE_MS = 30_000
 _COMMIT_S = 5.0
 _CANCEL_S = 1.0
 _LOOK_S = 1.0
 
 
-class Stage(Enum):
-    """The life of a runner."""
-
-    NEW = auto()
-    STARTING = auto()
-    RUNNING = auto()
-    STOPPING = auto()
-    STOPPED = auto()
-
-
-class Runner:
-    """Runs one processor, from :meth:`start` to the end of its task.
+class Runner(BaseRunner):
+    """Runs a processor of a consumer group.
 
     Args:
         topics: read in addition to the retry topics.
-        plugins: closed at the end, if they have a method ``close``.
+        plugins: as of :class:`BaseRunner`.
 
     Attributes:
-        stage: the step of its life.
-        failure: why it can't continue, or None.
         partitions: the assigned partitions.
-        task: runs from the start to the end; None before.
         joined: whether the group has assigned partitions, or none, for the first time.
-        last_poll: the loop time of the last poll.
     """
 
     def __init__(
@@ -69,158 +53,60 @@ class Runner:
         scheduler: OrderedScheduler,
         plugins: Collection[object],
     ) -> None:
+        super().__init__(config, consumer, producer, scheduler, plugins)
         self._config = config
         self._topics = [*topics, *(retry.topic for retry in config.policy.retry_topics)]
         self._consumer = consumer
-        self._producer = producer
-        self._scheduler = scheduler
         self._poll_records = consumer.config.max_poll_records
-        self._plugins = plugins
         self._interval_s = (config.commit_interval_ms or 0) / 1000
-        self._drain_s = config.drain_timeout_ms / 1000
-        self.stage = Stage.NEW
-        self.failure: BaseException | None = None
-        self.partitions: dict[TopicPartition, PartitionProgress] = {}
-        self.task: asyncio.Task[None] | None = None
         self.joined = False
-        self.last_poll = 0.0
-        self._polling = False
         self._paused: set[TopicPartition] = set()
         # How often the consumer is told why partitions are paused, for its watch over stalls.
         self._look_s = min(_LOOK_S, consumer.config.stall_timeout_ms / 4000) or float("inf")
         self._next_look = 0.0
-        self._drain_until = float("inf")
-        self._changes: list[asyncio.Future[None]] = []
-        self._workers: Workers
         self._guarantee: Guarantee
 
     def connect(self, workers: Workers, guarantee: Guarantee) -> None:
         """Set the collaborators that call this object."""
         self._workers = workers
-        self._guarantee = guarantee
+        self._guarantee = self._settlement = guarantee
 
     # -- life --------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Connect, subscribe and begin to poll."""
-        self.stage = Stage.STARTING
-        try:
-            # With exactly-once this aborts the transaction of an earlier process before the first
-            # record is read.
-            await self._producer.start()
-            self._consumer.subscribe(self._topics, listener=_Listener(self))
-            await self._consumer.start()
-        except BaseException:
-            await self._close_clients(0)
-            self.stage = Stage.STOPPED
-            raise
-        if self.stage is Stage.STARTING:  # not stopped meanwhile
-            self.stage = Stage.RUNNING
-        self.task = asyncio.create_task(self._run(), name="aioprod-processor")
+    async def _prepare(self) -> None:
+        self._consumer.subscribe(self._topics, listener=_Listener(self))
 
-    def stop(self) -> None:
-        """Handle no further records; end when the running handlers have ended, or the limit has
-        passed.
-        """
-        if self.stage in (Stage.STARTING, Stage.RUNNING):
-            self.stage = Stage.STOPPING
-            self._drain_until = asyncio.get_running_loop().time() + self._drain_s
-            if not self._guarantee.drains_queue:
-                self._workers.stopped = True
-            self._wake()
+    def _has_work(self, changed: PartitionProgress | None) -> bool:
+        return self._guarantee.is_pressing() or self._may_resume(changed)
 
-    def fail(self, error: BaseException) -> None:
-        """Stop because of an error, which :meth:`aioprod.processing.Processor.run` raises."""
-        if self.failure is None:
-            self.failure = error
-            log.error("the processor of group %r stops: %s", self._config.group_id, error)
-        self._workers.stopped = True
-        self.stop()
-
-    def changed(self, partition: PartitionProgress | None = None) -> None:
-        """Note that records are done, or were committed.
-
-        Args:
-            partition: the only one that they are of; None if they may be of several.
-        """
-        if self._changes:
-            changes, self._changes = self._changes, []
-            for change in changes:
-                if not change.done():
-                    change.set_result(None)
-        if self._polling and (
-            self.stage is Stage.STOPPING
-            or self._guarantee.is_pressing()
-            or self._may_resume(partition)
-        ):
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._polling:
-            self._polling = False
-            self._consumer.wakeup()
-
-    async def _run(self) -> None:
-        close_ms = 0.0  # after a cancellation
-        try:
-            await self._poll_until_stopped()
-            close_ms = _CLOSE_MS
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            close_ms = _CLOSE_MS
-            self.fail(error)
-        finally:
-            self.stage = Stage.STOPPING
-            self._workers.stopped = True
-            try:
-                await self._workers.close()
-                await self._close_clients(close_ms)
-            finally:
-                self.stage = Stage.STOPPED
-
-    async def _close_clients(self, timeout_ms: float) -> None:
+    async def _close_reader(self, timeout_ms: float) -> None:
         # The listener commits in it.
         try:
             await self._consumer.close(timeout_ms)
         finally:
-            try:
-                if self.stage is not Stage.STARTING:
-                    await self._guarantee.close()
-            finally:
-                try:
-                    await self._producer.close(timeout_ms)
-                finally:
-                    close_plugins(self._plugins)
+            if self.stage is not Stage.STARTING:
+                await self._guarantee.close()
 
     # -- polling -----------------------------------------------------------------------------------
 
-    async def _poll_until_stopped(self) -> None:
+    async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._is_drained(loop.time()):
-            self._pause_and_resume()
-            self._workers.start_due()
-            self._guarantee.commit_if_due(loop.time(), self.partitions.values())
-            left_s = min(self._interval_s, max(self._drain_until - loop.time(), 0))
-            if self._paused:
-                left_s = min(left_s, self._look_s)
-            self._polling = True
-            self.last_poll = loop.time()
-            try:
-                records = await self._consumer.getmany(self._poll_records, left_s * 1000)
-            except WakeupError:
-                continue
-            finally:
-                self._polling = False
-            if records:
-                await self._take(records)
-
-    def _is_drained(self, now: float) -> bool:
-        if self.stage is not Stage.STOPPING:
-            return False
-        goes_on = self._guarantee.drains_queue and not self._workers.stopped
-        waiting = self._scheduler.queued if goes_on else 0
-        return now >= self._drain_until or not (self._workers.in_flight or waiting)
+        self._pause_and_resume()
+        self._workers.start_due()
+        self._guarantee.commit_if_due(loop.time(), self.partitions.values())
+        left_s = min(self._interval_s, max(self._drain_until - loop.time(), 0))
+        if self._paused:
+            left_s = min(left_s, self._look_s)
+        self._polling = True
+        self.last_poll = loop.time()
+        try:
+            records = await self._consumer.getmany(self._poll_records, left_s * 1000)
+        except WakeupError:
+            return
+        finally:
+            self._polling = False
+        if records:
+            await self._take(records)
 
     async def _take(self, records: Collection[ConsumerRecord]) -> None:
         loop = asyncio.get_running_loop()

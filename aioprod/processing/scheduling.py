@@ -33,6 +33,7 @@ class Item:
         due: loop time before which it is not handled.
         attempt: the number of the next call of the handler with it, over all topics.
         attempt_here: the same since it was read from its present topic.
+        delivery_count: how often the share group has got it; 0 in a consumer group.
         alone: whether it is handled in a batch of its own.
         arrival: its place in the order in which records were read.
     """
@@ -42,6 +43,7 @@ class Item:
     due: float = 0.0
     attempt: int = 1
     attempt_here: int = 1
+    delivery_count: int = 0
     alone: bool = False
     arrival: int = field(init=False)
     lane: Lane = field(init=False)

@@ -26,7 +26,7 @@ from aioprod import (
     ProducerRecord,
     TransactionAbortedError,
 )
-from aioprod.processing.guarantees import changed_positions
+from aioprod.processing.guarantees import Guarantee, changed_positions
 from aioprod.processing.observers import ProcessorFigures
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item
@@ -51,7 +51,7 @@ class _Part:
 _Parts = dict[PartitionProgress, _Part]
 
 
-class ExactlyOnce:
+class ExactlyOnce(Guarantee):
     """One transaction at a time.
 
     Args:
@@ -62,8 +62,6 @@ class ExactlyOnce:
         on_change: called when records were committed.
         on_failure: called with the error if the producer can't continue.
     """
-
-    drains_queue = False
 
     def __init__(
         self,
@@ -89,10 +87,6 @@ class ExactlyOnce:
         self._task: asyncio.Task[None] | None = None
         self._failed = False
         self._pressed = False
-
-    async def admit(self, items: Sequence[Item]) -> bool:
-        """Admit all."""
-        return True
 
     async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:
         """Keep the outputs for the transaction that commits the position behind the records.

@@ -7,19 +7,20 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from aioprod import ConsumerRecord, DeserializationError, Deserializer, KafkaError, TopicPartition
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
-from aioprod.processing.config import ProcessorConfig
+from aioprod.processing.config import CommonConfig
 from aioprod.processing.errors import ProcessingError
 from aioprod.processing.failure_headers import Origin, forwarded, origin_of
-from aioprod.processing.guarantees import Guarantee
 from aioprod.processing.observers import DeadLettered, HandlerFailed, ProcessorFigures
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.records import AnyHandler, Record, outputs_of
-from aioprod.processing.retries import Forward, RetryInPlace, decide
+from aioprod.processing.retries import Forward, Release, RetryInPlace, decide
 from aioprod.processing.scheduling import Item, OrderedScheduler
+from aioprod.processing.settlement import Settlement
 from aioprod.types import Headers
 from aioprod.user_code import ENDS_PROGRAM, is_cancelled
 
@@ -44,12 +45,12 @@ class Workers:
 
     def __init__(
         self,
-        config: ProcessorConfig,
+        config: CommonConfig,
         handler: AnyHandler,
         batch_records: int | None,
         deserializers: tuple[Deserializer | None, Deserializer | None],
         scheduler: OrderedScheduler,
-        guarantee: Guarantee,
+        settlement: Settlement,
         figures: ProcessorFigures,
         rng: random.Random,
         on_change: Callable[[PartitionProgress | None], None],
@@ -62,7 +63,7 @@ class Workers:
         self._batch_records = batch_records
         self._deserializers = deserializers
         self._scheduler = scheduler
-        self._guarantee = guarantee
+        self._settlement = settlement
         self._figures = figures
         self._rng = rng
         self._on_change = on_change
@@ -94,9 +95,20 @@ class Workers:
         )
 
     def longest_call_s(self) -> float:
-        """Return the seconds since the oldest call began that has not ended; 0 without one."""
-        began = list(self._called_at.values())
-        return time.perf_counter() - min(began) if began else 0.0
+        """Return the seconds since the oldest call began that has not ended; 0 without one. Any
+        thread may call it.
+        """
+        oldest = self._oldest_call()
+        return 0.0 if oldest is None else oldest[0].get_loop().time() - oldest[1]
+
+    def longest_call(self) -> str:
+        """Say which record the oldest call began with that has not ended; empty without one."""
+        oldest = self._oldest_call()
+        items = [] if oldest is None else self._tasks.get(oldest[0])
+        return _place(items[0].record) if items else ""
+
+    def _oldest_call(self) -> tuple[asyncio.Task[None], float] | None:
+        return min(list(self._called_at.items()), key=itemgetter(1), default=None)
 
     def start_due(self) -> None:
         """Start tasks for the records that can be handled now, and look again when the next one is
@@ -142,10 +154,11 @@ class Workers:
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
+        now = loop.time()
         while items:
             turn = self._present_turn(loop)
-            self._called_at[task] = began = time.perf_counter()
-            again = await self._handle(items, began)
+            self._called_at[task] = now
+            again = await self._handle(items, time.perf_counter())
             now = loop.time()
             self._tasks[task] = []
             self._release(items, again, now)
@@ -222,7 +235,7 @@ class Workers:
             with self._figures.handling(items, self._batch_records is not None):
                 returned = await self._handler(argument)
                 seconds = time.perf_counter() - began
-                await self._guarantee.deliver(items, outputs_of(returned))
+                await self._settlement.deliver(items, outputs_of(returned))
         except ENDS_PROGRAM:
             raise
         except BaseException as error:
@@ -250,6 +263,7 @@ class Workers:
             record.value if of_value is None else _deserialized("value", of_value, record, headers),
             headers,
             item.attempt,
+            item.delivery_count,
         )
 
     async def _read_prepared(self, item: Item) -> Record[Any, Any]:
@@ -271,7 +285,7 @@ class Workers:
 
     async def _failed(self, items: list[Item], error: BaseException, seconds: float) -> bool:
         """Do what follows from a failure; return whether the records are to be handled again."""
-        if len(items) > 1 and not self._guarantee.drains_queue:
+        if len(items) > 1 and self._settlement.repeats:
             for item in items:
                 item.alone = True
             self._tell_failure(items, error, "one by one", seconds)
@@ -279,28 +293,35 @@ class Workers:
         for item in items:
             topic, here = item.record.topic, item.attempt_here
             letters = self._config.dead_letter_topic
-            decision = decide(self._policy, letters, error, topic, here, self._rng)
+            may_release = self._settlement.may_release(item)
+            decision = decide(
+                self._policy, letters, error, topic, here, self._rng, may_release=may_release
+            )
             if isinstance(decision, RetryInPlace):
                 self._tell_failure([item], error, "retry", seconds)
                 item.attempt_here += 1
                 item.due = asyncio.get_running_loop().time() + decision.delay_s
                 return True
-            if isinstance(decision, Forward):
+            if isinstance(decision, Release):
+                self._tell_failure([item], error, "release", seconds)
+                self._settlement.release(item)
+            elif isinstance(decision, Forward):
                 step = "dead letter" if decision.is_dead_letter else decision.topic
                 self._tell_failure([item], error, step, seconds)
                 await self._forward(item, error, decision)
             else:
-                self._tell_failure([item], error, "stop", seconds)
-                await self._give_up(item, error)
+                await self._give_up(item, error, seconds)
         return False
 
     async def _forward(self, item: Item, error: BaseException, decision: Forward) -> None:
         record = item.record
         origin = origin_of(record, is_retry=record.topic in self._retry_topics)
         calls = item.attempt - isinstance(error, DeserializationError)
-        output = forwarded(record, origin, decision.topic, self._config.group_id, error, calls)
+        output = forwarded(
+            record, origin, decision.topic, self._config.group_id, error, calls, item.delivery_count
+        )
         try:
-            await self._guarantee.deliver([item], [output])
+            await self._settlement.deliver([item], [output])
         except KafkaError as problem:
             self._on_failure(_stopped(record, f"can't be sent to {decision.topic!r}", problem))
         else:
@@ -308,12 +329,14 @@ class Workers:
                 log.warning("%s is in %r: %r", _place(record), decision.topic, error)
                 self._figures.dead_lettered(DeadLettered(record, decision.topic, calls, error))
 
-    async def _give_up(self, item: Item, error: BaseException) -> None:
-        if self._guarantee.drains_queue:  # at most once
-            log.error("%s is lost: the handler failed", _place(item.record), exc_info=error)
-            await self._guarantee.deliver([item], ())
+    async def _give_up(self, item: Item, error: BaseException, seconds: float) -> None:
+        dropped = self._settlement.drops
+        self._tell_failure([item], error, "stop" if dropped is None else "drop", seconds)
+        if dropped is None:
+            self._on_failure(_stopped(item.record, "was not processed", error))
             return
-        self._on_failure(_stopped(item.record, "was not processed", error))
+        log.error("%s is %s: the handler failed", _place(item.record), dropped, exc_info=error)
+        await self._settlement.drop(item)
 
     def _tell_failure(
         self, items: list[Item], error: BaseException, next_step: str, seconds: float

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 from aioprod import Admin, ConfigError, TopicPartition
+from aioprod.admin import AclBinding, AclFilter, AclOperation, NewTopic, ResourceType, ScramPassword
 from aioprod.admin.replicas import ElectionType
 from aioprod.testing import EmbeddedCluster
+from tests.testing import leaks
 
 TP = TopicPartition("t", 0)
 WRONG: list[tuple[str, tuple[Any, ...], str]] = [
@@ -26,7 +29,7 @@ WRONG: list[tuple[str, tuple[Any, ...], str]] = [
     ("alter_partition_reassignments", ([TP],), "reassignments=[TopicPartition"),
     ("list_partition_reassignments", (["t"],), "partition 't'"),
     ("create_partitions", (["t"],), "partitions=['t']"),
-    ("describe_configs", ("t",), "resource 't'"),
+    ("describe_configs", ("t",), "resources='t'"),
     ("incremental_alter_configs", ({"t": {}},), "resource 't'"),
     ("incremental_alter_configs", (["t"],), "changes=['t']"),
 ]
@@ -52,3 +55,89 @@ async def test_partitions_may_be_plain_pairs(admin: Admin, broker: EmbeddedClust
     broker.create_topic("t", 1)
     (await admin.alter_consumer_group_offsets("g", {("t", 0): 5})).check()  # type: ignore[dict-item]
     assert (await admin.list_consumer_group_offsets("g"))[TP].offset == 5  # type: ignore[union-attr]
+
+
+ACL = AclBinding(ResourceType.TOPIC, "t", "User:alice", AclOperation.READ)
+# Right arguments, for those that have no default.
+RIGHT: dict[str, Any] = {
+    "acls": [ACL],
+    "before": {},
+    "brokers": [1],
+    "changes": {},
+    "election_type": ElectionType.PREFERRED,
+    "group_id": "g",
+    "group_ids": ["g"],
+    "group_instance_ids": ["i"],
+    "key": "g",
+    "limits": {},
+    "offsets": {},
+    "partitions": {},
+    "reassignments": {},
+    "resources": [],
+    "selected": [AclFilter()],
+    "specs": {},
+    "token": b"h",
+    "topics": [NewTopic("t")],
+    "transactional_ids": ["x"],
+}
+
+
+def wrong_values(annotation: str) -> Iterator[Any]:
+    """Return values that an argument of this type must not have."""
+    if not annotation.endswith("None"):
+        yield None
+    if annotation.startswith("Mapping"):
+        yield from (1, "text", [TP], {1.5: 1})
+    elif "Iterable" in annotation:
+        yield from (1, [1.5], [None])
+        if not annotation.startswith("str"):
+            yield "text"  # an iterable of characters
+        if "Acl" in annotation:
+            wrong: list[dict[str, Any]] = [{"host": 1}, {"operation": 3}, {"principal": b"x"}]
+            yield from (ACL, AclFilter(), *([ACL._replace(**each)] for each in wrong))
+            yield from ([AclFilter(**each)] for each in wrong)
+    elif annotation in ("str", "str | None"):
+        yield from (1, b"x")
+    elif annotation.startswith(("int", "float")):
+        yield from ("1", True)
+    else:
+        yield from ("some text", 5)
+
+
+def wrong_arguments(call: str) -> Iterator[dict[str, Any]]:
+    """Return arguments of which one is wrong; switches may be anything."""
+    _self, *parameters = inspect.signature(getattr(Admin, call)).parameters.values()
+    for parameter in parameters:
+        others = {
+            each.name: RIGHT[each.name]
+            for each in parameters
+            if each.default is each.empty and each is not parameter
+        }
+        if parameter.annotation != "bool":
+            for value in wrong_values(parameter.annotation):
+                yield {**others, parameter.name: value}
+
+
+CALLS = [
+    name
+    for name, method in inspect.getmembers(Admin, inspect.iscoroutinefunction)
+    if not name.startswith("_") and name not in ("start", "close")
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_wrong_types_are_refused_before_a_broker_is_asked(
+    admin: Admin, broker: EmbeddedCluster, call: str
+) -> None:
+    asked_before = len(broker.requests)
+    for arguments in wrong_arguments(call):
+        with pytest.raises(ConfigError):
+            print(call, arguments, await getattr(admin, call)(**arguments))
+    assert len(broker.requests) == asked_before
+
+
+@pytest.mark.parametrize("password", [b"pencil", "pencil\ud800", 5, ""])
+async def test_a_wrong_password_is_not_shown(password: Any) -> None:
+    with pytest.raises(ConfigError, match="password of 'alice'") as caught:
+        ScramPassword("alice", password)
+    assert "pencil" not in leaks.whole_text(caught.value, {__file__})

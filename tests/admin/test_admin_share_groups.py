@@ -94,6 +94,10 @@ async def test_what_does_not_exist(topic: ShareTopic) -> None:
             admin.delete_share_group_offsets(topic.group, [topic.topic]),
         ):
             (await call).check()
+        absent = [TopicPartition(topic.topic, 9), tp, TopicPartition(topic.topic, 0)]
+        listed = await admin.list_share_group_offsets(topic.group, absent, timeout_ms=20_000)
+        assert listed == dict.fromkeys(absent)
+        assert await admin.list_share_group_offsets(topic.group, absent[:1]) == {absent[0]: None}
         missing = await admin.delete_share_group_offsets(topic.group, ["no-such-topic"])
         with pytest.raises(BrokerError, match="topic no-such-topic"):
             missing.check()

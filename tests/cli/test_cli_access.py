@@ -100,7 +100,7 @@ def test_an_acls_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
         "TOPIC     orders-        PREFIXED  User:alice  ALLOW       WRITE      *",
         cluster,
     ]
-    matching = ["--topic", "orders-2026", "--pattern", "match", "--operation", "write"]
+    matching = ["--topic", "orders-2026", "--pattern", "MATCH", "--operation", "Write"]
     assert json.loads(run("acls", "list", *matching, "--json", *where)[1]) == [
         {
             "resource_type": "TOPIC",
@@ -193,9 +193,11 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         (["acls", "remove"], "or --all"),
         (["acls", "list", "--principal", "alice"], "--principal alice: must be TYPE:NAME"),
         (["acls", "list", "--topic", ""], "must not be empty"),
+        (["acls", "list", "--user", "bob"], "--user bob: must be TYPE:NAME, such as User:alice"),
         (["users", "add", "a", "--password-file", "absent"], "absent: No such file"),
         (["users", "add", "a", "--password-file", "{empty}"], "must not be empty"),
         (["users", "add", "a", "--password-file", "{binary}"], "not UTF-8"),
+        (["users", "add", "a", "--password-file", "{long}"], "must not have more than 4096 bytes"),
         (["users", "add", "a", "--password", SECRET], "unknown option --password"),
         (["tokens", "create", "--renewer", "bob"], "renewers: 'bob' must be TYPE:NAME"),
         (["tokens", "create", "--max-lifetime-ms", "0"], "whole number of at least 1, not '0'"),
@@ -208,6 +210,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 )
 def test_wrong_arguments(run: Run, tmp_path: Path, arguments: list[str], text: str) -> None:
     files = {"empty": b"\n", "binary": b"\xff" + SECRET.encode(), "good": SECRET.encode()}
+    files["long"] = b"a" * 4097 + b"\r\n"
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     paths = {name: str(tmp_path / name) for name in files}
@@ -249,6 +252,13 @@ class TestPasswords:
         monkeypatch.setattr(sys, "stdin", Terminal(BytesIO()))
         monkeypatch.setattr("getpass.getpass", interrupted)
         assert run("users", "change", "alice") == (130, "", "")
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_the_longest_password(run: Run, tmp_path: Path, end: bytes) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(b"a" * 4096 + end)
+    assert run("users", "add", "alice", "--password-file", str(file)) == (0, "", "")
 
 
 def test_the_options_have_kafkas_names() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aioprod import Admin, Producer, TopicPartition
+from aioprod import Admin, Producer, ShareConsumer, TopicPartition
 from aioprod.testing import ThreadedCluster
 from tests.cli.test_cli_top import in_terminal, read_until, rest
 
@@ -82,6 +82,26 @@ def test_a_group_that_does_not_exist_is_an_error(run: Run, lagging: ThreadedClus
     assert status == 1 and "billing" in output
     assert errors == "aioprod groups lag: group none does not exist\n"
     assert run("groups", "lag", "--watch", "--once")[0] == 2
+
+
+def test_share_groups_have_a_lag_too(run: Run, lagging: ThreadedCluster) -> None:
+    async def accept_three() -> None:
+        servers = lagging.bootstrap_servers
+        async with Admin(servers) as admin:
+            place = TopicPartition("orders", 0)
+            (await admin.alter_share_group_offsets("workers", {place: 0})).check()
+        async with ShareConsumer(servers, group_id="workers", topics=["orders"]) as consumer:
+            assert len(await consumer.getmany(3)) == 3
+            await consumer.commit()
+
+    asyncio.run(accept_three())
+    status, output, errors = run("groups", "lag", "workers", "billing", "--topic", "orders")
+    assert (status, errors) == (0, "")
+    rows = {tuple(line.split()[:3]): line.split()[3:] for line in output.splitlines()}
+    assert rows["billing", "orders", "0"] == ["4", "10", "6", "-"]
+    assert rows["workers", "orders", "0"][1:] == ["10", "7", "-"]  # the start may follow later
+    status, output, _ = run("top", "--once", "--interval", "0.01", "--group", "workers")
+    assert status == 0 and output.splitlines()[3].split()[:2] == ["workers", "Empty"]
 
 
 def commit(cluster: ThreadedCluster, offset: int) -> None:

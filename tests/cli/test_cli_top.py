@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from aioprod import Producer, TopicPartition
-from aioprod.admin import Admin, GroupDescription, OffsetSpec
+from aioprod.admin import Admin, GroupDescription, OffsetSpec, ShareGroupDescription
 from aioprod.cli.cluster_load import Sample, compare
 from aioprod.testing import ThreadedCluster
 
@@ -39,6 +39,7 @@ def sample(at: float, committed: dict[TopicPartition, int], *ends: int) -> Sampl
         3,
         {"billing": group},
         {"billing": committed},
+        {},
         dict(zip((FIRST, SECOND), ends, strict=False)),
     )
 
@@ -66,6 +67,18 @@ def test_a_partition_without_a_leader_has_no_lag() -> None:
     load = compare(sample(10, {SECOND: 5}, 100), sample(11, {SECOND: 5}, 100))
     (part,) = load.groups[0].partitions
     assert (part.committed, part.end, part.lag, load.groups[0].lag) == (5, None, None, 0)
+
+
+def test_a_share_group_is_as_far_as_its_lag_tells() -> None:
+    group = ShareGroupDescription("mail", "Stable", "simple", 1, 1, ())
+
+    def shared(at: float, lag: int, end: int) -> Sample:
+        lags = {"mail": {FIRST: lag}}
+        return Sample(at, "c", 3, {"mail": group}, {"mail": {FIRST: 5}}, lags, {FIRST: end})
+
+    (load,) = compare(shared(10, 40, 100), shared(12, 30, 110)).groups
+    assert (load.type, load.lag, load.consumed_per_s) == ("share", 30, 10)
+    assert load.partitions[0].committed == 5
 
 
 @contextmanager

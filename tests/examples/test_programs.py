@@ -22,9 +22,9 @@ EXAMPLES = ROOT / "examples"
 LIMIT_S = 60
 
 
-async def send(servers: str, values: list[bytes]) -> None:
+async def send(servers: str, values: list[bytes], topic: str = "orders") -> None:
     async with Producer(servers) as producer:
-        await (await producer.send_many("orders", values))
+        await (await producer.send_many(topic, values))
 
 
 @contextmanager
@@ -125,3 +125,30 @@ def test_a_worker_retries_and_dead_letters_and_ends_cleanly(
     assert committed[TopicPartition("orders.retry.1s", 0)] == 1
     assert TopicPartition("orders.retry.1m", 0) not in committed
     assert threaded_broker.group("billing").members == {}
+
+
+def test_workers_share_the_mails_of_one_partition(
+    threaded_broker: ThreadedCluster, tmp_path: Path
+) -> None:
+    servers = threaded_broker.bootstrap_servers
+    for name in ("mails", "mails.dead"):
+        threaded_broker.create_topic(name, 1)
+    mails = [b'{"to": "%d@example.com"}' % number for number in range(200)]
+    asyncio.run(send(servers, [*mails, b'{"to": "home"}', b"no mail"], "mails"))
+    outputs = [tmp_path / name for name in ("first", "second")]
+
+    def sent() -> list[str]:
+        lines = "".join(output.read_text() for output in outputs).splitlines()
+        return [line for line in lines if line.endswith("@example.com")]
+
+    with (
+        _running(["share_worker.py", "mails"], servers, outputs[0]) as process,
+        _running(["share_worker.py", "mails"], servers, outputs[1]),
+    ):
+        _wait_until(lambda: len(sent()) == 200, process)
+        _wait_until(lambda: len(threaded_broker.records("mails.dead")) == 2, process)
+    assert len(set(sent())) == 200
+    assert {record.value for record in threaded_broker.records("mails.dead")} == {
+        b'{"to": "home"}',
+        b"no mail",
+    }

@@ -1,5 +1,5 @@
-"""A share group on a real cluster, whose members (of aioprod and of Java's client) and nodes are
-killed and frozen at random: no record lost, and none accepted again after it was confirmed.
+"""A share group on a real cluster, whose members (consumers, processors, Java's client) and nodes
+are killed and frozen at random: no record lost, and none accepted again after it was confirmed.
 
 Takes a minute, or the seconds of ``AIOPROD_FAULT_SECONDS``: runs only with ``-m faults``.
 """
@@ -16,7 +16,7 @@ import pytest
 
 from aioprod import Admin, Delivery, Producer, TopicPartition
 from aioprod.admin import ConfigResource
-from tests.consumer.share.member_processes import AIOPROD, JAVA, Members, Place, judge
+from tests.consumer.share.member_processes import AIOPROD, JAVA, PROCESSOR, Members, Place, judge
 from tests.consumer.share.share_groups import ShareTopic
 from tests.faults.harness.cluster_control import NODES, PARTITIONS, SECONDS, ClusterControl
 
@@ -94,7 +94,8 @@ async def test_members_and_nodes_fail(
     rng = random.Random(seed)
     topic = ShareTopic(groups.cluster.bootstrap_servers)
     groups.topics = [topic.topic]
-    await groups.create_topic(topic.topic, 3)
+    for name in (topic.topic, f"{topic.topic}.dead"):
+        await groups.create_topic(name, 3)
     async with Admin(topic.kafka) as admin:
         # Kills count as deliveries, so few of them could use up a small limit.
         configs = {
@@ -103,7 +104,7 @@ async def test_members_and_nodes_fail(
             "share.delivery.count.limit": "10",
         }
         await admin.incremental_alter_configs({ConfigResource.group(topic.group): configs})
-    members = Members(topic, tmp_path, [AIOPROD, AIOPROD, AIOPROD, JAVA])
+    members = Members(topic, tmp_path, [AIOPROD, PROCESSOR, PROCESSOR, JAVA])
     stored: set[Place] = set()
     stop, done = asyncio.Event(), Counter[str]()
     until = time.monotonic() + SECONDS
@@ -132,5 +133,5 @@ async def test_members_and_nodes_fail(
             f"{len(judgement.findings)} findings"
         )
     assert judgement.findings[:20] == []
-    assert min(judgement.by_client.get(client, 0) for client in (AIOPROD, JAVA)) > 100
+    assert min(judgement.by_client.get(client, 0) for client in (AIOPROD, PROCESSOR, JAVA)) > 100
     assert len(stored) > SECONDS / _PACE_SECONDS

@@ -1,4 +1,4 @@
-"""A producer, a consumer and processors at work, with all Prometheus observers."""
+"""A producer, a consumer, a share consumer and processors with all Prometheus observers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from aioprod import Consumer, Producer, ProducerRecord
+from aioprod import Admin, Consumer, Producer, ProducerRecord, ShareConsumer
+from aioprod.admin import ConfigResource
 from aioprod.integrations.prometheus import (
     PrometheusConsumerObserver,
     PrometheusObserver,
     PrometheusProcessorObserver,
+    PrometheusShareConsumerObserver,
 )
 from aioprod.processing import Processor, Record, RetryPolicy
 from aioprod.testing import EmbeddedCluster
@@ -47,6 +49,13 @@ def of_processor(broker: EmbeddedCluster, **more: Any) -> dict[str, Any]:
     }
 
 
+async def read_from_the_start(broker: EmbeddedCluster, share_group: str) -> None:
+    """Let a share group begin with the first record of its topics."""
+    async with Admin(broker.bootstrap_servers) as admin:
+        earliest = {"share.auto.offset.reset": "earliest"}
+        await admin.incremental_alter_configs({ConfigResource.group(share_group): earliest})
+
+
 @asynccontextmanager
 async def at_work(
     broker: EmbeddedCluster, registry: CollectorRegistry
@@ -65,15 +74,27 @@ async def at_work(
         auto_offset_reset="earliest",
         observers=[PrometheusConsumerObserver(registry)],
     )
+    sharer = ShareConsumer(
+        broker.bootstrap_servers,
+        group_id="mailers",
+        client_id="sharer",
+        topics=["out"],
+        observers=[PrometheusShareConsumerObserver(registry)],
+    )
     settings = of_processor(broker, observers=[PrometheusProcessorObserver(registry)])
     processor = Processor(handle, "orders", **settings)
-    async with producer, processor, consumer:
+    await read_from_the_start(broker, "mailers")
+    async with producer, processor, consumer, sharer:
         for number in range(RECORDS - 1):
             await producer.send("orders", b"%d" % number, key=b"%d" % number)
         await producer.send("orders", b"poison")
         for _ in range(RECORDS - 1):
             await consumer.getone(timeout_ms=60_000)
         await consumer.commit()
+        shared = 0
+        while shared < RECORDS - 1:
+            shared += len(await sharer.getmany(timeout_ms=60_000))
+        await sharer.commit()
         await until(lambda: broker.records("dead"))
         await until(lambda: processor.metrics()["records-lag-max"] == 0)
         yield processor

@@ -98,6 +98,6 @@ def test_panels_have_their_own_ids_and_places() -> None:
 
 def test_there_is_a_row_for_each_kind_of_client() -> None:
     rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-    assert rows == ["Producers", "Consumers", "Processors"]
-    for kind in ("producer", "consumer", "processor"):
+    assert rows == ["Producers", "Consumers", "Processors", "Share consumers"]
+    for kind in ("producer", "consumer", "processor", "share_consumer"):
         assert any(f"kafka_{kind}_" in expression for expression in EXPRESSIONS)

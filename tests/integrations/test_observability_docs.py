@@ -17,6 +17,7 @@ from aioprod.metrics import (
     AdminObserver,
     ConsumerObserver,
     ProducerObserver,
+    ShareConsumerObserver,
 )
 from aioprod.processing import Processor, ProcessorObserver
 from aioprod.testing import EmbeddedCluster
@@ -25,6 +26,7 @@ from tests.integrations.test_grafana import emitted
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "observability.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 _TOP_LEVEL_AWAIT = 0x2000
+OTHERS = ("topic", "partition", "node")
 
 
 def compiled(number: int, bootstrap_servers: str) -> CodeType:
@@ -64,16 +66,16 @@ async def test_the_code_works(number: int, broker: EmbeddedCluster) -> None:
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("kind", ["consumer", "processor"])
+@pytest.mark.parametrize("kind", ["consumer", "share consumer", "processor"])
 async def test_the_page_names_each_metric_and_no_other(kind: str, broker: EmbeddedCluster) -> None:
     table = TEXT.partition(f"| name | meaning of {kind} metrics |")[2].partition("\n\n")[0]
     described = {name for row in table.splitlines() for name in names_of(row)}
-    others = ("topic", "partition", "node")
+    prefix = f"kafka_{kind.replace(' ', '_')}_"
     measured = {
-        name.removeprefix(f"kafka_{kind}_").replace("_", "-")
+        name.removeprefix(prefix).replace("_", "-")
         for name in await emitted(broker)
-        if name.startswith(f"kafka_{kind}_")
-        and not name.startswith(tuple(f"kafka_{kind}_{other}_" for other in others))
+        if name.startswith(prefix)
+        and not name.startswith(tuple(f"{prefix}{other}_" for other in OTHERS))
         and not re.search(r"_seconds_(bucket|count|sum|created)$", name)
     }
     # Kafka's name begins as those by partition do.
@@ -89,11 +91,12 @@ async def test_alerts_are_about_metrics_that_exist(broker: EmbeddedCluster) -> N
     known = await emitted(broker)
     alerts = TEXT.partition("Worth an alert:")[2].partition("\n## ")[0]
     named = re.findall(r"\bkafka_\w+", alerts)
-    assert len(named) == 8 and set(named) <= set(known)
+    assert len(named) == 10 and set(named) <= set(known)
 
 
 @pytest.mark.parametrize(
-    "base", [ProducerObserver, ConsumerObserver, ProcessorObserver, AdminObserver]
+    "base",
+    [ProducerObserver, ConsumerObserver, ShareConsumerObserver, ProcessorObserver, AdminObserver],
 )
 def test_the_methods_of_observers_are_named(base: type) -> None:
     (row,) = [line for line in TEXT.splitlines() if f".{base.__name__}`" in line]

@@ -14,7 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aioprod import Consumer, Producer
+from aioprod import Admin, Consumer, Producer
+from aioprod.admin import ConfigResource
 from aioprod.integrations.prometheus import (
     PrometheusConsumerObserver,
     PrometheusObserver,
@@ -28,7 +29,7 @@ from aioprod.metrics import (
     ProducerObservers,
     RequestDone,
 )
-from aioprod.processing import Processor
+from aioprod.processing import Processor, ShareProcessor
 from aioprod.testing import EmbeddedCluster
 from tests.integrations.metrics_of_clients import Raw, at_work, of_processor, until
 
@@ -231,6 +232,7 @@ async def test_a_producer_is_scraped_as_long_as_it_runs(
 # -- consumers and processors ----------------------------------------------------------------------
 
 READER = {"client_id": "reader", "group_id": "audit"}
+SHARER = {"client_id": "sharer", "group_id": "mailers"}
 WORKER = {"client_id": "worker", "group_id": "billing"}
 OUT_0 = {"topic": "out", "partition": "0"}
 ORDERS_0 = {"topic": "orders", "partition": "0"}
@@ -258,6 +260,15 @@ async def test_a_scrape_sees_consumers_and_processors(
         assert (value("consumer_poll_interval_seconds_count", READER) or 0) > 0
         assert (value("consumer_request_seconds_count", READER) or 0) > 0
         assert (value("consumer_connection_creation_total", READER) or 0) > 0
+        assert value("share_consumer_records_consumed_total", SHARER) == 5
+        assert value("share_consumer_topic_records_consumed_total", SHARER, {"topic": "out"}) == 5
+        assert value("share_consumer_acknowledgements_accept_total", SHARER) == 5
+        assert value("share_consumer_partition_records_buffered", SHARER, OUT_0) == 0
+        assert value("share_consumer_partition_stalled", SHARER, OUT_0) == 0
+        assert value("share_consumer_rebalance_total", SHARER) == 1
+        assert (value("share_consumer_poll_interval_seconds_count", SHARER) or 0) > 0
+        of_fetches = {"api": "ShareFetch"}
+        assert (value("share_consumer_request_seconds_count", SHARER, of_fetches) or 0) > 0
         assert value("processor_records_handled_total", WORKER) == 5
         assert value("processor_records_retried_total", WORKER) == 6
         assert value("processor_records_dead_lettered_total", WORKER) == 1
@@ -270,6 +281,44 @@ async def test_a_scrape_sees_consumers_and_processors(
         assert value(count, *of_calls, {"outcome": "success"}) == 5
         assert value(count, *of_calls, {"outcome": "error"}) == 7
     assert names(registry) == set(), "all have closed"
+
+
+@pytest.mark.virtual_time
+async def test_a_scrape_sees_processors_of_share_groups(
+    broker: EmbeddedCluster, registry: CollectorRegistry
+) -> None:
+    async def handle(record: Raw) -> None:
+        if record.value == b"poison":
+            raise ValueError("never")
+
+    for topic in ("orders", "dead"):
+        broker.create_topic(topic, 1)
+    settings = of_processor(broker, observers=[PrometheusProcessorObserver(registry)])
+    del settings["commit_interval_ms"]
+    async with Admin(broker.bootstrap_servers) as admin:
+        configs = {"share.auto.offset.reset": "earliest"}
+        await admin.incremental_alter_configs({ConfigResource.group("billing"): configs})
+    async with Producer(broker.bootstrap_servers) as producer:
+        for value in (b"1", b"2", b"poison"):
+            await producer.send_and_wait("orders", value)
+    async with ShareProcessor(handle, "orders", **settings) as processor:
+        await until(lambda: processor.metrics()["records-accepted-total"] == 3)
+        for name, expected in (
+            ("records_handled_total", 2.0),
+            ("records_dead_lettered_total", 1.0),
+            ("handler_errors_total", 4.0),
+            ("records_accepted_total", 3.0),
+            ("records_released_total", 1.0),
+            ("records_pending", 0.0),
+        ):
+            assert registry.get_sample_value(f"kafka_processor_{name}", WORKER) == expected, name
+        described = {
+            family.name
+            for clients in collector._BY_REGISTRY[registry].values()
+            for family in clients.describe()
+        }
+        assert names(registry) <= described
+    assert names(registry) == set()
 
 
 @pytest.mark.virtual_time

@@ -250,6 +250,9 @@ SHARE_CONSUMER: dict[str, Row | str] = {
     "getmany": Row(lambda it: it.getmany(timeout_ms=5_000), 5_000, ("timeout_ms", "forever")),
     "commit": Row(lambda it: it.commit(), API_MS, NAMED, _joining),
     "unsubscribe": Row(lambda it: it.unsubscribe(), 5_000, ("5 seconds",), _joining),
+    "client_instance_id": Row(
+        lambda it: it.client_instance_id(), REQUEST_MS, ("request_timeout_ms",)
+    ),
 }
 
 # -- admin client ----------------------------------------------------------------------------------

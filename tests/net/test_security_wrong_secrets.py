@@ -90,6 +90,15 @@ USED_WITH: dict[str, list[dict[str, Any]]] = {
         },
         {},
     ],
+    "sasl_oauthbearer_assertion_private_key_passphrase": [
+        {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": "https://login.example.com/token",
+            "sasl_oauthbearer_assertion_private_key_file": "key.pem",
+        },
+        {},
+    ],
 }
 PATHS = ("ssl_keystore_location", "ssl_truststore_location")
 CONFIGS = (ClientConfig, ProducerConfig, ConsumerConfig, ShareConsumerConfig, AdminConfig)

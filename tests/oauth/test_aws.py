@@ -193,6 +193,12 @@ class TestErrors:
         with pytest.raises(TokenRequestError, match="no region: set region, AWS_REGION"):
             await AwsTokens()()
 
+    async def test_a_region_that_is_no_region(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        in_environment(monkeypatch)
+        monkeypatch.setenv("AWS_REGION", "Ireland (eu-west-1)")
+        with pytest.raises(TokenRequestError, match=r"region 'Ireland \(eu-west-1\)' is not the"):
+            await AwsTokens()()
+
     async def test_a_library_that_hangs(self) -> None:
         gate = threading.Event()
 
@@ -207,6 +213,28 @@ class TestErrors:
                 await ask()
         finally:
             gate.set()
+
+    async def test_a_library_that_is_later_than_the_limit(self) -> None:
+        gate, ended = threading.Event(), threading.Event()
+        asked = 0
+
+        class Slow:
+            def get_frozen_credentials(self) -> object:
+                nonlocal asked
+                asked += 1
+                gate.wait(60)
+                ended.set()
+                return Credentials(KEY, SECRET).get_frozen_credentials()
+
+        ask = AwsTokens("us-east-1", credentials=Slow(), timeout_ms=20)
+        with pytest.raises(TokenRequestError, match="AwsTokens: no token within timeout_ms=20"):
+            await ask()
+        gate.set()
+        await asyncio.to_thread(ended.wait, 60)
+        (running,) = ask._running.values()
+        await asyncio.wait([running])
+        assert (await ask()).value and (await ask()).value
+        assert asked == 1  # the token of the late call was taken, and is kept
 
     async def test_what_botocore_says(self) -> None:
         with pytest.raises(TokenRequestError, match=r"ProfileNotFound: .*\(absent\)"):
@@ -225,6 +253,8 @@ class TestErrors:
         ("given", "text"),
         [
             ({"region": ""}, "region=''"),
+            ({"region": "eu/../west"}, "region='eu/../west': must be the name of a region"),
+            ({"region": "EU-WEST-1\n"}, "such as eu-west-1"),
             ({"profile": " "}, "profile=' '"),
             ({"timeout_ms": 0}, "timeout_ms=0: must be a number above 0"),
             ({"credentials": SECRET}, "must be credentials of botocore, not a str"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import socket
@@ -31,7 +32,7 @@ from aioprod.oauth import Assertion, ClientCredentials, JwtBearer, TokenRequestE
 from aioprod.oauth.endpoint import lifetime_of
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.oauth.identity_provider import ISSUER, IdentityProvider
-from tests.testing.leaks import everything_logged
+from tests.testing.leaks import everything_logged, whole_text
 
 PACKAGE = str(Path(aioprod.__file__).parent)
 URL = "sasl.oauthbearer.token.endpoint.url"
@@ -98,6 +99,8 @@ class TestRequests:
             ((200, "no JSON"), "200, but the response has no access_token"),
             ((200, {"access_token": ""}), "200, but the response has no access_token"),
             ((200, ["a"]), "200, but the response has no access_token"),
+            ((200, "[" * 100_000), "200, but the response has no access_token"),
+            ((400, {"error": "a\x1b[31m", "error_description": "b\nc"}), "400 a [31m b c"),
         ],
     )
     async def test_refusals_are_not_retried(
@@ -108,6 +111,16 @@ class TestRequests:
             await tokens(provider)()
         assert str(caught.value) == f"token endpoint {provider.url}: {text}"
         assert len(provider.requests) == 1
+
+    @pytest.mark.parametrize("lifetime", ["Infinity", "NaN", "1e400", "9" * 400, f'"{"9" * 5000}"'])
+    async def test_a_lifetime_that_is_no_time(
+        self, provider: IdentityProvider, lifetime: str
+    ) -> None:
+        answer = (200, f'{{"access_token": "a", "expires_in": {lifetime}}}')
+        provider.answers = [answer, answer]
+        ask = tokens(provider)
+        assert [(await ask()).value, (await ask()).value] == ["a", "a"]
+        assert len(provider.requests) == 2  # it is used once
 
     async def test_a_provider_that_does_not_answer(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -144,6 +157,44 @@ class TestRequests:
         with pytest.raises(TokenRequestError, match="401"):
             await ask()
         assert len(provider.requests) == 1
+
+    @pytest.mark.parametrize("by_environment", [False, True])
+    async def test_a_proxy_that_refuses_its_password(
+        self, monkeypatch: pytest.MonkeyPatch, by_environment: bool
+    ) -> None:
+        asked = 0
+
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal asked
+            asked += 1
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        async with server:
+            proxy = f"http://me:hush@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            if by_environment:
+                monkeypatch.setenv("HTTPS_PROXY", proxy)
+            options = {} if by_environment else {"proxy": proxy}
+            ask = ClientCredentials("https://login.example.com/", "i", "s", **options)  # type: ignore[arg-type]
+            with (
+                everything_logged() as logged,
+                pytest.raises(
+                    TokenRequestError, match="the proxy answers 407 Proxy Auth"
+                ) as caught,
+            ):
+                await ask()
+        assert asked == 1
+        assert "hush" not in f"{caught.value!r} {ask!r} {logged.getvalue()}"
+
+    async def test_a_proxy_of_the_environment_that_is_no_url(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HTTPS_PROXY", "me:hush@proxy")
+        with pytest.raises(TokenRequestError, match="HTTPS_PROXY is not the URL") as caught:
+            await ClientCredentials("https://login.example.com/", "i", "s")()
+        assert "hush" not in repr(caught.value)
 
     def test_an_endpoint_without_tls_is_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
         ClientCredentials("https://login.example.com/", "i", "s")
@@ -281,6 +332,18 @@ class TestClients:
         assert seen[0] == {"logicalCluster": "lkc-1"}
         assert provider.requests[0]["scope"] == "kafka"
 
+    async def test_javas_login_module_beside_the_settings(self, provider: IdentityProvider) -> None:
+        # Java wants a module in any case; since 4.1 the id and the secret are settings.
+        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+        for options, extensions in (("", {}), (' extension_a="b"', {"a": "b"})):
+            given = {**settings(provider), "sasl.jaas.config": f"{module}{options} ;"}
+            given["bootstrap.servers"] = "127.0.0.1:1"
+            made = Producer.from_config(given).config.sasl_oauth_token_provider
+            assert isinstance(made, ClientCredentials)
+            token = await made()
+            assert provider.user_of(token.value) == provider.client_id
+            assert token.extensions == extensions
+
     async def test_an_assertion_from_a_file(
         self, provider: IdentityProvider, tmp_path: Path
     ) -> None:
@@ -297,6 +360,58 @@ class TestClients:
             given["sasl.oauthbearer.assertion.file"] = str(path)
             async with Producer.from_config(given) as producer:
                 await producer.send_and_wait("orders", b"1")
+
+    @pytest.mark.parametrize("passphrase", [None, "opens it"])
+    async def test_assertions_that_are_signed_by_a_key(
+        self, provider: IdentityProvider, tmp_path: Path, passphrase: str | None
+    ) -> None:
+        key = tmp_path / "key.pem"
+        provider.assertion_key = write_key(key, "ES256", passphrase)
+        signed = {
+            "private.key.file": str(key),
+            **({"private.key.passphrase": passphrase} if passphrase else {}),
+            "algorithm": "ES256",
+            "claim.iss": provider.client_id,
+            "claim.sub": "orders",
+            "claim.aud": ISSUER,
+            "claim.exp.seconds": "120",
+            "claim.nbf.seconds": "5",
+            "claim.jti.include": "true",
+        }
+        given = {
+            name: value for name, value in settings(provider).items() if ".credentials." not in name
+        } | {f"sasl.oauthbearer.assertion.{name}": value for name, value in signed.items()}
+        security = BrokerSecurity(token_validator=provider.user_of)
+        async with EmbeddedCluster(security=security) as broker:
+            given["bootstrap.servers"] = broker.bootstrap_servers
+            async with Producer.from_config(given) as producer:
+                await producer.send_and_wait("orders", b"1")
+                assert "opens it" not in repr(producer.config)
+        sent = jwt.decode(provider.requests[0]["assertion"], options={"verify_signature": False})
+        assert (sent["iss"], sent["sub"], sent["aud"]) == (provider.client_id, "orders", ISSUER)
+        assert (sent["exp"] - sent["iat"], sent["iat"] - sent["nbf"]) == (120, 5)
+        assert sent["jti"]
+
+    async def test_another_authority_for_the_identity_provider(self, tmp_path: Path) -> None:
+        authority = trustme.CA()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        trusted = tmp_path / "authority.pem"
+        authority.cert_pem.write_to_path(str(trusted))
+        async with IdentityProvider().running(context) as secured:
+            for location, kind in ((str(trusted), "PEM"), (str(trusted), "JKS"), ("absent", "PEM")):
+                given = {"bootstrap.servers": "127.0.0.1:1", **settings(secured)}
+                given["sasl.jaas.config"] = (
+                    "x.OAuthBearerLoginModule required "
+                    f'ssl.truststore.location="{location}" ssl.truststore.type={kind};'
+                )
+                if (location, kind) == (str(trusted), "PEM"):
+                    made = Producer.from_config(given).config.sasl_oauth_token_provider
+                    assert made is not None
+                    assert secured.user_of((await made()).value)
+                    continue
+                with pytest.raises(ConfigError, match=r"ssl\.truststore\.(type|location='absent')"):
+                    Producer.from_config(given)
 
     async def test_the_error_says_what_the_identity_provider_said(
         self, provider: IdentityProvider
@@ -318,6 +433,10 @@ class TestSettings:
             ({"token_endpoint_url": "login.example.com"}, "must begin with https:// and name a"),
             ({"token_endpoint_url": "https://a:b@c/"}, "must not contain a user name or password"),
             ({"assertion_file": "a"}, "assertion_file and sasl_oauthbearer_client_credentials_cli"),
+            ({"assertion_private_key_file": "a"}, "private_key_file and sasl_oauthbearer_client_c"),
+            ({"assertion_claim_iss": "a"}, "claim_iss is set, but sasl_oauthbearer_assertion_priv"),
+            ({"assertion_algorithm": "HS256"}, "must be one of RS256, ES256"),
+            ({"assertion_claim_exp_seconds": -1}, "must be from 0 to 86400"),
         ],
     )
     def test_what_is_missing_or_wrong_is_named(
@@ -348,7 +467,10 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("options", "text"),
         [
+            ("", "needs sasl_oauth_token_provider, or"),
+            ('scope="a"', "needs sasl_oauthbearer_token_endpoint_url, or"),
             ('clientId="a"', "clientSecret is missing"),
+            ('clientSecret="a"', "clientId is missing"),
             ('clientId="a" clientSecret="b" ssl.protocol="c"', "ssl.protocol of OAuthBearerLoginM"),
         ],
     )
@@ -362,15 +484,54 @@ class TestSettings:
         [
             {"client_id": ""},
             {"client_secret": ""},
+            {"client_secret": b"hush"},
+            {"client_secret": "hush\ud800"},
             {"timeout_ms": 0},
+            {"timeout_ms": float("inf")},
             {"request_timeout_ms": True},
             {"token_endpoint_url": "ftp://a/"},
+            {"token_endpoint_url": "https://a:99999/"},
+            {"token_endpoint_url": "https://[::1/"},
+            {"scope": ["a"]},
+            {"parameters": "a"},
+            {"parameters": {"audience": 5}},
+            {"parameters": {"password": "hush\ud800"}},
+            {"extensions": None},
+            {"extensions": {1: "a"}},
+            {"ssl_context": "authority.pem"},
+            {"proxy": ""},
+            {"proxy": "me:hush@proxy:3128"},
+            {"proxy": "socks5://me:hush@proxy"},
         ],
     )
     def test_arguments_that_are_wrong(self, arguments: dict[str, Any]) -> None:
         given = {"token_endpoint_url": "https://a/", "client_id": "i", "client_secret": "s"}
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match=min(arguments)) as caught:
             ClientCredentials(**{**given, **arguments})
+        assert "hush" not in whole_text(caught.value, {__file__})
+
+    def test_an_argument_that_does_not_exist(self) -> None:
+        with pytest.raises(TypeError, match="ClientCredentials has no argument 'retries'"):
+            ClientCredentials("https://a/", "i", "s", retries=3)  # type: ignore[call-arg]
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            {"algorithm": "HS256"},
+            {"audience": ["a"]},
+            {"claims": None},
+            {"claims": {"a": object()}},
+            {"headers": ["kid"]},
+            {"issuer": 5},
+            {"lifetime_s": -1},
+            {"private_key_file": None},
+            {"private_key_passphrase": b"hush"},
+        ],
+    )
+    def test_assertions_that_are_wrong(self, arguments: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError, match=min(arguments)) as caught:
+            Assertion(**{"private_key_file": "key.pem", **arguments})
+        assert "hush" not in whole_text(caught.value, {__file__})
 
 
 @pytest.mark.parametrize(

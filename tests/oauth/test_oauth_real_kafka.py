@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.kafka_process import QUICK_START
 from aioprod.testing.real_cluster import RealCluster
 from tests.oauth.identity_provider import AUDIENCE, ISSUER, IdentityProvider
-from tests.oauth.test_oauth import settings
+from tests.oauth.test_oauth import settings, write_key
 
 CHECKED_BY = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 
@@ -31,7 +32,9 @@ async def running(cluster: RealCluster) -> AsyncIterator[None]:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-async def test_kafka_checks_the_tokens_of_clients_that_are_configured_by_text() -> None:
+async def test_kafka_checks_the_tokens_of_clients_that_are_configured_by_text(
+    tmp_path: Path,
+) -> None:
     async with IdentityProvider().running() as provider:
         listener = Listener(
             "SASL_PLAINTEXT",
@@ -57,6 +60,17 @@ async def test_kafka_checks_the_tokens_of_clients_that_are_configured_by_text() 
             earliest = {**given, "auto.offset.reset": "earliest"}
             async with Consumer.from_config(earliest, "orders") as consumer:
                 assert (await consumer.getone(timeout_ms=20_000)).value == b"1"
+
+            key = tmp_path / "key.pem"
+            provider.assertion_key = write_key(key, "RS256", None)
+            by_key = {name: given[name] for name in given if ".credentials." not in name}
+            assertion = "sasl.oauthbearer.assertion."
+            by_key[f"{assertion}private.key.file"] = str(key)
+            by_key[f"{assertion}claim.iss"] = provider.client_id
+            by_key[f"{assertion}claim.aud"] = ISSUER
+            async with Producer.from_config(by_key) as producer:
+                await producer.send_and_wait("orders", b"2")
+            assert "assertion" in provider.requests[-1]
 
             provider.answers = [(200, {"access_token": provider.token(aud="others")})] * 9
             with pytest.raises(AuthenticationError, match="OAUTHBEARER"):

@@ -14,8 +14,9 @@ import pytest
 
 from aioprod import OffsetAndMetadata
 from aioprod.processing.completed_offsets import CompletedOffsets
-from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce, send_all
+from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce
 from aioprod.processing.scheduling import Item, Lane, OrderedScheduler
+from aioprod.processing.settlement import send_all
 from aioprod.processing.transactions import ExactlyOnce
 from aioprod.testing.simulation import SimulatedLoop, SimulationError
 from tests.processing import oracle

@@ -11,14 +11,16 @@ from aioprod.metrics import telemetry
 from aioprod.metrics.consumer import ConsumerMetrics
 from aioprod.metrics.consumer_observers import ObservedConsumer
 from aioprod.metrics.producer import ProducerMetrics
+from aioprod.metrics.share_consumer import ShareConsumerMetrics
 from aioprod.metrics.telemetry import (
     Figure,
     Ledger,
     Selection,
     consumer_figures,
     producer_figures,
+    share_consumer_figures,
 )
-from aioprod.types import TopicPartition
+from aioprod.types import AcknowledgeType, TopicPartition
 
 ALL = Selection(("*",))
 ROOT = "org.apache.kafka."
@@ -134,6 +136,38 @@ def test_a_consumer_has_what_the_kip_requires() -> None:
     assert figures["fetch.manager.records.consumed.total", by_topic] == 3
     assert figures["fetch.manager.records.lag", (*by_topic, ("partition", "0"))] == 4
     assert not any("paused" in name for name, _ in figures)
+
+
+def test_a_share_consumer_has_those_of_javas() -> None:
+    metrics = ShareConsumerMetrics()
+    metrics.polled(1.0)
+    metrics.fetched(7, 0.25, now=2.5)
+    metrics.response_came(100, 3, 0, now=2.5)
+    metrics.acknowledgements_sent(3, now=2.5)
+    metrics.acknowledged({AcknowledgeType.ACCEPT: 3}, failed=False, now=2.5)
+    metrics.handed_out("orders", 3, now=2.5)
+    observed = ObservedConsumer(
+        "c",
+        "g",
+        lambda: metrics.snapshot(5.0, {"assigned-partitions": 1.0}),
+        lambda: metrics.snapshot_by_topic(5.0),
+        lambda: {TopicPartition("orders", 0): {"records-buffered": 4.0}},
+        lambda: metrics.snapshot_by_node(5.0),
+    )
+    figures = {
+        (each.name.removeprefix(f"{ROOT}consumer."), each.labels): each.value
+        for each in share_consumer_figures(observed, ALL)
+    }
+    assert figures["share.fetch.manager.acknowledgements.send.total", ()] == 3
+    assert figures["share.fetch.manager.records.per.request.max", ()] == 3
+    assert figures["share.last.poll.seconds.ago", ()] == 4
+    assert figures["share.coordinator.rebalance.total", ()] == 0
+    assert figures["connection.creation.total", ()] == 0
+    assert figures["node.request.latency.max", (("node_id", "node-7"),)] == 250
+    assert not any("accept" in name or "buffered" in name for name, _ in figures)
+    assert {labels for _, labels in figures} == {(), (("node_id", "node-7"),)}
+    wanted = Selection((f"{ROOT}producer.",))
+    assert list(share_consumer_figures(observed, wanted)) == []
 
 
 def test_metrics_that_are_not_asked_for_are_not_computed() -> None:

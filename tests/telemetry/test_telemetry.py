@@ -23,6 +23,7 @@ from aioprod import (
     KafkaTimeoutError,
     Producer,
     ProducerClosedError,
+    ShareConsumer,
     UnsupportedVersionError,
 )
 from aioprod.cluster import telemetry
@@ -275,6 +276,25 @@ async def test_the_labels_name_the_client(broker: EmbeddedCluster) -> None:
     }
 
 
+async def test_a_share_consumer_pushes_its_metrics_and_labels(broker: EmbeddedCluster) -> None:
+    servers = broker.bootstrap_servers
+    broker.create_topic("t")
+    async with ShareConsumer(
+        servers, client_id="s", group_id="g", topics=["t"], client_rack="here"
+    ) as consumer:
+        assert (await consumer.client_instance_id()).int
+        await consumer.getmany(timeout_ms=3 * INTERVAL_MS)
+        fetches = consumer.metrics()["fetch-total"]
+        member = consumer._member._session.member_id
+    pushes = pushes_of(broker, "s")
+    assert pushes[-1].labels == {
+        "client_rack": "here",
+        "group_id": "g",
+        "group_member_id": member,
+    }
+    assert total(pushes, "org.apache.kafka.consumer.share.fetch.manager.fetch.total") >= fetches > 0
+
+
 async def test_the_last_push_names_the_member_that_has_left(broker: EmbeddedCluster) -> None:
     async with Consumer("t", bootstrap_servers=broker.bootstrap_servers, group_id="g") as consumer:
         await consumer.getmany(timeout_ms=1_000)
@@ -504,6 +524,7 @@ Made = Callable[[str], Any]
 CLIENTS: dict[str, Made] = {
     "producer": lambda servers: Producer(servers),
     "consumer": lambda servers: Consumer("t", bootstrap_servers=servers, group_id="g"),
+    "share consumer": lambda servers: ShareConsumer(servers, group_id="g", topics=["t"]),
     "admin": lambda servers: Admin(servers, enable_metrics_push=True),
 }
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from aioprod import Admin, Consumer, Producer, UnsupportedVersionError
+from aioprod import Admin, Consumer, Producer, ShareConsumer, UnsupportedVersionError
 from aioprod.admin import ConfigResource, NewTopic
 from aioprod.cluster.client import ClusterClient
 from aioprod.error_codes import ErrorCode
@@ -257,9 +257,42 @@ async def test_names_kinds_and_labels_are_those_of_java(receiver: Receiver, admi
             await receiver.wait_for_pushes(client_id, len(receiver.pushes(client_id)) + 2)
         await asyncio.to_thread(_java_traffic, receiver, topic, ids[2], ids[3])
     for ours, java in ((ids[0], ids[2]), (ids[1], ids[3])):
-        wrong = _shapes(receiver, ours).items() - _shapes(receiver, java).items()
-        assert wrong == set()
-        assert len(_shapes(receiver, ours)) > 30
+        _compare(receiver, ours, java)
+
+
+@pytest.mark.parametrize("receiver", ["4.4.0"], indirect=True)
+async def test_those_of_a_share_consumer_are_also_those_of_java(
+    receiver: Receiver, admin: Admin
+) -> None:
+    topic = f"shared-{uuid.uuid4().hex[:8]}"
+    (await admin.create_topics([NewTopic(topic, 1)])).check()
+    ours, java = f"ours-{topic}", f"java-{topic}"
+    async with contextlib.AsyncExitStack() as stack:
+        for client_id in (ours, java):
+            earliest = {"share.auto.offset.reset": "earliest"}
+            await admin.incremental_alter_configs({ConfigResource.group(client_id): earliest})
+            await stack.enter_async_context(subscription(admin, client_id, "*"))
+        producer = await stack.enter_async_context(Producer(receiver.servers))
+        await producer.send_and_wait(topic, b"v")
+        consumer = await stack.enter_async_context(
+            ShareConsumer(receiver.servers, group_id=ours, client_id=ours, topics=[topic])
+        )
+        assert len(await consumer.getmany(timeout_ms=LIMIT_S * 1000)) == 1
+        assert set((await consumer.commit()).values()) == {None}
+        await receiver.wait_for_pushes(ours, len(receiver.pushes(ours)) + 2)
+        await asyncio.to_thread(_java_shares, receiver, topic, java)
+    _compare(receiver, ours, java)
+    labels = [receiver.pushes(each)[-1].push.labels.keys() for each in (ours, java)]
+    assert labels[0] == labels[1]
+    counted = sums(each.push for each in receiver.pushes(ours))
+    name = f"{CONSUMER}share.fetch.manager.acknowledgements.send.total"
+    assert counted[name, frozenset()] == 1
+
+
+def _compare(receiver: Receiver, ours: str, java: str) -> None:
+    wrong = _shapes(receiver, ours).items() - _shapes(receiver, java).items()
+    assert wrong == set()
+    assert len(_shapes(receiver, ours)) > 30
 
 
 def _shapes(receiver: Receiver, client_id: str) -> dict[tuple[str, frozenset[str]], bool]:
@@ -292,6 +325,21 @@ def _java_traffic(receiver: Receiver, topic: str, sends: str, reads: str) -> Non
                 break
         consumer.close()
         producer.close()
+
+
+def _java_shares(receiver: Receiver, topic: str, client_id: str) -> None:
+    with java_clients() as java:
+        consumer = java.share_consumer(
+            bootstrap_servers=receiver.servers, group_id=client_id, client_id=client_id
+        )
+        topics = java.jvm.java.util.ArrayList()
+        topics.add(topic)
+        consumer.subscribe(topics)
+        for _ in range(20):
+            consumer.poll(java.seconds(1))
+            if len(receiver.pushes(client_id)) >= 3:
+                break
+        consumer.close()
 
 
 async def test_the_embedded_broker_answers_as_the_real_one(

@@ -37,20 +37,18 @@ class JavaClients:
 
     def consumer(self, **settings: str) -> Any:
         """Make a KafkaConsumer of bytes."""
-        deserializer = f"{_SERIALIZATION}.ByteArrayDeserializer"
-        return self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
-            self.properties(
-                {**settings, "key_deserializer": deserializer, "value_deserializer": deserializer}
-            )
-        )
+        return self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self._reading(settings))
 
     def share_consumer(self, **settings: str) -> Any:
         """Make a KafkaShareConsumer of bytes."""
-        deserializer = f"{_SERIALIZATION}.ByteArrayDeserializer"
         return self._jvm.org.apache.kafka.clients.consumer.KafkaShareConsumer(
-            self.properties(
-                {**settings, "key_deserializer": deserializer, "value_deserializer": deserializer}
-            )
+            self._reading(settings)
+        )
+
+    def _reading(self, settings: Mapping[str, str]) -> Any:
+        deserializer = f"{_SERIALIZATION}.ByteArrayDeserializer"
+        return self.properties(
+            {**settings, "key_deserializer": deserializer, "value_deserializer": deserializer}
         )
 
     def admin(self, **settings: str) -> Any:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from aioprod import (
+    AcknowledgeType,
     Consumer,
     ConsumerInterceptor,
     ConsumerRecord,
@@ -16,6 +17,7 @@ from aioprod import (
     Producer,
     RebalanceListener,
     RebalanceProtocol,
+    ShareRecord,
     TopicPartition,
 )
 from aioprod.consumer.share.outcomes import Outcomes
@@ -23,6 +25,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConsumerStateError, DeserializationError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
+from tests.consumer.share.share_groups import reporter_to
 from tests.user_code.seams import Run, Seam, caused, logged, passed, provided
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -71,7 +74,7 @@ async def read(consumer: Consumer, count: int = 2 * STORED) -> list[ConsumerReco
     return [await consumer.getone(timeout_ms=5_000) for _ in range(count)]
 
 
-def expect(records: Sequence[ConsumerRecord], **missing: Collection[int]) -> None:
+def expect(records: Sequence[ConsumerRecord | ShareRecord], **missing: Collection[int]) -> None:
     """Each record of both partitions is there once, in order."""
     for partition in (0, 1):
         left_out = missing.get(f"p{partition}", ())
@@ -346,11 +349,11 @@ async def clock(run: Run) -> None:
 
 
 async def acknowledged(run: Run) -> None:
-    outcomes = Outcomes(run.fail)
+    outcomes = Outcomes(run.fail, reporter_to())
     error = BrokerError(ErrorCode.INVALID_RECORD_STATE, "t-1")
     with outcomes.collected() as collected:
-        outcomes.confirmed(ZERO, [0, 1])
-        outcomes.failed(ONE, [2], error)
+        outcomes.confirmed(ZERO, dict.fromkeys([0, 1], AcknowledgeType.ACCEPT))
+        outcomes.failed(ONE, {2: AcknowledgeType.ACCEPT}, error)
     assert run.raised == 2
     assert collected[ZERO] is None
     assert str(collected[ONE]) == str(error)

@@ -21,10 +21,11 @@ from aioprod.config.admin import AdminConfig
 from aioprod.config.client import ClientConfig
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.producer import ProducerConfig
+from aioprod.config.share_consumer import ShareConsumerConfig
 
 ROOT = Path(aioprod.__file__).parent
 ROOMS = ("", "config", "metrics", "net", "cluster", "producer", "consumer", "admin", "processing")
-CONFIGS = (ProducerConfig, ConsumerConfig, AdminConfig)
+CONFIGS = (ProducerConfig, ConsumerConfig, ShareConsumerConfig, AdminConfig)
 
 
 def public_classes() -> Iterator[type]:

@@ -1,4 +1,6 @@
-"""The rows of observers of consumers, admin clients and processors, and of handlers."""
+"""The rows of observers of consumers, share consumers, admin clients and processors, and of
+handlers.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,23 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
-from aioprod import Admin, AdminObserver, ConsumerObserver, RebalanceListener
-from aioprod.processing import BatchProcessor, Processor, ProcessorObserver, RetryPolicy
+from aioprod import (
+    Admin,
+    AdminObserver,
+    ConsumerObserver,
+    RebalanceListener,
+    ShareConsumer,
+    ShareConsumerObserver,
+)
+from aioprod.admin import ConfigResource
+from aioprod.processing import (
+    BatchProcessor,
+    Processor,
+    ProcessorObserver,
+    RetryPolicy,
+    ShareBatchProcessor,
+    ShareProcessor,
+)
 from aioprod.testing import EmbeddedCluster
 from tests.user_code.consumer_seams import (
     GROUP,
@@ -59,6 +76,35 @@ async def of_consumer(method: str, run: Run) -> None:
     assert set(heard) == set(methods_of(ConsumerObserver))
 
 
+# -- share consumers ------------------------------------------------------------------------------
+
+
+async def of_share_consumer(method: str, run: Run) -> None:
+    """It reads, stalls for a while, reads on and leaves its group; each record is accepted."""
+    heard: list[str] = []
+    plugins = [faulty(ShareConsumerObserver, method, run), spy_of(ShareConsumerObserver, heard)]
+    async with cluster() as broker:
+        servers = broker.bootstrap_servers
+        async with Admin(servers) as admin:
+            earliest = {"share.auto.offset.reset": "earliest"}
+            await admin.incremental_alter_configs({ConfigResource.group("g"): earliest})
+        settings: dict[str, Any] = {
+            "group_id": "g",
+            "topics": ["t"],
+            "fetch_max_wait_ms": 20,
+            "stall_timeout_ms": 50,
+            "observers": plugins,
+        }
+        async with ShareConsumer(servers, **settings) as consumer:
+            found = await consumer.getmany(1, timeout_ms=5_000)
+            await until(lambda: "on_stall" in heard)
+            while len(found) < 2 * STORED:
+                found += await consumer.getmany(timeout_ms=5_000)
+            expect(found)
+            assert set((await consumer.commit()).values()) == {None}
+    assert set(heard) == set(methods_of(ShareConsumerObserver))
+
+
 # -- admin clients --------------------------------------------------------------------------------
 
 
@@ -71,6 +117,14 @@ async def of_admin(method: str, run: Run) -> None:
     assert set(heard) == set(methods_of(AdminObserver))
 
 
+BATCHES = (BatchProcessor, ShareBatchProcessor)
+SHARING = (ShareProcessor, ShareBatchProcessor)
+# With the method that only the other kind calls.
+PROCESSORS: list[tuple[Any, str, str]] = [
+    (Processor, "", "on_acknowledged"),
+    (ShareProcessor, "share", "on_offsets_committed"),
+]
+
 # -- processors -----------------------------------------------------------------------------------
 
 
@@ -81,17 +135,33 @@ async def stored() -> AsyncIterator[EmbeddedCluster]:
         yield broker
 
 
-def settings_of(broker: EmbeddedCluster) -> dict[str, Any]:
-    return {
+def settings_of(broker: EmbeddedCluster, kind: Any = Processor) -> dict[str, Any]:
+    settings: dict[str, Any] = {
         "bootstrap_servers": broker.bootstrap_servers,
         "group_id": "g",
         "retry": RetryPolicy(attempts=1),
         "dead_letter_topic": "dead",
-        "commit_interval_ms": 10,
     }
+    if kind in SHARING:
+        return {**settings, "max_deliveries": 1, "consumer": {"fetch_max_wait_ms": 10}}
+    return {**settings, "commit_interval_ms": 10}
 
 
-async def of_processor(method: str, run: Run) -> None:
+async def share_all(broker: EmbeddedCluster) -> None:
+    """Let the share group begin with the first record."""
+    configs = {"share.auto.offset.reset": "earliest"}
+    async with Admin(broker.bootstrap_servers) as admin:
+        await admin.incremental_alter_configs({ConfigResource.group("g"): configs})
+
+
+def is_done(broker: EmbeddedCluster, processor: Any) -> bool:
+    """Whether each record is accepted, or before the committed position."""
+    if type(processor) in SHARING:
+        return bool(processor.metrics()["records-accepted-total"] == 2 * STORED)
+    return sum(broker.committed_offsets("g").values()) == 2 * STORED
+
+
+async def of_processor(kind: Any, method: str, run: Run) -> None:
     heard: list[str] = []
     handled: list[tuple[int, int]] = []
 
@@ -102,11 +172,14 @@ async def of_processor(method: str, run: Run) -> None:
 
     plugins = [faulty(ProcessorObserver, method, run), spy_of(ProcessorObserver, heard)]
     async with stored() as broker:
-        async with Processor(handle, "t", observers=plugins, **settings_of(broker)):
-            await until(lambda: sum(broker.committed_offsets("g").values()) == 2 * STORED)
+        if kind is ShareProcessor:
+            await share_all(broker)
+        async with kind(handle, "t", observers=plugins, **settings_of(broker, kind)) as processor:
+            await until(lambda: is_done(broker, processor))
         assert len(broker.records("dead")) == 2
     assert sorted(handled) == [(p, n) for p in (0, 1) for n in range(STORED)]
-    assert set(heard) == set(methods_of(ProcessorObserver))
+    (of_others,) = (others for each, _, others in PROCESSORS if each is kind)
+    assert set(heard) == set(methods_of(ProcessorObserver)) - {of_others}
 
 
 async def around_a_handler(step: str, run: Run) -> None:
@@ -148,19 +221,21 @@ async def handler(kind: Any, run: Run) -> None:
     """The handler fails with one record; a program that is to end takes no further ones."""
 
     async def handle(given: Any) -> None:
-        record = given[0] if kind is BatchProcessor else given
+        record = given[0] if kind in BATCHES else given
         if (record.partition, record.offset) == (0, 2):
             run.fail()
 
-    more = {"max_batch_records": 1} if kind is BatchProcessor else {}
+    more = {"max_batch_records": 1} if kind in BATCHES else {}
     async with stored() as broker:
-        processor = kind(handle, "t", **more, **settings_of(broker))
+        if kind in SHARING:
+            await share_all(broker)
+        processor = kind(handle, "t", **more, **settings_of(broker, kind))
         if run.ends:
             await run.note(processor.run(handle_signals=False))
             assert max(broker.committed_offsets("g").values(), default=0) <= STORED
             return
         async with processor:
-            await until(lambda: sum(broker.committed_offsets("g").values()) == 2 * STORED)
+            await until(lambda: is_done(broker, processor))
         assert len(broker.records("dead")) == 1
 
 
@@ -175,15 +250,23 @@ OBSERVER_SEAMS = [
         Seam(f"{base.__name__}.{method}", logged, partial(scenario, method))
         for base, scenario in (
             (ConsumerObserver, of_consumer),
+            (ShareConsumerObserver, of_share_consumer),
             (AdminObserver, of_admin),
-            (ProcessorObserver, of_processor),
         )
         for method in methods_of(base)
+    ),
+    *(
+        Seam(f"ProcessorObserver.{method}", logged, partial(of_processor, kind, method), way)
+        for kind, way, of_others in PROCESSORS
+        for method in methods_of(ProcessorObserver)
+        if method != of_others
     ),
     *(
         Seam("ProcessorObserver.handling", logged, partial(around_a_handler, step), step)
         for step in ("begin", "end")
     ),
-    Seam("Processor(handler)", failed_record, partial(handler, Processor)),
-    Seam("BatchProcessor(handler)", failed_record, partial(handler, BatchProcessor)),
+    *(
+        Seam(f"{kind.__name__}(handler)", failed_record, partial(handler, kind))
+        for kind in (Processor, BatchProcessor, ShareProcessor, ShareBatchProcessor)
+    ),
 ]

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from aioprod.config.checks import check_secret_text
-from aioprod.config.setting import Setting, Source, choice, secret, section, switch, text
+from aioprod.config.setting import Setting, Source, choice, number, secret, section, switch, text
 from aioprod.errors import ConfigError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 PASSWORD_MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
+ASSERTION_ALGORITHMS = ("RS256", "ES256")
 SASL_MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER", "GSSAPI")
 
 _PEM_BEGIN = "-----BEGIN "
@@ -213,6 +214,63 @@ SECURITY = section(
         "sasl_oauthbearer_assertion_file",
         "File with a signed assertion (JSON Web Token) to exchange for a token, instead of id and "
         "secret. It is read for each request.",
+        since="4.1, KIP-1139",
+    ),
+    text(
+        "sasl_oauthbearer_assertion_private_key_file",
+        "PEM file with the private key that signs assertions to exchange for tokens, instead of id "
+        "and secret. It is read for each request.",
+        since="4.1, KIP-1139",
+    ),
+    secret(
+        "sasl_oauthbearer_assertion_private_key_passphrase",
+        "Passphrase of an encrypted private key for assertions.",
+        since="4.1, KIP-1139",
+    ),
+    choice(
+        "sasl_oauthbearer_assertion_algorithm",
+        "RS256",
+        ASSERTION_ALGORITHMS,
+        "How assertions are signed.",
+        since="4.1, KIP-1139",
+    ),
+    text(
+        "sasl_oauthbearer_assertion_claim_iss",
+        "Issuer that assertions claim.",
+        since="4.1, KIP-1139",
+    ),
+    text(
+        "sasl_oauthbearer_assertion_claim_sub",
+        "Subject that assertions claim.",
+        since="4.1, KIP-1139",
+    ),
+    text(
+        "sasl_oauthbearer_assertion_claim_aud",
+        "Audience that assertions claim.",
+        since="4.1, KIP-1139",
+    ),
+    number(
+        "sasl_oauthbearer_assertion_claim_exp_seconds",
+        300,
+        0,
+        "How long an assertion is valid.",
+        high=86_400,
+        unit="s",
+        since="4.1, KIP-1139",
+    ),
+    number(
+        "sasl_oauthbearer_assertion_claim_nbf_seconds",
+        60,
+        0,
+        "How long before it was made an assertion is valid, as clocks differ.",
+        high=3_600,
+        unit="s",
+        since="4.1, KIP-1139",
+    ),
+    switch(
+        "sasl_oauthbearer_assertion_claim_jti_include",
+        False,
+        "Whether each assertion has a unique id.",
         since="4.1, KIP-1139",
     ),
 )

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from aioprod.config.checks import check_name
-from aioprod.config.setting import Section, Setting, choice, section
-from aioprod.config.settings.client import CONNECTIONS
+from aioprod.config.checks import check_name, list_of
+from aioprod.config.setting import Section, Setting, Source, choice, number, section
+from aioprod.config.settings.client import CONNECTIONS, METRICS
 from aioprod.config.settings.consumer import FETCHING, GROUP, RECORDS
 from aioprod.config.settings.security import SECURITY
+from aioprod.metrics import ShareConsumerObserver
 
 #: The names of acquire modes, and their numbers in requests.
 ACQUIRE_MODES: Mapping[str, int] = {"batch_optimized": 0, "record_limit": 1}
+
+#: A week.
+MAX_LOCK_RENEWAL_MS = 7 * 24 * 3_600_000
 
 SHARE_GROUP = section(
     Setting("group_id", "str | None", None, "Share group. Required.", check_name),
@@ -33,6 +37,17 @@ SHARE_GROUP = section(
         "`record_limit` acquires at most `max_poll_records`. It requires Kafka 4.2.",
         change_case=str.lower,
         since="4.2, KIP-1206",
+    ),
+    number(
+        "max_lock_renewal_ms",
+        0,
+        0,
+        "With a value above 0, the application may keep records while further ones are fetched: "
+        "the client renews their locks, each for this time at most, until they are acknowledged. "
+        "It requires `explicit` and Kafka 4.2.",
+        high=MAX_LOCK_RENEWAL_MS,
+        unit="ms",
+        kafka_name=None,
     ),
     replace(
         GROUP["max_poll_records"],
@@ -58,6 +73,25 @@ SHARE_FETCHING = section(
     RECORDS["value_deserializer"],
 )
 
+SHARE_OBSERVERS = section(
+    replace(
+        FETCHING["stall_timeout_ms"],
+        meaning="Time after which a partition counts as stalled that is not read although the "
+        "application polls, or whose acknowledgements fail; likewise a group that can't be joined. "
+        "It is told with the reason, in the log, in ``state`` and in the metrics. 0: never.",
+    ),
+    Setting(
+        "observers",
+        "Sequence[ShareConsumerObserver]",
+        (),
+        "`ShareConsumerObserver` objects, which are called for polls, records, acknowledgements, "
+        "assignments, stalls and connections.",
+        list_of(ShareConsumerObserver),
+        kafka_name=None,
+        source=Source.PLUGINS,
+    ),
+)
+
 #: The settings that a share consumer has beside those of all clients.
-SHARE_CONSUMER_ONLY: Section = {**SHARE_GROUP, **SHARE_FETCHING}
+SHARE_CONSUMER_ONLY: Section = {**SHARE_GROUP, **SHARE_FETCHING, **SHARE_OBSERVERS, **METRICS}
 SHARE_CONSUMER_SETTINGS: Mapping[str, Setting] = {**SECURITY, **CONNECTIONS, **SHARE_CONSUMER_ONLY}

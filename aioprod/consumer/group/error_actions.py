@@ -7,6 +7,8 @@ from __future__ import annotations
 from enum import Enum
 
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
+from aioprod.errors import BrokerError
+from aioprod.net.refusals import explain
 
 
 class GroupApi(Enum):
@@ -98,6 +100,24 @@ _RULES: dict[GroupApi, dict[ErrorCode, ErrorAction]] = {
         _E.UNKNOWN_TOPIC_OR_PARTITION: _V.RETRY,
     },
 }
+
+
+def refusal_of(
+    api: GroupApi, code: ErrorCode, group: str, told: str | None, principal: str
+) -> BrokerError:
+    """Return the error of a heartbeat with a member epoch.
+
+    Args:
+        api: the heartbeat.
+        code: the error code of the response.
+        group: the group, for the text.
+        told: the broker's text.
+        principal: the principal of the client.
+    """
+    error = BrokerError(code, f"{group}: {api.value}" + (f" ({told})" if told else ""))
+    if code == _E.GROUP_ID_NOT_FOUND:  # joining creates a group, unless there is another one
+        error.explain("a group of another type has this id: choose another group_id")
+    return explain(error, api.value, principal)
 
 
 def action_for(api: GroupApi, code: ErrorCode) -> ErrorAction:

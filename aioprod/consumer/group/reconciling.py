@@ -18,7 +18,7 @@ from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
-from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.offsets import Committer, OnCommit
 from aioprod.consumer.group.partitions import GroupPartitions
@@ -26,13 +26,11 @@ from aioprod.consumer.group.session import JOIN_EPOCH, Session, TopicIds, Wishes
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
-    BrokerError,
     CommitFailedError,
     KafkaError,
     UnsupportedVersionError,
 )
 from aioprod.net.connection import Connection
-from aioprod.net.refusals import explain
 from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -226,10 +224,8 @@ class ReconcilingMember(GroupMember):
                 self._look_up_names()
                 self._attend()
             return action
-        text = f"group {self._connections.group_id!r}: ConsumerGroupHeartbeat" + (
-            f" ({reply.error_message})" if reply.error_message else ""
-        )
-        error = explain(BrokerError(code, text), api.value, self._connections.principal)
+        group = f"group {self._connections.group_id!r}"
+        error = refusal_of(api, code, group, reply.error_message, self._connections.principal)
         self._problem = error
         self._session.unanswered()
         if action is ErrorAction.FENCED:

@@ -54,6 +54,10 @@ def offset_runs(types: Mapping[int, int], others: Iterable[OffsetRun]) -> list[O
         types: the type by offset.
         others: further runs; they overlap neither each other nor ``types``.
     """
+    if len(said := set(types.values())) == 1:  # as most often
+        lowest, highest = min(types), max(types)
+        if highest - lowest + 1 == len(types):
+            return sorted([OffsetRun(lowest, highest, [*said]), *others])
     starts: list[int] = []
     of_runs: list[list[int]] = []
     following = -1
@@ -86,16 +90,25 @@ class PartitionAcknowledgements:
     locked_until: dict[int, float] = field(default_factory=dict)
     others: list[OffsetRun] = field(default_factory=list)
 
+    @property
+    def records(self) -> int:
+        """How many records they are of; gaps are none."""
+        return len(self.types) + sum(
+            last - first + 1 for first, last, types in self.others if types != [GAP]
+        )
+
     def batches(self, make: Callable[[int, int, list[int]], BatchT]) -> list[BatchT]:
         """Return the batches of a request."""
         return [make(*run) for run in offset_runs(self.types, self.others)]
 
-    def pop_late(self, now: float) -> list[int]:
-        """Remove those whose lock has ended, and return their offsets."""
+    def pop_late(self, now: float) -> dict[int, AcknowledgeType]:
+        """Remove those whose lock has ended, and return their types by offset."""
+        if min(self.locked_until.values(), default=now + 1) > now:
+            return {}
         late = [offset for offset, until in self.locked_until.items() if until <= now]
         for offset in late:
-            del self.types[offset], self.locked_until[offset]
-        return late
+            del self.locked_until[offset]
+        return {offset: self.types.pop(offset) for offset in late}
 
     def add_older(self, older: PartitionAcknowledgements) -> None:
         """Add acknowledgements that were given before these."""
@@ -164,8 +177,11 @@ class Acknowledgements:
 
     def take(
         self, now: float
-    ) -> tuple[dict[SharePartition, PartitionAcknowledgements], dict[SharePartition, list[int]]]:
-        """Return those to send, and the offsets whose lock has ended; forget all.
+    ) -> tuple[
+        dict[SharePartition, PartitionAcknowledgements],
+        dict[SharePartition, dict[int, AcknowledgeType]],
+    ]:
+        """Return those to send, and the types by offset of those whose lock has ended; forget all.
 
         A broker does not refuse each late acknowledgement: not if another member has accepted the
         record, and the group has gone on.
@@ -174,7 +190,7 @@ class Acknowledgements:
         late = {partition: waiting.pop_late(now) for partition, waiting in taken.items()}
         return (
             {each: waiting for each, waiting in taken.items() if waiting.types or waiting.others},
-            {each: offsets for each, offsets in late.items() if offsets},
+            {each: types for each, types in late.items() if types},
         )
 
     def drop_renewals(self) -> None:

@@ -19,6 +19,7 @@ from aioprod.consumer.share.acknowledgements import (
 )
 from aioprod.consumer.share.outcomes import Outcomes
 from aioprod.consumer.share.pacing import Pacing
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import (
     Leader,
     ShareRequests,
@@ -51,8 +52,10 @@ class Surroundings(Protocol):
         partition: SharePartition,
         data: PartitionData,
         locked_until: float,
-    ) -> None:
-        """Take the acquired records of a partition, and when their locks end at the earliest."""
+    ) -> int:
+        """Take the acquired records of a partition, and when their locks end at the earliest.
+        Return their number.
+        """
 
     def renewed(self, partition: SharePartition, offset: int, locked_until: float) -> None:
         """Note the new end of a lock."""
@@ -60,7 +63,7 @@ class Surroundings(Protocol):
     def stale(self, leaders: Iterable[Leader]) -> None:
         """Adopt leaders that a broker names, and refresh the metadata."""
 
-    def failed(self, what: object, error: KafkaError | None) -> None:
+    def failed(self, what: SharePartition | int, error: KafkaError | None) -> None:
         """Note the error of a partition or node, or None if it is over."""
 
     def changed(self) -> None:
@@ -75,6 +78,7 @@ class ShareBroker:
         requests: sends to it.
         surroundings: hears of records and errors.
         outcomes: hears of acknowledgements.
+        reporter: hears of requests.
         backoff: the pauses after failures.
         limit_s: how long acknowledgements are sent again after errors that a retry may cure.
 
@@ -90,6 +94,7 @@ class ShareBroker:
         requests: ShareRequests,
         surroundings: Surroundings,
         outcomes: Outcomes,
+        reporter: ShareReporter,
         backoff: Backoff,
         limit_s: float,
     ) -> None:
@@ -100,12 +105,13 @@ class ShareBroker:
         self._requests = requests
         self._surroundings = surroundings
         self._outcomes = outcomes
+        self._reporter = reporter
         self._pacing = Pacing(backoff, self.look)
         self._limit_s = limit_s
         self._waiting = Acknowledgements()
         self._sent: _Sent = {}
         self._in_flight: asyncio.Future[Any] | None = None
-        self._sent_at = 0.0
+        self._sent_at = self._locks_end = 0.0
         self._closing = False  # only the end of the session is still sent
         self._ended = False
 
@@ -113,6 +119,11 @@ class ShareBroker:
     def settled(self) -> bool:
         """Whether each acknowledgement has an outcome."""
         return not (self._waiting or self._sent)
+
+    @property
+    def holds_locks(self) -> bool:
+        """Whether locks may not have ended, of records that are acknowledged, too."""
+        return self.session.is_open and asyncio.get_running_loop().time() < self._locks_end
 
     @property
     def supports_renewal(self) -> bool:
@@ -131,7 +142,8 @@ class ShareBroker:
     ) -> None:
         """Acknowledge records that were acquired in this generation of the session."""
         if generation != self.session.generation or self._ended:
-            self._outcomes.failed(partition.tp, offsets, _session_lost(self.node_id))
+            lost = dict.fromkeys(offsets, kind)
+            self._outcomes.failed(partition.tp, lost, _session_lost(self.node_id))
             return
         now = asyncio.get_running_loop().time()
         renew = kind is AcknowledgeType.RENEW
@@ -178,7 +190,9 @@ class ShareBroker:
         sent = self._take()
         change = self.session.change(wanted)
         self._begin(
-            self._requests.fetch(self.node_id, change, sent), partial(self._fetched, wanted)
+            self._requests.fetch(self.node_id, change, sent),
+            "ShareFetch",
+            partial(self._fetched, wanted),
         )
 
     def _acknowledge(self, *, closing: bool = False) -> None:
@@ -190,36 +204,41 @@ class ShareBroker:
         epoch = self.session.epoch
         self._begin(
             self._requests.acknowledge(self.node_id, epoch, sent, renews=renews, closing=closing),
+            "ShareAcknowledge",
             self._acknowledged,
         )
 
     def _take(self) -> _Sent:
         """Return the acknowledgements to send. Those whose lock has ended fail."""
         self._sent, late = self._waiting.take(asyncio.get_running_loop().time())
-        for partition, offsets in late.items():
+        for partition, types in late.items():
             self._outcomes.failed(
                 partition.tp,
-                offsets,
+                types,
                 BrokerError(
                     ErrorCode.INVALID_RECORD_STATE,
                     f"{_name(partition)}: the locks of the records timed out "
                     "(share.record.lock.duration.ms of the group)",
                 ),
             )
+        if self._sent:
+            self._reporter.acknowledgements_sent(sum(each.records for each in self._sent.values()))
         return self._sent
 
-    def _begin(self, future: asyncio.Future[Any], handle: Callable[[Any], None]) -> None:
+    def _begin(self, future: asyncio.Future[Any], api: str, handle: Callable[[Any], None]) -> None:
         self._in_flight = future
         self._sent_at = asyncio.get_running_loop().time()
-        future.add_done_callback(partial(self._done, handle))
+        future.add_done_callback(partial(self._done, api, handle))
 
-    def _done(self, handle: Callable[[Any], None], future: asyncio.Future[Any]) -> None:
+    def _done(self, api: str, handle: Callable[[Any], None], future: asyncio.Future[Any]) -> None:
         self._in_flight = None
         if future.cancelled():
             return
         error = future.exception()
         if self._ended:
             return
+        assert error is None or isinstance(error, KafkaError), error
+        self._reporter.request_done(self.node_id, api, self._latency_s(), error)
         try:
             if error is not None:
                 raise error
@@ -247,8 +266,9 @@ class ShareBroker:
         partitions = {each.key: each for each in wanted}
         results = fetch_results(reply)
         trouble = self._settle(results.acknowledgements)
+        size = records = 0
         for key, data in results.data.items():
-            partition = partitions.get(key)
+            partition = partitions.pop(key, None)
             if partition is None:
                 continue
             code = ErrorCode.of(data.error_code)
@@ -256,8 +276,15 @@ class ShareBroker:
             self._surroundings.failed(
                 partition, self._refusal(partition, code, "ShareFetch") if code else None
             )
+            size += len(data.records or b"")
             if data.acquired_records:
-                self._surroundings.fetched(self, partition, data, self._locked_until())
+                self._locks_end = self._locked_until()
+                records += self._surroundings.fetched(self, partition, data, self._locks_end)
+        for partition in partitions.values():  # left out: neither records nor errors
+            self._surroundings.failed(partition, None)
+        self._reporter.fetched(
+            self.node_id, self._latency_s(), size, records, reply.throttle_time_ms
+        )
         if trouble:
             self._pacing.pause(asyncio.get_running_loop().time())
             self._surroundings.stale(results.leaders)
@@ -286,15 +313,20 @@ class ShareBroker:
                 self._note_renewals(partition, acknowledgements)
                 continue
             refused = True
+            refusal = self._refusal(partition, code, "ShareAcknowledge")
             if code.retriable and not code.refresh_metadata and now < acknowledgements.give_up_at:
+                self._outcomes.retried(partition.tp, refusal)
                 self._waiting.put_back(partition, acknowledgements)
             else:
-                refusal = self._refusal(partition, code, "ShareAcknowledge")
                 self._outcomes.failed(partition.tp, acknowledgements.types, refusal)
         return refused
 
     def _refusal(self, partition: SharePartition, code: ErrorCode, request: str) -> BrokerError:
         return explain(BrokerError(code, _name(partition)), request, self._requests.principal)
+
+    def _latency_s(self) -> float:
+        """Return the time since the last request was sent."""
+        return asyncio.get_running_loop().time() - self._sent_at
 
     def _locked_until(self) -> float:
         """Return when locks of the last request end at the earliest: they begin after it was sent.
@@ -305,9 +337,12 @@ class ShareBroker:
     def _note_renewals(
         self, partition: SharePartition, confirmed: PartitionAcknowledgements
     ) -> None:
+        if AcknowledgeType.RENEW not in confirmed.types.values():
+            return
         until = self._locked_until()
         for offset, kind in confirmed.types.items():
             if kind is AcknowledgeType.RENEW:
+                self._locks_end = until
                 self._waiting.extend_lock(partition, offset, until)
                 self._surroundings.renewed(partition, offset, until)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Collection
 
-from aioprod.consumer.share.fetched import Delivery
+from aioprod.consumer.share.fetched import Delivered
+from aioprod.consumer.share.renewals import Held, LockRenewal, Place
 from aioprod.errors import ConfigError, ConsumerStateError, UnsupportedVersionError
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
-
-# The topic, the partition and the offset of a record.
-_Place = tuple[str, int, int]
 
 
 class RecordsInHand:
@@ -19,30 +16,43 @@ class RecordsInHand:
     Args:
         explicit: whether the application acknowledges each record
             (``share_acknowledgement_mode="explicit"``).
+        renewal: renews the locks of records that it keeps while it asks for further ones, if it may
+            keep them.
     """
 
-    def __init__(self, *, explicit: bool) -> None:
+    def __init__(self, *, explicit: bool, renewal: LockRenewal | None) -> None:
         self._explicit = explicit
-        self._held: dict[_Place, Delivery] = {}
-        self._renewed: set[_Place] = set()
+        self._renewal = renewal
+        self._unaccepted: list[Delivered] = []  # in implicit mode
+        self._held: dict[Place, Held] = {}  # in explicit mode
+        self._renewed: set[Place] = set()
 
-    def add(self, deliveries: Iterable[Delivery]) -> list[ShareRecord]:
+    def __len__(self) -> int:
+        """The number of records that are not acknowledged; one that is renewed counts."""
+        return len(self._held) + sum(len(each.records) for each in self._unaccepted)
+
+    def add(self, deliveries: Collection[Delivered]) -> list[ShareRecord]:
         """Note that the application gets records; return them."""
-        records = []
-        for delivery in deliveries:
-            record = delivery.record
-            self._held[record[:3]] = delivery
-            records.append(record)
-        if self._renewed:  # a record that is delivered again is to be acknowledged again
-            self._renewed.difference_update(record[:3] for record in records)
-        return records
+        if not self._explicit:
+            self._unaccepted += deliveries
+            return [record for delivered in deliveries for record in delivered.records]
+        held = {
+            record[:3]: Held(record, lock) for records, lock in deliveries for record in records
+        }
+        self._held |= held
+        self._renewed -= held.keys()  # they are to be acknowledged again
+        if self._renewal is not None:
+            self._renewal.keep(held)
+        return [each.record for each in held.values()]
 
     def renewed(self, tp: TopicPartition, offset: int, locked_until: float) -> None:
         """Note the new end of a lock."""
         place = (*tp, offset)
         held = self._held.get(place)
         if held is not None:
-            self._held[place] = held._replace(locked_until=locked_until)
+            self._held[place] = held = held._replace(lock=held.lock._replace(until=locked_until))
+            if self._renewal is not None:
+                self._renewal.renewed(place, held)
 
     def settle(self) -> None:
         """Prepare for further records.
@@ -52,6 +62,8 @@ class RecordsInHand:
         """
         if not self._explicit:
             self.accept_all()
+            return
+        if self._renewal is not None:
             return
         for topic, partition, offset in self._held:
             if (topic, partition, offset) not in self._renewed:
@@ -63,16 +75,15 @@ class RecordsInHand:
 
     def accept_all(self) -> None:
         """Accept all records, unless the application acknowledges them itself."""
-        if not self._explicit:
-            held, self._held = self._held, {}
-            # Those of a response together: one by one they cost a third of reading.
-            for (partition, broker, generation, locked_until), together in groupby(
-                held.values(), lambda delivery: delivery[1:]
-            ):
-                offsets = [delivery.record.offset for delivery in together]
-                broker.acknowledge(
-                    partition, offsets, AcknowledgeType.ACCEPT, generation, locked_until
-                )
+        unaccepted, self._unaccepted = self._unaccepted, []
+        for records, (partition, broker, generation, until) in unaccepted:
+            offsets = [record.offset for record in records]
+            broker.acknowledge(partition, offsets, AcknowledgeType.ACCEPT, generation, until)
+
+    def close(self) -> None:
+        """Renew no lock any more."""
+        if self._renewal is not None:
+            self._renewal.stop()
 
     def acknowledge(self, record: object, kind: object) -> None:
         """Acknowledge one record.
@@ -93,21 +104,26 @@ class RecordsInHand:
             )
         place = record[:3]
         held = self._held.get(place)
-        if held is None or held.record.delivery_count != record.delivery_count:
+        # The topic may have been created anew, with another record in its place.
+        if held is None or (held.record[:5], held.record.delivery_count) != (
+            record[:5],
+            record.delivery_count,
+        ):
             raise ConsumerStateError(
                 f"the record at offset {record.offset} of {record.topic}-{record.partition} is "
                 "already acknowledged, or was not returned by this consumer"
             )
         if kind is AcknowledgeType.RENEW:
-            if not held.broker.supports_renewal:
+            if not held.lock.broker.supports_renewal:
                 raise UnsupportedVersionError(
-                    f"broker {held.broker.node_id} can't renew locks: Kafka 4.2 is needed "
+                    f"broker {held.lock.broker.node_id} can't renew locks: Kafka 4.2 is needed "
                     "(KIP-1222)"
                 )
             self._renewed.add(place)
         else:
             del self._held[place]
             self._renewed.discard(place)
-        held.broker.acknowledge(
-            held.partition, (record.offset,), kind, held.generation, held.locked_until
-        )
+            if self._renewal is not None:
+                self._renewal.drop(place)
+        partition, broker, generation, until = held.lock
+        broker.acknowledge(partition, (record.offset,), kind, generation, until)

@@ -12,9 +12,13 @@ from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.run_state import RunState
+from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.share.fetcher import ShareFetcher
+from aioprod.consumer.share.figures import ShareFigures
 from aioprod.consumer.share.member import ShareMember
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import ShareRequests
+from aioprod.consumer.stall_watch import StallWatch
 from aioprod.errors import KafkaError
 
 
@@ -35,6 +39,10 @@ class ShareLifecycle(ClientLifecycle):
         requests: ShareRequests,
         converter: RecordConverter,
         problems: Problems,
+        reporter: ShareReporter,
+        figures: ShareFigures,
+        watch: StallWatch,
+        scheduler: Scheduler,
     ) -> None:
         self.runtime = runtime
         self._run_state = run_state
@@ -44,6 +52,10 @@ class ShareLifecycle(ClientLifecycle):
         self._requests = requests
         self._converter = converter
         self._problems = problems
+        self._reporter = reporter
+        self._figures = figures
+        self._watch = watch
+        self._scheduler = scheduler
 
     async def start(self) -> None:
         """See :meth:`aioprod.ShareConsumer.start`."""
@@ -60,6 +72,7 @@ class ShareLifecycle(ClientLifecycle):
     async def connect(self) -> None:
         """Get the metadata of the subscribed topics."""
         self._run_state.begin_start()
+        self._reporter.started(self._figures.observed())
         try:
             await self.runtime.metadata.first(sorted(self._member.topics), "default_api_timeout_ms")
         except BaseException:
@@ -71,6 +84,7 @@ class ShareLifecycle(ClientLifecycle):
         self._run_state.end_start()
         self.runtime.metadata.start(self._metadata_changed, self._run_state.fail)
         self._metadata_changed(self.runtime.metadata.snapshot)
+        self._scheduler.start((self._watch.step,))
 
     async def finish(self, deadline: float) -> None:
         """End the call of another task, send the last acknowledgements, and leave the group."""
@@ -83,12 +97,14 @@ class ShareLifecycle(ClientLifecycle):
 
     async def release(self) -> None:
         """End all tasks and requests."""
+        self._scheduler.stop()
         await self._member.close()
         self._requests.close()
 
     def close_plugins(self) -> None:
-        """Close the deserializers."""
+        """Close deserializers and observers."""
         self._converter.close()
+        self._reporter.close()
 
     def closed(self) -> None:
         """Enter STOPPED."""

@@ -14,14 +14,14 @@ from aioprod.cluster.share_groups import NEEDED, pick_version
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
-from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
 from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.consumer.share.member_session import MemberSession
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import SECOND_VERSION
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
+from aioprod.errors import KafkaError, UnsupportedVersionError
 from aioprod.net.connection import Connection
-from aioprod.net.refusals import explain
 from aioprod.protocol.messages.share_fetch import ShareFetchRequest
 from aioprod.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
@@ -46,6 +46,7 @@ class ShareMember:
         config: the settings.
         runtime: opens the connections.
         member_id: the member's id for the lifetime of the consumer.
+        reporter: hears of heartbeats and rebalances.
         on_assigned: called when the assigned partitions change.
         on_news: called when there is an error for the application.
         on_idle: called when the member leaves because the application does not poll.
@@ -53,7 +54,6 @@ class ShareMember:
     Attributes:
         topics: the subscribed topics.
         assigned: the assigned partitions, by the ids of their topics.
-        problem: why the group can't be reached or joined now.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ShareMember:
         config: ShareConsumerConfig,
         runtime: ClientRuntime,
         member_id: str,
+        reporter: ShareReporter,
         on_assigned: Callable[[], None],
         on_news: Callable[[], None],
         on_idle: Callable[[], None],
@@ -68,9 +69,10 @@ class ShareMember:
         assert config.group_id is not None
         self.topics: frozenset[str] = frozenset()
         self.assigned: frozenset[tuple[uuid.UUID, int]] = frozenset()
-        self.problem: KafkaError | None = None
+        self._problem: KafkaError | None = None
         self._config = config
         self._session = MemberSession(config.group_id, member_id, config.client_rack)
+        self._reporter = reporter
         self._on_assigned = on_assigned
         self._on_news = on_news
         self._on_idle = on_idle
@@ -83,8 +85,30 @@ class ShareMember:
             runtime.heard_at,
         )
         self._failure: BaseException | None = None  # for the next call of the application
+        self._sent_at = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._is_in_group = False  # the coordinator has answered
         self._leaving: asyncio.Task[None] | None = None
+
+    @property
+    def problem(self) -> KafkaError | None:
+        """Why the group can't be reached or joined now; also while the coordinator is looked up."""
+        return self._problem or (self._connections.trouble if self._task is not None else None)
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether the member is to be in the group, and is not."""
+        return bool(self.topics) and not self._is_in_group
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether it sends heartbeats; the next poll begins that otherwise."""
+        return self._task is not None
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why the membership has ended, until a call has raised it."""
+        return self._failure if isinstance(self._failure, KafkaError) else None
 
     # -- calls of the application ------------------------------------------------------------------
 
@@ -147,44 +171,62 @@ class ShareMember:
         )
         self._failure = error
         self._stop_heartbeats()
+        if isinstance(error, KafkaError):
+            self._problem = error
         self._on_news()  # the waiting call raises the error, or joins again
 
     def prepare(self, connection: Connection) -> tuple[ShareGroupHeartbeatRequest, int]:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
         version = pick_version(connection, ShareGroupHeartbeatRequest)
         fetch_version = pick_version(connection, ShareFetchRequest)
-        if self._config.share_acquire_mode == "record_limit" and fetch_version < SECOND_VERSION:
-            raise UnsupportedVersionError(
-                f"{connection.address} does not support share_acquire_mode='record_limit': Kafka "
-                "4.2 is needed (KIP-1206)"
-            )
+        if fetch_version < SECOND_VERSION:
+            self._check_first_version(connection.address)
+        self._sent_at = asyncio.get_running_loop().time()
+        self._reporter.heartbeat_sent(self._sent_at)
         return self._session.request(self.topics), version
+
+    def _check_first_version(self, address: object) -> None:
+        config = self._config
+        too_new = ""
+        if config.share_acquire_mode == "record_limit":
+            too_new = "share_acquire_mode='record_limit': Kafka 4.2 is needed (KIP-1206)"
+        elif config.max_lock_renewal_ms:
+            limit_ms = config.max_lock_renewal_ms
+            too_new = f"max_lock_renewal_ms={limit_ms}: Kafka 4.2 is needed (KIP-1222)"
+        if too_new:
+            raise UnsupportedVersionError(f"{address} does not support {too_new}")
 
     def unanswered(self, error: KafkaError) -> None:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
-        self.problem = error
+        self._problem = error
         self._session.unanswered()
 
     def accept(self, reply: ShareGroupHeartbeatResponse) -> ErrorAction:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
+        now = asyncio.get_running_loop().time()
+        self._reporter.heartbeat_answered(now - self._sent_at, now)
         code = ErrorCode.of(reply.error_code)
         api = GroupApi.SHARE_HEARTBEAT
         action = action_for(api, code)
         if action is ErrorAction.DONE:
-            self.problem = None
+            self._problem = None
+            self._is_in_group = True
             self._beats.set_interval(reply.heartbeat_interval_ms)
             assigned = self._session.answered(reply)
             if not self._session.knows(self.topics):
                 self._beats.due.set()
-            if assigned is not None:
+            if assigned is not None and assigned != self.assigned:
+                self._reporter.rebalanced()
                 self._assign(assigned)
             return action
-        text = f"share group {self._connections.group_id!r}: ShareGroupHeartbeat" + (
-            f" ({reply.error_message})" if reply.error_message else ""
+        group = f"share group {self._connections.group_id!r}"
+        error: KafkaError = refusal_of(
+            api, code, group, reply.error_message, self._connections.principal
         )
-        error: KafkaError = explain(BrokerError(code, text), api.value, self._connections.principal)
         if code == ErrorCode.UNSUPPORTED_VERSION:
-            error = UnsupportedVersionError(f"{text}: {NEEDED}")
+            error = UnsupportedVersionError(
+                f"{group}: {reply.error_message or code.name}: {NEEDED}"
+            )
         self.unanswered(error)
         if action is ErrorAction.REFUSED:
             raise error
@@ -233,6 +275,7 @@ class ShareMember:
 
     def _stop_heartbeats(self) -> None:
         task, self._task = self._task, None
+        self._is_in_group, self._problem = False, None
         self._poll_watch.stop()
         if task is not None:
             task.cancel()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.errors import KafkaError, copy_of
-from aioprod.types import TopicPartition
+from aioprod.types import AcknowledgeType, TopicPartition
 from aioprod.user_code import surface
 
 log = logging.getLogger(__name__)
@@ -20,16 +22,47 @@ confirmed them, else with the error.
 """
 
 
+class Refusals(NamedTuple):
+    """Acknowledgements of a partition that fail, none between them being confirmed.
+
+    Attributes:
+        since, last: loop times of the first failure and of the last one.
+        error: the last error.
+    """
+
+    since: float
+    last: float
+    error: KafkaError
+
+
 class Outcomes:
-    """Passes outcomes on.
+    """Passes outcomes on. The types of acknowledgements are given by offset.
 
     Args:
         callback: the application's callback, if any. Its errors are logged.
+        reporter: hears of all.
+        tells_renewals: whether renewals have outcomes, too; not if the client renews locks itself.
     """
 
-    def __init__(self, callback: AcknowledgementCallback | None) -> None:
+    def __init__(
+        self,
+        callback: AcknowledgementCallback | None,
+        reporter: ShareReporter,
+        *,
+        tells_renewals: bool = True,
+    ) -> None:
         self._callback = callback
+        self._reporter = reporter
+        self._tells_renewals = tells_renewals
         self._collected: dict[TopicPartition, KafkaError | None] | None = None
+        self._refusals: dict[TopicPartition, Refusals] = {}
+
+    def refusals(self, after: float) -> dict[TopicPartition, Refusals]:
+        """Return the partitions whose acknowledgements have failed after a loop time, and not been
+        confirmed since. Forget all others.
+        """
+        self._refusals = {tp: each for tp, each in self._refusals.items() if each.last > after}
+        return self._refusals
 
     @contextmanager
     def collected(self) -> Iterator[dict[TopicPartition, KafkaError | None]]:
@@ -40,23 +73,44 @@ class Outcomes:
         finally:
             self._collected = None
 
-    def confirmed(self, tp: TopicPartition, offsets: Collection[int]) -> None:
+    def confirmed(self, tp: TopicPartition, types: Mapping[int, AcknowledgeType]) -> None:
         """Note that a broker has confirmed acknowledgements."""
-        self._note(tp, offsets, None)
+        told = self._told(types)
+        if told:
+            self._refusals.pop(tp, None)
+            self._tell(tp, told, None)
+        if types:
+            self._reporter.acknowledged(tp, types, None)
 
-    def failed(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError) -> None:
+    def retried(self, tp: TopicPartition, error: KafkaError) -> None:
+        """Note that a broker has refused acknowledgements, which are sent again."""
+        now = self._reporter.now()
+        before = self._refusals.get(tp)
+        self._refusals[tp] = Refusals(now if before is None else before.since, now, error)
+
+    def failed(
+        self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError
+    ) -> None:
         """Note that acknowledgements have failed, or may have failed."""
-        self._note(tp, offsets, error)
+        told = self._told(types)
+        if told:
+            self.retried(tp, error)
+            self._tell(tp, told, error)
+        if types:
+            self._reporter.acknowledged(tp, types, error)
 
-    def _note(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError | None) -> None:
-        if not offsets:
-            return
+    def _told(self, types: Mapping[int, AcknowledgeType]) -> Collection[int]:
+        """Return the offsets of those that the application hears of."""
+        if self._tells_renewals:
+            return types
+        return [each for each in types if types[each] is not AcknowledgeType.RENEW]
+
+    def _tell(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError | None) -> None:
         if self._collected is not None and self._collected.get(tp) is None:
             self._collected[tp] = error if error is None else copy_of(error)
-        if self._callback is None:
-            return
-        try:
-            self._callback({tp: frozenset(offsets)}, error if error is None else copy_of(error))
-        except BaseException as own:
-            log.error("the acknowledgement_commit_callback failed", exc_info=own)
-            surface(own)
+        if self._callback is not None:
+            try:
+                self._callback({tp: frozenset(offsets)}, error if error is None else copy_of(error))
+            except BaseException as own:
+                log.error("the acknowledgement_commit_callback failed", exc_info=own)
+                surface(own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from aioprod.cluster.runtime import ClientRuntime
@@ -16,6 +16,7 @@ from aioprod.consumer.share.acknowledgements import (
     PartitionKey,
     SharePartition,
 )
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.session import CLOSING_EPOCH, SessionChange
 from aioprod.error_codes import ErrorCode
 from aioprod.net.brokers import BrokerAddress
@@ -73,16 +74,28 @@ class ShareRequests:
         config: the settings.
         runtime: opens the connections.
         member_id: the member.
+        reporter: hears of the connections.
+        holds_locks: returns whether a broker holds locks for the member.
     """
 
-    def __init__(self, config: ShareConsumerConfig, runtime: ClientRuntime, member_id: str) -> None:
+    def __init__(
+        self,
+        config: ShareConsumerConfig,
+        runtime: ClientRuntime,
+        member_id: str,
+        reporter: ShareReporter,
+        holds_locks: Callable[[int], bool],
+    ) -> None:
         self._config = config
         self.group_id = config.group_id
         self.principal = principal_of(config)
         self._member_id = member_id
         self._metadata = runtime.metadata
         self._brokers = runtime.separate_connections(
-            on_change=lambda: self._requests.brokers_changed(), on_silence=self._silent
+            on_change=lambda: self._requests.brokers_changed(),
+            on_connection=reporter.connection_changed,
+            on_silence=self._silent,
+            is_needed=holds_locks,
         )
         self._requests: Requests = Requests(config, self._brokers)
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, Unpack, cast
 
@@ -18,6 +19,7 @@ from aioprod.consumer.graph import client_id
 from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.share.graph import build
 from aioprod.consumer.share.outcomes import AcknowledgementCallback
+from aioprod.consumer.state import ConsumerState
 from aioprod.errors import KafkaError
 from aioprod.public_module import set_module
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
@@ -34,7 +36,8 @@ class ShareConsumer:
 
     With ``share_acknowledgement_mode="implicit"``, the default, records are accepted by the next
     call for records, or by :meth:`commit`. With ``"explicit"`` the application calls
-    :meth:`acknowledge` for each record before the next call for records.
+    :meth:`acknowledge` for each record before the next call for records; with
+    ``max_lock_renewal_ms`` it may do that later.
 
     The constructor needs no event loop. A share consumer belongs to one task at a time: other tasks
     may call only :meth:`acknowledge`, :meth:`wakeup` and :meth:`close`. All times are in
@@ -65,7 +68,9 @@ class ShareConsumer:
     ) -> None:
         check_names(ShareConsumerConfig, settings)
         check_sources(None, rng)
-        check_callable("acknowledgement_commit_callback", acknowledgement_commit_callback)
+        check_callable(
+            "acknowledgement_commit_callback", acknowledgement_commit_callback, "offsets, error"
+        )
         settings.setdefault("client_id", client_id(settings.get("group_id")))
         self.config = ShareConsumerConfig(
             bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
@@ -76,6 +81,8 @@ class ShareConsumer:
         self._fetcher = graph.fetcher
         self._member = graph.member
         self._lifecycle = graph.lifecycle
+        self._figures = graph.figures
+        self._health = graph.health
         if topics:
             self._calls.subscribe(topics)
 
@@ -150,7 +157,11 @@ class ShareConsumer:
         return await self._calls.next()
 
     async def getmany(
-        self, max_records: int | None = None, timeout_ms: float | None = None
+        self,
+        max_records: int | None = None,
+        timeout_ms: float | None = None,
+        *,
+        fetch: bool = True,
     ) -> list[ShareRecord]:
         """Return the next records as soon as any are available. In implicit mode, accept the
         records that were returned before.
@@ -159,9 +170,13 @@ class ShareConsumer:
             max_records: the most to return; ``max_poll_records`` by default.
             timeout_ms: how long to wait for the first record, after which the list is empty; None
                 waits forever, also during transient errors.
+            fetch: whether to ask brokers for further records. If False, only records that have
+                arrived before are returned: the call keeps the membership of an application that
+                is busy.
 
         Raises:
-            ConsumerStateError: if a record is not acknowledged in explicit mode, if the consumer is
+            ConsumerStateError: if a record is not acknowledged in explicit mode (unless
+                ``max_lock_renewal_ms`` is set), if the consumer is
                 not started, or if nothing is subscribed.
             DeserializationError, CorruptRecordError: if the record can't be read. It is released;
                 the next call returns the records behind it.
@@ -174,7 +189,7 @@ class ShareConsumer:
             ConsumerClosedError: if the consumer is closed.
             ConfigError: if ``max_records`` is below 1, or an argument is not a number.
         """
-        return await self._calls.getmany(max_records, timeout_ms)
+        return await self._calls.getmany(max_records, timeout_ms, fetch)
 
     def wakeup(self) -> None:
         """End the call that waits, or the next one that would, with WakeupError.
@@ -187,6 +202,8 @@ class ShareConsumer:
 
     def subscribe(self, topics: Iterable[str] | str) -> None:
         """Read these topics, in place of earlier ones, as the group's members share them.
+
+        Records of other topics that were fetched and not returned are released.
 
         Raises:
             ConfigError: if a topic's name is invalid.
@@ -250,3 +267,26 @@ class ShareConsumer:
         (``share.record.lock.duration.ms`` of the group); None before the first fetch.
         """
         return self._fetcher.lock_timeout_ms
+
+    # -- state and metrics -------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ConsumerState:
+        """The present state of the consumer, for health checks; may be read from any task."""
+        return self._health.state
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the present metrics, by Kafka's names; see docs/observability.md."""
+        return self._figures.metrics()
+
+    def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the metrics of each topic."""
+        return self._figures.metrics_by_topic()
+
+    def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
+        """Return the metrics of each assigned partition."""
+        return self._figures.metrics_by_partition()
+
+    async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
+        """As of :class:`aioprod.Producer`, in any task; the limit is ``request_timeout_ms``."""
+        return await self._lifecycle.runtime.client_instance_id(timeout_ms)

@@ -1,5 +1,5 @@
-"""OpenTelemetry: spans and metrics of producers, consumers and processors, by the semantic
-conventions for messaging.
+"""OpenTelemetry: spans and metrics of producers, consumers, share consumers and processors, by the
+semantic conventions for messaging.
 
 Requires the extra ``opentelemetry``, which is the API only: without an SDK nothing is recorded, but
 the current context is still propagated.
@@ -17,6 +17,10 @@ from aioprod.integrations.opentelemetry.producer import (
     OpenTelemetryInterceptor,
     OpenTelemetryObserver,
 )
+from aioprod.integrations.opentelemetry.share_consumer import (
+    OpenTelemetryShareConsumerObserver,
+    OpenTelemetryShareConsumerSpans,
+)
 
 __all__ = [
     "OpenTelemetryConsumerInterceptor",
@@ -24,4 +28,6 @@ __all__ = [
     "OpenTelemetryInterceptor",
     "OpenTelemetryObserver",
     "OpenTelemetryProcessorObserver",
+    "OpenTelemetryShareConsumerObserver",
+    "OpenTelemetryShareConsumerSpans",
 ]

@@ -15,13 +15,8 @@ from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Span, TracerProvider
 
 from aioprod import ConsumerInterceptor, ConsumerRecord
-from aioprod.integrations.opentelemetry.conventions import (
-    Attributes,
-    duration_histogram,
-    error_type,
-    operation,
-    server_attributes,
-)
+from aioprod.integrations.opentelemetry.conventions import Attributes, operation
+from aioprod.integrations.opentelemetry.reading import RECEIVE, ReadingMeasurements
 from aioprod.integrations.opentelemetry.received import ReceivedSpans, client_attributes
 from aioprod.metrics import (
     CommitDone,
@@ -31,7 +26,6 @@ from aioprod.metrics import (
     RequestDone,
 )
 
-_RECEIVE = operation("poll", "receive")
 _COMMIT = operation("commit", "settle")
 
 
@@ -52,45 +46,38 @@ class OpenTelemetryConsumerObserver(ConsumerObserver):
     ) -> None:
         provider = meter_provider or metrics.get_meter_provider()
         meter = metrics.get_meter("aioprod", meter_provider=provider)
-        self._duration = duration_histogram(meter)
-        self._consumed = meter.create_counter(
-            "messaging.client.consumed.messages",
-            unit="{message}",
-            description="Number of messages that were delivered to the application.",
-        )
+        self._measured = ReadingMeasurements(meter, partitions=partitions)
         self._observed = _observed_with(provider, meter)
-        self._partitions = partitions
-        self._addresses: dict[int, dict[str, str | int]] = {}
         self._consumer: ObservedConsumer | None = None
-        self.client: Attributes = {}
         self.polled_ns: int | None = None
+
+    @property
+    def client(self) -> Attributes:
+        """The attributes of client and group, once it has started."""
+        return self._measured.client
 
     def on_start(self, consumer: ObservedConsumer) -> None:
         self._consumer = consumer
-        self.client = client_attributes(consumer.client_id, consumer.group_id)
+        self._measured.started(consumer)
         self._observed.add(self)
 
     def on_connection(
         self, node_id: int, address: str, opened: bool, error: Exception | None
     ) -> None:
-        if opened:
-            self._addresses[node_id] = server_attributes(address)
+        self._measured.connection_changed(node_id, address, opened)
 
     def on_poll(self, interval_s: float) -> None:
         self.polled_ns = time.time_ns()
 
     def on_request(self, event: RequestDone) -> None:
-        attributes = {**_RECEIVE, **self._group(), **self._addresses.get(event.node_id, {})}
-        self._record(event.latency_s, attributes, event.error)
+        self._measured.request_done(event, RECEIVE)
 
     def on_commit(self, event: CommitDone) -> None:
-        self._record(event.latency_s, {**_COMMIT, **self._group()}, event.error)
+        attributes = {**_COMMIT, **self._measured.group()}
+        self._measured.record(event.latency_s, attributes, event.error)
 
     def on_records(self, event: RecordsReturned) -> None:
-        attributes = {**_RECEIVE, **self._group(), "messaging.destination.name": event.topic}
-        if self._partitions:
-            attributes["messaging.destination.partition.id"] = str(event.partition)
-        self._consumed.add(event.records, attributes)
+        self._measured.records_came(*event)
 
     def close(self) -> None:
         self._observed.discard(self)
@@ -107,15 +94,6 @@ class OpenTelemetryConsumerObserver(ConsumerObserver):
                     "messaging.destination.partition.id": str(tp.partition),
                 }
                 yield Observation(figures["records-lag"], attributes)
-
-    def _group(self) -> Attributes:
-        name = "messaging.consumer.group.name"
-        return {name: self.client[name]} if name in self.client else {}
-
-    def _record(self, seconds: float, attributes: Attributes, error: Exception | None) -> None:
-        if error is not None:
-            attributes["error.type"] = error_type(error)
-        self._duration.record(seconds, attributes)
 
 
 # An instrument can't be removed, so all consumers of a provider share the one of the lag.
@@ -187,11 +165,7 @@ class OpenTelemetryConsumerInterceptor(ConsumerInterceptor):
         The span of a record is a child of its sender's span. That of a list is a child of the
         current span, if any, and linked with the spans of all senders.
         """
-        is_batch = not isinstance(given, ConsumerRecord)
-        records = given if not isinstance(given, ConsumerRecord) else (given,)
-        return self._spans.process(
-            records, is_batch=is_batch, more=self._attributes(), ambient=None
-        )
+        return self._spans.process_given(given, self._attributes())
 
     def _attributes(self) -> Attributes:
         return self._client or (self._observer.client if self._observer is not None else {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from opentelemetry import context as current
@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Link, Span, SpanKind, TracerProvider
 
-from aioprod import ConsumerRecord
+from aioprod import ConsumerRecord, ShareRecord
 from aioprod.integrations.opentelemetry.conventions import (
     HEADER_GETTER,
     Attributes,
@@ -24,6 +24,8 @@ from aioprod.integrations.opentelemetry.conventions import (
 
 _RECEIVE = operation("poll", "receive")
 _PROCESS = operation("process", "process")
+
+Received = ConsumerRecord | ShareRecord
 
 
 class ReceivedSpans:
@@ -36,7 +38,7 @@ class ReceivedSpans:
         self._propagator = propagator or propagate.get_global_textmap()
 
     def receive(
-        self, records: Sequence[ConsumerRecord], client: Attributes, began_ns: int | None
+        self, records: Sequence[Received], client: Attributes, began_ns: int | None
     ) -> None:
         """Make the span of records of one partition that the application gets now.
 
@@ -60,10 +62,22 @@ class ReceivedSpans:
         )
         span.end(now_ns)
 
+    def process_given(
+        self, given: Received | Sequence[Received], more: Attributes
+    ) -> AbstractContextManager[Span]:
+        """Make a span as :meth:`process` does, for a record or a list of records.
+
+        Args:
+            more: further attributes.
+        """
+        if isinstance(given, Received):
+            return self.process((given,), is_batch=False, more=more, ambient=None)
+        return self.process(given, is_batch=True, more=more, ambient=None)
+
     @contextmanager
     def process(
         self,
-        records: Sequence[ConsumerRecord],
+        records: Sequence[Received],
         *,
         is_batch: bool,
         more: Attributes,
@@ -88,6 +102,8 @@ class ReceivedSpans:
         else:
             parent = self._propagator.extract(first.headers, ambient, HEADER_GETTER)
             attributes |= body_attributes(first.key, first.value)
+            if isinstance(first, ShareRecord):
+                attributes["aioprod.delivery_count"] = first.delivery_count
         span = self._tracer.start_span(
             f"process {first.topic}",
             parent,
@@ -106,7 +122,7 @@ class ReceivedSpans:
         finally:
             current.detach(token)
 
-    def _links(self, records: Iterable[ConsumerRecord]) -> list[Link]:
+    def _links(self, records: Iterable[Received]) -> list[Link]:
         links = []
         for record in records:
             if not record.headers:
@@ -119,7 +135,7 @@ class ReceivedSpans:
         return links
 
 
-def _place(records: Sequence[ConsumerRecord]) -> Attributes:
+def _place(records: Sequence[Received]) -> Attributes:
     """Return where records were read; partition and offset if they have them in common."""
     first = records[0]
     place: Attributes = {"messaging.destination.name": first.topic}

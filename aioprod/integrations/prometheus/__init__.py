@@ -1,5 +1,5 @@
-"""Prometheus: the metrics of producers, consumers and processors, read at each scrape, and
-histograms with one value per event.
+"""Prometheus: the metrics of producers, consumers, share consumers and processors, read at each
+scrape, and histograms with one value per event.
 
 Requires the extra ``prometheus``.
 """
@@ -7,5 +7,11 @@ Requires the extra ``prometheus``.
 from aioprod.integrations.prometheus.consumer import PrometheusConsumerObserver
 from aioprod.integrations.prometheus.processor import PrometheusProcessorObserver
 from aioprod.integrations.prometheus.producer import PrometheusObserver
+from aioprod.integrations.prometheus.share_consumer import PrometheusShareConsumerObserver
 
-__all__ = ["PrometheusConsumerObserver", "PrometheusObserver", "PrometheusProcessorObserver"]
+__all__ = [
+    "PrometheusConsumerObserver",
+    "PrometheusObserver",
+    "PrometheusProcessorObserver",
+    "PrometheusShareConsumerObserver",
+]

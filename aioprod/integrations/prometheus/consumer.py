@@ -55,7 +55,7 @@ class PrometheusConsumerObserver(ConsumerObserver):
     def on_start(self, consumer: ObservedConsumer) -> None:
         self._registration.start(
             (consumer.client_id, consumer.group_id or ""),
-            partial(_samples, consumer, self._topics, self._partitions),
+            partial(reader_samples, "consumer", consumer, self._topics, self._partitions),
         )
 
     def on_request(self, event: RequestDone) -> None:
@@ -75,13 +75,21 @@ class PrometheusConsumerObserver(ConsumerObserver):
         self._registration.close()
 
 
-def _samples(consumer: ObservedConsumer, topics: bool, partitions: bool) -> Iterable[Samples]:
-    yield Samples("consumer-metrics", {}, consumer.metrics())
+def reader_samples(
+    kind: str, consumer: ObservedConsumer, topics: bool, partitions: bool
+) -> Iterable[Samples]:
+    """Yield the metrics of a consumer or share consumer.
+
+    Args:
+        kind: begins the names of the groups.
+        topics, partitions: whether to add those by topic, and by partition.
+    """
+    yield Samples(f"{kind}-metrics", {}, consumer.metrics())
     for topic, of_topic in consumer.metrics_by_topic().items() if topics else ():
-        yield Samples("consumer-topic-metrics", {"topic": topic}, of_topic)
+        yield Samples(f"{kind}-topic-metrics", {"topic": topic}, of_topic)
     for tp, of_partition in consumer.metrics_by_partition().items() if partitions else ():
         labels = {"topic": tp.topic, "partition": str(tp.partition)}
-        yield Samples("consumer-partition-metrics", labels, of_partition)
+        yield Samples(f"{kind}-partition-metrics", labels, of_partition)
 
 
 def _example() -> Iterable[Samples]:

@@ -60,7 +60,7 @@ def _samples(processor: ObservedProcessor, partitions: bool) -> Iterable[Samples
 
 
 def _example() -> Iterable[Samples]:
-    yield Samples("processor-metrics", {}, dict.fromkeys(_METRICS, 0.0))
+    yield Samples("processor-metrics", {}, dict.fromkeys((*_METRICS, *_OF_SHARE_GROUPS), 0.0))
     labels = {"topic": "", "partition": ""}
     yield Samples("processor-partition-metrics", labels, dict.fromkeys(_BY_PARTITION, 0.0))
 
@@ -78,6 +78,13 @@ _METRICS = (
     "longest-call-seconds",
     "records-lag-max",
     "assigned-partitions",
+)
+_OF_SHARE_GROUPS = (
+    "records-accepted-total",
+    "records-released-total",
+    "records-rejected-total",
+    "acknowledgement-errors-total",
+    "records-pending",
 )
 _BY_PARTITION = ("records-in-flight", "records-pending", "records-lag")
 _KIND = ClientKind(

@@ -336,12 +336,20 @@ async def test_static_members_are_started_again_without_a_rebalance(
     await group.finish()
 
 
-async def test_a_group_of_the_new_protocol(classes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_embedded", [True, False], ids=["embedded", KAFKA_VERSIONS[0]])
+async def test_a_group_of_the_new_protocol(
+    classes: Path, tmp_path: Path, is_embedded: bool
+) -> None:
     """KIP-848."""
     rng = random.Random(3)
-    with RealKafka(settings=BROKER_SETTINGS) as kafka:
+    short = GroupSettings(consumer_session_timeout_ms=SESSION_MS)
+    with (
+        EmbeddedCluster.in_thread(groups=short)
+        if is_embedded
+        else RealKafka(settings=BROKER_SETTINGS)
+    ) as broker:
         async with Group(
-            Broker(kafka.bootstrap_servers, KAFKA_VERSIONS[0]),
+            Broker(broker.bootstrap_servers, KAFKA_VERSIONS[0]),
             classes,
             tmp_path,
             {"group.protocol": "consumer"},

@@ -1,5 +1,5 @@
-"""Members of a share group in processes of their own, by aioprod and by Java's client, and the
-judgement on their ledgers.
+"""Members of a share group in processes of their own: consumers and processors of aioprod, and
+Java's client. And the judgement on their ledgers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from aioprod.testing.jars import kafka_jars
 from aioprod.testing.java import find_java
-from tests.consumer.share import share_member
+from tests.consumer.share import share_member, share_processor_member
 from tests.consumer.share.share_groups import ShareTopic
 from tests.testing.java_compiler import compile_to_jar
 
 MAX_POLL_RECORDS = 25
-AIOPROD, JAVA = "aioprod", "java"
-_PYTHON_MEMBER = Path(share_member.__file__)
-_JAVA_MEMBER = _PYTHON_MEMBER.parent / "java" / "ShareMember.java"
+AIOPROD, PROCESSOR, JAVA = "aioprod", "processor", "java"
+_PYTHON_MEMBERS = {AIOPROD: share_member, PROCESSOR: share_processor_member}
+_JAVA_MEMBER = Path(share_member.__file__).parent / "java" / "ShareMember.java"
 _JAVA_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 Place = tuple[int, int]
@@ -47,7 +47,7 @@ class Members:
 
     Args:
         directory: for the ledgers.
-        clients: `AIOPROD` or `JAVA`, for each process.
+        clients: `AIOPROD`, `PROCESSOR` (a `ShareProcessor`) or `JAVA`, for each process.
     """
 
     def __init__(self, topic: ShareTopic, directory: Path, clients: Sequence[str]) -> None:
@@ -69,7 +69,9 @@ class Members:
         for slot, client in enumerate(self._clients):
             if slot not in self._running:
                 self._started += 1
-                program = self._java if client == JAVA else [sys.executable, str(_PYTHON_MEMBER)]
+                program = self._java
+                if client != JAVA:
+                    program = [sys.executable, "-m", _PYTHON_MEMBERS[client].__name__]
                 self._running[slot] = await asyncio.create_subprocess_exec(
                     *(*program, self._topic.kafka, self._topic.topic, self._topic.group),
                     *(str(self._directory / f"{self._started}.ledger"), str(MAX_POLL_RECORDS)),

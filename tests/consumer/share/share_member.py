@@ -13,27 +13,38 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterable
 
 from aioprod import AcknowledgeType, ShareConsumer, ShareRecord
 
 
 class Ledger:
-    """Appends lines; what was written survives a kill of the process."""
+    """Appends lines; what was written survives a kill of the process.
 
-    def __init__(self, path: str) -> None:
+    Args:
+        client: the name of the client in it.
+    """
+
+    def __init__(self, path: str, client: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._client = client
 
-    def write(self, kind: str, records: list[ShareRecord]) -> None:
+    def write(self, kind: str, deliveries: Iterable[tuple[int, int, int]]) -> None:
+        """Note partition, offset and delivery count of records."""
         now = time.monotonic_ns()
         lines = [
-            f"{kind} {each.partition} {each.offset} {each.delivery_count} {now} aioprod\n"
-            for each in records
+            f"{kind} {partition} {offset} {count} {now} {self._client}\n"
+            for partition, offset, count in deliveries
         ]
         os.write(self._file, "".join(lines).encode())
 
 
+def delivery_of(record: ShareRecord) -> tuple[int, int, int]:
+    return record.partition, record.offset, record.delivery_count
+
+
 async def work(servers: str, topic: str, group: str, path: str, max_poll_records: str) -> None:
-    ledger = Ledger(path)
+    ledger = Ledger(path, "aioprod")
     rng = random.Random()
     async with ShareConsumer(
         servers,
@@ -46,7 +57,7 @@ async def work(servers: str, topic: str, group: str, path: str, max_poll_records
     ) as consumer:
         while True:
             records = await consumer.getmany()
-            ledger.write("got", records)
+            ledger.write("got", map(delivery_of, records))
             accepted = []
             for record in records:
                 if rng.random() < 0.1:
@@ -56,7 +67,7 @@ async def work(servers: str, topic: str, group: str, path: str, max_poll_records
                     accepted.append(record)
             outcomes = await consumer.commit()
             if set(outcomes.values()) == {None}:
-                ledger.write("sure", accepted)
+                ledger.write("sure", map(delivery_of, accepted))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from aioprod.consumer.share.acknowledgements import (
 )
 from aioprod.consumer.share.broker import ShareBroker
 from aioprod.consumer.share.outcomes import Outcomes
+from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import Leader, ShareRequests
 from aioprod.consumer.share.session import CLOSING_EPOCH, SessionChange
 from aioprod.net.backoff import Backoff
@@ -31,6 +32,7 @@ from aioprod.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from aioprod.types import TopicPartition
+from tests.consumer.share.share_groups import reporter_to
 
 pytestmark = pytest.mark.virtual_time
 
@@ -122,10 +124,11 @@ class World:
         partition: SharePartition,
         data: PartitionData,
         locked_until: float,
-    ) -> None:
+    ) -> int:
         self.got.append(partition)
         self.locked_until.append(locked_until)
         self.wants_records = False
+        return sum(each.last_offset - each.first_offset + 1 for each in data.acquired_records)
 
     def renewed(self, partition: SharePartition, offset: int, locked_until: float) -> None:
         self.locked_until.append(locked_until)
@@ -196,14 +199,16 @@ def acknowledge_response(**codes: int) -> ShareAcknowledgeResponse:
     )
 
 
-async def opened() -> tuple[World, ShareBroker]:
+async def opened(reporter: ShareReporter | None = None) -> tuple[World, ShareBroker]:
     """A session with records of both partitions."""
     world = World(wants_records=True)
+    reporter = reporter or reporter_to()
     broker = ShareBroker(
         1,
         cast("ShareRequests", world),
         world,
-        Outcomes(world.callback),
+        Outcomes(world.callback, reporter),
+        reporter,
         Backoff(100, 1_000, random.Random(1)),
         LIMIT_S,
     )

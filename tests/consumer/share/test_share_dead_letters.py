@@ -1,4 +1,4 @@
-"""Dead letters that brokers write (KIP-1191): Apache Kafka 4.4, and the embedded one."""
+"""Dead letters that the broker writes (KIP-1191): Apache Kafka 4.4, and the embedded broker."""
 
 from __future__ import annotations
 

@@ -24,10 +24,12 @@ REFUSED = [
 ]
 
 
-async def disturb(cluster: EmbeddedCluster, topic: ShareTopic) -> None:
+async def disturb(
+    cluster: EmbeddedCluster, topic: ShareTopic, refused: list[tuple[ApiKey, ErrorCode]] = REFUSED
+) -> None:
     """Write, and do the next harm, until all is done."""
-    part = COUNT // len(REFUSED)
-    for number, (key, code) in enumerate(REFUSED):
+    part = COUNT // len(refused)
+    for number, (key, code) in enumerate(refused):
         await topic.write(range(number * part, (number + 1) * part))
         cluster.on(key, fail(code))
         await cluster.wait_for_request(key, count=cluster.request_count(key) + 1)

@@ -1,5 +1,5 @@
-"""Members of a share group in processes of their own, two by aioprod and one by Java's client, are
-killed in the middle of their work.
+"""Members of a share group in processes of their own, a consumer, a processor and Java's client,
+are killed in the middle of their work.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tests.consumer.share.member_processes import (
     AIOPROD,
     JAVA,
     MAX_POLL_RECORDS,
+    PROCESSOR,
     Members,
     Step,
     judge,
@@ -40,7 +41,7 @@ async def test_killed_members_lose_nothing_that_is_not_confirmed(
     topic = ShareTopic(share_broker)
     # Kills count as deliveries, so few of them could use up a small limit.
     await topic.create(share_record_lock_duration_ms="5000", share_delivery_count_limit="10")
-    members = Members(topic, tmp_path, [AIOPROD, AIOPROD, JAVA])
+    members = Members(topic, tmp_path, [AIOPROD, PROCESSOR, JAVA])
     try:
         writing = asyncio.create_task(write_slowly(topic))
         for _ in range(KILLS):
@@ -60,7 +61,7 @@ async def test_killed_members_lose_nothing_that_is_not_confirmed(
     # The rest was accepted by members that were killed before they knew it.
     assert judgement.confirmed >= RECORDS - KILLS * MAX_POLL_RECORDS
     assert judgement.repeated > 0
-    assert min(judgement.by_client.get(client, 0) for client in (AIOPROD, JAVA)) > 100
+    assert min(judgement.by_client.get(client, 0) for client in (AIOPROD, PROCESSOR, JAVA)) > 100
 
 
 async def write_slowly(topic: ShareTopic) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from aioprod import (
     AcknowledgeType,
+    ConfigError,
     ConsumerRecord,
     DeserializationError,
     ProtocolError,
+    ShareConsumer,
     ShareRecord,
     TopicPartition,
 )
@@ -132,7 +134,7 @@ def test_what_comes_after_the_end_of_the_lock_is_not_sent() -> None:
     waiting.add(PARTITIONS[1], [3], ACCEPT, 99.0, locked_until=5.0)
     sent, late = waiting.take(5.0)
     assert {partition: set(each.types) for partition, each in sent.items()} == {PARTITIONS[0]: {2}}
-    assert late == {PARTITIONS[0]: [1], PARTITIONS[1]: [3]}
+    assert late == {PARTITIONS[0]: {1: ACCEPT}, PARTITIONS[1]: {3: ACCEPT}}
 
 
 def test_a_renewal_counts_for_what_was_said_since() -> None:
@@ -320,7 +322,7 @@ async def test_a_record_waits_for_its_deserializer_or_is_released() -> None:
     errors: list[DeserializationError] = []
     while fetched:
         try:
-            found += [delivery.record for delivery in fetched.take(10)]
+            found += fetched.take(10).records
         except NotPrepared as needed:
             await needed.prepare()
         except DeserializationError as error:
@@ -328,3 +330,15 @@ async def test_a_record_waits_for_its_deserializer_or_is_released() -> None:
     assert [(record.value, record.delivery_count) for record in found] == [(0, 1), (1, 2), (3, 4)]
     assert [error.offset for error in errors] == [2]
     assert broker.runs == [(2, 2)]
+
+
+async def no_callback(offsets: object, error: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("callback", "text"),
+    [(5, r"called with \(offsets, error\)"), (no_callback, "must not be a coroutine function")],
+)
+def test_a_callback_that_can_not_be_called(callback: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"^acknowledgement_commit_callback=.*{text}"):
+        ShareConsumer(group_id="g", acknowledgement_commit_callback=callback)

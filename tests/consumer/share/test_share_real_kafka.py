@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -13,16 +15,20 @@ from aioprod import (
     BrokerConnectionError,
     BrokerError,
     ConcurrentUseError,
+    Consumer,
     ConsumerClosedError,
     ConsumerStateError,
+    ConsumerStatus,
     DeserializationError,
     ErrorCode,
     KafkaError,
     Producer,
+    ShareConsumerObserver,
     ShareRecord,
     TopicPartition,
     UnsupportedVersionError,
 )
+from aioprod.metrics import AcknowledgementsDone, RecordsDelivered
 from aioprod.testing import cancel_at_each_point
 from tests.consumer.share.share_groups import ShareTopic, lag, numbers, take
 
@@ -101,6 +107,50 @@ async def test_every_type_of_acknowledgement(topic: ShareTopic) -> None:
             consumer.acknowledge(record)
         assert await consumer.commit() == {TopicPartition(topic.topic, 0): None}
     assert await nothing_left(topic)
+
+
+async def test_what_was_delivered_and_acknowledged_is_counted_and_told(topic: ShareTopic) -> None:
+    await topic.create()
+    await topic.write(range(6))
+    delivered: list[ShareRecord] = []
+    outcomes: Counter[AcknowledgeType] = Counter()
+
+    class Watch(ShareConsumerObserver):
+        def on_records(self, event: RecordsDelivered) -> None:
+            delivered.extend(event.records)
+
+        def on_acknowledged(self, event: AcknowledgementsDone) -> None:
+            assert event.error is None
+            outcomes.update(event.numbers)
+
+    async with topic.consumer(**EXPLICIT, observers=[Watch()]) as consumer:
+        states = [consumer.state.status]
+        records = await take(consumer, 6)
+        states.append(consumer.state.status)
+        for record in records:
+            consumer.acknowledge(record, (ACCEPT, RELEASE, REJECT)[record.offset % 3])
+        again = await take(consumer, 2)
+        for record in again:
+            consumer.acknowledge(record, RENEW)
+        assert set((await consumer.commit()).values()) == {None}
+        for record in again:
+            consumer.acknowledge(record)
+        assert set((await consumer.commit()).values()) == {None}
+        metrics = consumer.metrics()
+    assert delivered == [*records, *again]
+    assert states == [ConsumerStatus.REBALANCING, ConsumerStatus.READING]
+    assert outcomes == {ACCEPT: 4, RELEASE: 2, REJECT: 2, RENEW: 2}
+    expected = {
+        "records-consumed-total": 8,
+        "acknowledgements-send-total": 10,
+        "acknowledgements-error-total": 0,
+        "acknowledgements-renew-total": 2,
+        "assigned-partitions": 1,
+        "records-in-hand": 0,
+    }
+    assert {name: metrics[name] for name in expected} == expected
+    assert metrics["bytes-consumed-total"] > 0
+    assert metrics["rebalance-total"] >= 1
 
 
 async def test_explicit_mode_wants_each_record_acknowledged(topic: ShareTopic) -> None:
@@ -336,6 +386,24 @@ async def test_unsubscribe_releases_and_leaves(topic: ShareTopic) -> None:
         assert numbers(await take(consumer, 3)) == [2, 3, 4]
 
 
+async def test_another_subscription_releases_the_records_of_the_first(topic: ShareTopic) -> None:
+    await topic.create()
+    await topic.write(range(5))
+    second = ShareTopic(topic.kafka)
+    second.group = topic.group
+    await second.create()
+    await second.write(range(5, 8))
+    async with topic.consumer() as consumer:
+        assert numbers(await take(consumer, 2, max_records=2)) == [0, 1]
+        consumer.subscribe(second.topic)
+        assert numbers(await take(consumer, 3)) == [5, 6, 7]
+        await consumer.commit()
+        async with topic.consumer() as other:
+            assert numbers(await take(other, 3)) == [2, 3, 4]
+            await other.commit()
+    assert await nothing_left(topic)
+
+
 async def test_several_topics_and_partitions(topic: ShareTopic) -> None:
     further = ShareTopic(topic.kafka)
     await topic.create(partitions=3)
@@ -450,3 +518,24 @@ async def test_the_admin_client_lists_and_deletes_a_share_group(topic: ShareTopi
     # The group begins again.
     async with topic.consumer() as consumer:
         assert {record.delivery_count for record in await take(consumer, 5)} == {1}
+
+
+async def test_a_group_of_another_type_is_named_as_such(topic: ShareTopic) -> None:
+    await topic.create()
+    classic = {"bootstrap_servers": topic.kafka, "group_id": topic.group}
+    new: dict[str, Any] = {**classic, "group_protocol": "consumer"}
+    text = "a group of another type has this id: choose another group_id"
+    async with Admin(topic.kafka) as admin:
+        async with Consumer(topic.topic, **classic) as member:  # type: ignore[arg-type]
+            while topic.group not in await admin.list_groups():
+                await member.getmany(timeout_ms=100)
+            async with topic.consumer() as consumer:
+                with pytest.raises(BrokerError, match=text):
+                    await consumer.getmany()
+        await admin.delete_consumer_groups(topic.group)
+        async with topic.consumer() as consumer:
+            while topic.group not in await admin.list_groups():
+                await consumer.getmany(timeout_ms=100)
+            async with Consumer(topic.topic, **new) as member:
+                with pytest.raises(BrokerError, match=text):
+                    await member.getmany()

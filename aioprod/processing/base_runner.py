@@ -1,0 +1,195 @@
+"""The life of a runner: start, stop, failure and the end of its clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from enum import Enum, auto
+from typing import Protocol
+
+from aioprod import Producer, TopicPartition
+from aioprod.config.plugins import close_plugins
+from aioprod.processing.config import CommonConfig
+from aioprod.processing.partitions import PartitionProgress
+from aioprod.processing.scheduling import OrderedScheduler
+from aioprod.processing.settlement import Settlement
+from aioprod.processing.workers import Workers
+
+log = logging.getLogger(__name__)
+
+_CLOSE_MS = 30_000
+
+
+class Stage(Enum):
+    """The life of a runner."""
+
+    NEW = auto()
+    STARTING = auto()
+    RUNNING = auto()
+    STOPPING = auto()
+    STOPPED = auto()
+
+
+class Reader(Protocol):
+    """What a runner asks of its consumer, whatever its kind of group."""
+
+    async def start(self) -> None:
+        """Connect."""
+
+    async def close(self, timeout_ms: float | None = ...) -> None:
+        """Leave the group."""
+
+    def wakeup(self) -> None:
+        """End the poll."""
+
+
+class BaseRunner(ABC):
+    """Runs one processor, from :meth:`start` to the end of its task.
+
+    Args:
+        plugins: closed at the end, if they have a method ``close``.
+
+    Attributes:
+        stage: the step of its life.
+        failure: why it can't continue, or None.
+        partitions: the partitions whose records it handles.
+        task: runs from the start to the end; None before.
+        last_poll: the loop time of the last poll.
+    """
+
+    def __init__(
+        self,
+        config: CommonConfig,
+        consumer: Reader,
+        producer: Producer,
+        scheduler: OrderedScheduler,
+        plugins: Collection[object],
+    ) -> None:
+        self.stage = Stage.NEW
+        self.failure: BaseException | None = None
+        self.partitions: dict[TopicPartition, PartitionProgress] = {}
+        self.task: asyncio.Task[None] | None = None
+        self.last_poll = 0.0
+        self._reader = consumer
+        self._producer = producer
+        self._scheduler = scheduler
+        self._plugins = plugins
+        self._group_id = config.group_id
+        self._drain_s = config.drain_timeout_ms / 1000
+        self._drain_until = float("inf")
+        self._polling = False
+        self._changes: list[asyncio.Future[None]] = []
+        self._workers: Workers
+        self._settlement: Settlement
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect, subscribe and begin to poll."""
+        self.stage = Stage.STARTING
+        try:
+            # With exactly-once this aborts the transaction of an earlier process before the first
+            # record is read.
+            await self._producer.start()
+            await self._prepare()
+            await self._reader.start()
+        except BaseException:
+            await self._close_clients(0)
+            self.stage = Stage.STOPPED
+            raise
+        if self.stage is Stage.STARTING:  # not stopped meanwhile
+            self.stage = Stage.RUNNING
+        self.task = asyncio.create_task(self._run(), name="aioprod-processor")
+
+    def stop(self) -> None:
+        """Read no further records; end when the running handlers have ended, or the limit has
+        passed.
+        """
+        if self.stage in (Stage.STARTING, Stage.RUNNING):
+            self.stage = Stage.STOPPING
+            self._drain_until = asyncio.get_running_loop().time() + self._drain_s
+            if not self._settlement.drains_queue:
+                self._workers.stopped = True
+            self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an error, which :meth:`aioprod.processing.Processor.run` raises."""
+        if self.failure is None:
+            self.failure = error
+            log.error("the processor of group %r stops: %s", self._group_id, error)
+        self._workers.stopped = True
+        self.stop()
+
+    def changed(self, partition: PartitionProgress | None = None) -> None:
+        """Note that records are done, or were committed.
+
+        Args:
+            partition: the only one that they are of; None if they may be of several.
+        """
+        if self._changes:
+            changes, self._changes = self._changes, []
+            for change in changes:
+                if not change.done():
+                    change.set_result(None)
+        if self._polling and (self.stage is Stage.STOPPING or self._has_work(partition)):
+            self._wake()
+
+    @abstractmethod
+    async def _prepare(self) -> None:
+        """Tell the consumer what to read."""
+
+    @abstractmethod
+    def _has_work(self, changed: PartitionProgress | None) -> bool:
+        """Whether the poll should end, since a partition, or any of them, has changed."""
+
+    @abstractmethod
+    async def _poll(self) -> None:
+        """Poll once, and pass the records on."""
+
+    @abstractmethod
+    async def _close_reader(self, timeout_ms: float) -> None:
+        """Close the consumer, and what works on it. It may not be started."""
+
+    def _wake(self) -> None:
+        if self._polling:
+            self._polling = False
+            self._reader.wakeup()
+
+    async def _run(self) -> None:
+        close_ms = 0.0  # after a cancellation
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._is_drained(loop.time()):
+                await self._poll()
+            close_ms = _CLOSE_MS
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            close_ms = _CLOSE_MS
+            self.fail(error)
+        finally:
+            self.stage = Stage.STOPPING
+            self._workers.stopped = True
+            try:
+                await self._workers.close()
+                await self._close_clients(close_ms)
+            finally:
+                self.stage = Stage.STOPPED
+
+    def _is_drained(self, now: float) -> bool:
+        if self.stage is not Stage.STOPPING:
+            return False
+        goes_on = self._settlement.drains_queue and not self._workers.stopped
+        waiting = self._scheduler.queued if goes_on else 0
+        return now >= self._drain_until or not (self._workers.in_flight or waiting)
+
+    async def _close_clients(self, timeout_ms: float) -> None:
+        try:
+            await self._close_reader(timeout_ms)
+        finally:
+            try:
+                await self._producer.close(timeout_ms)
+            finally:
+                close_plugins(self._plugins)

@@ -1,0 +1,290 @@
+"""The public processors of share groups, of single records and of batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Generic, TypeVar, Unpack, overload
+
+from aioprod import (
+    ConfigError,
+    ConsumerStatus,
+    Deserializer,
+    KafkaError,
+    ShareConsumerSettings,
+    TopicPartition,
+)
+from aioprod.config.checks import in_range
+from aioprod.processing.clients import make_producer, make_share_consumer
+from aioprod.processing.config import ProcessorSettings, split
+from aioprod.processing.health import ProcessorState, ProcessorStatus
+from aioprod.processing.lifetime import ProcessorLife, check_handler, checked_topics
+from aioprod.processing.observers import ProcessorFigures
+from aioprod.processing.processor import Reads
+from aioprod.processing.records import AnyHandler, BatchHandler, Handler
+from aioprod.processing.scheduling import Order, OrderedScheduler
+from aioprod.processing.share_config import (
+    SURE_DELIVERIES,
+    ShareProcessorConfig,
+    ShareProcessorSettings,
+)
+from aioprod.processing.share_limits import check_deliveries
+from aioprod.processing.share_runner import ShareRunner
+from aioprod.processing.share_settlement import TOTALS, ShareSettlement
+from aioprod.processing.workers import Workers
+from aioprod.public_module import set_module
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ShareProcessorBase(ProcessorLife):
+    """What processors of records and of batches have in common."""
+
+    config: ShareProcessorConfig
+    _runner: ShareRunner
+
+    def _build(
+        self,
+        handler: AnyHandler,
+        topics: tuple[str, ...],
+        key_deserializer: Deserializer | None,
+        value_deserializer: Deserializer | None,
+        settings: ShareProcessorSettings,
+        batch_records: int | None = None,
+    ) -> None:
+        check_handler(handler)
+        _check_kind(settings)
+        config, shared = split(ShareProcessorConfig, settings, ShareConsumerSettings)
+        named = checked_topics(topics, config)
+        self.config = config
+        rng = random.Random()
+        self._consumer = consumer = make_share_consumer(config, shared, rng, self._on_acknowledged)
+        producer = make_producer(config, shared, rng)
+        scheduler = OrderedScheduler(Order.NONE)
+        figures = ProcessorFigures(config.observers)
+        wanted = config.max_deliveries
+        check = partial(check_deliveries, config.group_id, wanted, shared)
+        self._runner = runner = ShareRunner(
+            config,
+            named,
+            consumer,
+            producer,
+            scheduler,
+            (key_deserializer, value_deserializer, figures),
+            check if wanted > SURE_DELIVERIES else None,
+        )
+        self._settlement = ShareSettlement(
+            producer, figures, wanted, config.reject_failed, consumer.acknowledge
+        )
+        workers = Workers(
+            config,
+            handler,
+            batch_records,
+            (key_deserializer, value_deserializer),
+            scheduler,
+            self._settlement,
+            figures,
+            rng,
+            runner.changed,
+            runner.fail,
+        )
+        runner.connect(workers, self._settlement)
+        self._connect(consumer.config.client_id, scheduler, figures, workers)
+
+    def _on_acknowledged(
+        self, offsets: Mapping[TopicPartition, frozenset[int]], error: KafkaError | None
+    ) -> None:
+        self._settlement.acknowledged(offsets, error)
+
+    def _running_state(self, polls: bool, limit_s: float) -> ProcessorState:
+        busy_s = self._workers.longest_call_s()
+        if busy_s > limit_s:
+            error = KafkaError(
+                f"the handler of {self._workers.longest_call()} has run for {busy_s:.0f} s"
+            )
+            return ProcessorState(ProcessorStatus.STALLED, False, False, error)
+        reading = self._consumer.state
+        joined = reading.status is not ConsumerStatus.REBALANCING
+        return self._reading_state(reading, joined, polls, limit_s)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return counts since the start, and present figures; see docs/processing.md."""
+        return {
+            **self._common_metrics(),
+            **{name: float(self._figures.totals[name]) for name in TOTALS},
+            "records-pending": float(self._settlement.pending),
+        }
+
+    def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
+        """Return ``records-in-flight`` (in handlers) of each partition that records came from."""
+        return {
+            tp: {"records-in-flight": float(partition.active)}
+            for tp, partition in self._runner.partitions.copy().items()
+        }
+
+
+@set_module("aioprod.processing")
+class ShareProcessor(ShareProcessorBase, Generic[K, V]):
+    """Calls a coroutine with each record of topics as a member of a share group (KIP-932, Kafka
+    4.2), many at a time, and acknowledges each record on its own.
+
+    Its members share the records as workers share a queue: in no order, and more members than
+    partitions are of use. A record whose handler has returned is accepted; one whose handler has
+    raised is retried, then released to any member, then sent to the dead-letter topic or rejected.
+    Each record is handled at least once. Use it as :class:`Processor`; docs/processing.md explains
+    it.
+
+    Args:
+        handler: called with a :class:`Record`. It returns None, or records to send, which are
+            acknowledged before the record is accepted. If it raises, the retries apply.
+        topics: the topics to read.
+        key_deserializer, value_deserializer: as of :class:`aioprod.ShareConsumer`; without them
+            keys and values are bytes. If one fails, the record goes to the dead-letter topic with
+            its bytes, or is rejected.
+        settings: the fields of :class:`ShareProcessorConfig`; ``group_id``, and either
+            ``dead_letter_topic`` or ``reject_failed``, are required. Settings that all clients
+            share, such as ``bootstrap_servers`` and security, may be given, too.
+
+    Raises:
+        ConfigError: if a setting is unknown or invalid, or contradicts another.
+    """
+
+    @overload
+    def __init__(
+        self: ShareProcessor[bytes | None, bytes | None],
+        handler: Handler[bytes | None, bytes | None],
+        *topics: str,
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        **settings: Unpack[ShareProcessorSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShareProcessor[bytes | None, V],
+        handler: Handler[bytes | None, V],
+        *topics: str,
+        key_deserializer: None = None,
+        value_deserializer: Reads[V],
+        **settings: Unpack[ShareProcessorSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShareProcessor[K, bytes | None],
+        handler: Handler[K, bytes | None],
+        *topics: str,
+        key_deserializer: Reads[K],
+        value_deserializer: None = None,
+        **settings: Unpack[ShareProcessorSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShareProcessor[K, V],
+        handler: Handler[K, V],
+        *topics: str,
+        key_deserializer: Reads[K],
+        value_deserializer: Reads[V],
+        **settings: Unpack[ShareProcessorSettings],
+    ) -> None: ...
+    def __init__(
+        self,
+        handler: Callable[[Any], Awaitable[Any]],
+        *topics: str,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        **settings: Unpack[ShareProcessorSettings],
+    ) -> None:
+        self._build(handler, topics, key_deserializer, value_deserializer, settings)
+
+
+@set_module("aioprod.processing")
+class ShareBatchProcessor(ShareProcessorBase, Generic[K, V]):
+    """As :class:`ShareProcessor`, for a handler of a list of records.
+
+    A call gets the records that are there, at least one and at most ``max_batch_records``. If it
+    fails, its records are handled again one by one, so that retries and dead letters concern the
+    one at fault only. By default ``max_pending_records`` is twice ``max_batch_records``, or twice
+    ``concurrency`` if that is more.
+
+    Args:
+        handler: called with a list of :class:`Record`.
+        max_batch_records: the most records of a call.
+
+    Raises:
+        ConfigError: as :class:`ShareProcessor`; also if ``max_pending_records`` is below
+            ``max_batch_records``.
+    """
+
+    @overload
+    def __init__(
+        self: ShareBatchProcessor[bytes | None, bytes | None],
+        handler: BatchHandler[bytes | None, bytes | None],
+        *topics: str,
+        max_batch_records: int = 100,
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        **settings: Unpack[ShareProcessorSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShareBatchProcessor[bytes | None, V],
+        handler: BatchHandler[bytes | None, V],
+        *topics: str,
+        max_batch_records: int = 100,
+        key_deserializer: None = None,
+        value_deserializer: Reads[V],
+        **settings: Unpack[ShareProcessorSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShareBatchProcessor[K, bytes | None],
+        handler: BatchHandler[K, bytes | None],
+        *topics: str,
+        max_batch_records: int = 100,
+        key_deserializer: Reads[K],
+        value_deserializer: None = None,
+        **settings: Unpack[ShareProcessorSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ShareBatchProcessor[K, V],
+        handler: BatchHandler[K, V],
+        *topics: str,
+        max_batch_records: int = 100,
+        key_deserializer: Reads[K],
+        value_deserializer: Reads[V],
+        **settings: Unpack[ShareProcessorSettings],
+    ) -> None: ...
+    def __init__(
+        self,
+        handler: Callable[[Any], Awaitable[Any]],
+        *topics: str,
+        max_batch_records: int = 100,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        **settings: Unpack[ShareProcessorSettings],
+    ) -> None:
+        in_range(1, 100_000)("max_batch_records", max_batch_records)
+        if settings.get("max_pending_records") is None:
+            concurrency = settings.get("concurrency", 16)
+            if isinstance(concurrency, int):
+                settings["max_pending_records"] = 2 * max(concurrency, max_batch_records)
+        self._build(
+            handler, topics, key_deserializer, value_deserializer, settings, max_batch_records
+        )
+        if self.config.most_pending < max_batch_records:
+            raise ConfigError(
+                f"max_batch_records={max_batch_records}: must be at most max_pending_records="
+                f"{self.config.most_pending}"
+            )
+
+
+def _check_kind(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of processors of consumer groups. ConfigError: if one is there."""
+    only = ProcessorSettings.__annotations__.keys() - ShareProcessorSettings.__annotations__.keys()
+    for name in sorted(only & settings.keys()):
+        raise ConfigError(
+            f"{name}={settings[name]!r}: a share group has no order, no positions and no "
+            "transactions: each record is handled at least once; see Processor for the others"
+        )

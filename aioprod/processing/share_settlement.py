@@ -1,0 +1,144 @@
+"""Acknowledges the records of a share group, and sends outputs before that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from aioprod import (
+    AcknowledgeType,
+    KafkaError,
+    Producer,
+    ProducerRecord,
+    ShareRecord,
+    TopicPartition,
+)
+from aioprod.processing.observers import Acknowledged, ProcessorFigures
+from aioprod.processing.scheduling import Item
+from aioprod.processing.settlement import Settlement, send_all
+
+log = logging.getLogger(__name__)
+
+# The topic, the partition and the offset of a record.
+_Place = tuple[str, int, int]
+_COUNTS = {
+    AcknowledgeType.ACCEPT: "records-accepted-total",
+    AcknowledgeType.RELEASE: "records-released-total",
+    AcknowledgeType.REJECT: "records-rejected-total",
+}
+_MOST_SHOWN = 5
+TOTALS = (*_COUNTS.values(), "acknowledgement-errors-total")
+
+
+class ShareSettlement(Settlement):
+    """At least once: outputs are sent first, then the record is accepted. A record that another
+    member may try is released.
+
+    Args:
+        max_deliveries: how often a record is delivered at most.
+        rejects: whether a record that can't be processed is rejected.
+        acknowledge: tells the consumer.
+
+    Attributes:
+        pending: the number of records that are read and not acknowledged.
+    """
+
+    # To release a record counts as a delivery of it, and these are limited.
+    drains_queue = True
+
+    def __init__(
+        self,
+        producer: Producer,
+        figures: ProcessorFigures,
+        max_deliveries: int,
+        rejects: bool,
+        acknowledge: Callable[[ShareRecord, AcknowledgeType], None],
+    ) -> None:
+        self.drops = "rejected" if rejects else None
+        self._producer = producer
+        self._figures = figures
+        self._max_deliveries = max_deliveries
+        self._acknowledge = acknowledge
+        self._held: dict[_Place, ShareRecord] = {}
+
+    @property
+    def pending(self) -> int:
+        return len(self._held)
+
+    def admit(self, records: Iterable[ShareRecord]) -> list[ShareRecord]:
+        """Return those records that are not being processed here already: their lock was lost, and
+        came back. What is said of them counts for the new delivery.
+        """
+        new = []
+        for record in records:
+            place = record[:3]
+            held = self._held.get(place)
+            if held is None or not _is_same(held, record[:-1]):
+                new.append(record)
+            self._held[place] = record
+        return new
+
+    async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:
+        """Send the outputs, then accept the records."""
+        if outputs:
+            await send_all(self._producer, outputs)
+        for item in items:
+            self._settle(item, AcknowledgeType.ACCEPT)
+
+    def may_release(self, item: Item) -> bool:
+        """Return whether a further delivery is allowed."""
+        held = self._held_of(item)
+        return held is not None and held.delivery_count < self._max_deliveries
+
+    def release(self, item: Item) -> None:
+        """Release it."""
+        self._settle(item, AcknowledgeType.RELEASE)
+
+    async def drop(self, item: Item) -> None:
+        """Reject it."""
+        self._settle(item, AcknowledgeType.REJECT)
+
+    def _settle(self, item: Item, kind: AcknowledgeType) -> None:
+        held = self._held_of(item)
+        if held is None:
+            return
+        del self._held[held[:3]]
+        try:
+            self._acknowledge(held, kind)
+        except KafkaError as error:  # the consumer is closed
+            tp = TopicPartition(held.topic, held.partition)
+            self.acknowledged({tp: frozenset((held.offset,))}, error)
+        else:
+            self._figures.totals[_COUNTS[kind]] += 1
+
+    def _held_of(self, item: Item) -> ShareRecord | None:
+        held = self._held.get(item.record[:3])
+        return held if held is not None and _is_same(held, item.record) else None
+
+    def acknowledged(
+        self, offsets: Mapping[TopicPartition, frozenset[int]], error: KafkaError | None
+    ) -> None:
+        """Note the outcome of acknowledgements."""
+        if error is not None:
+            count = sum(map(len, offsets.values()))
+            self._figures.totals["acknowledgement-errors-total"] += count
+            log.warning(
+                "not acknowledged, and perhaps handled again: the records of %s: %s",
+                ", ".join(f"{tp.topic}-{tp.partition} {_some(of)}" for tp, of in offsets.items()),
+                error,
+            )
+        self._figures.acknowledged(Acknowledged(offsets, error))
+
+
+def _is_same(held: ShareRecord, record: tuple[object, ...]) -> bool:
+    """Whether both are the same record, perhaps delivered again. If its topic was created anew,
+    another one has its place.
+    """
+    return held[:-1] == record
+
+
+def _some(offsets: frozenset[int]) -> str:
+    """Return offsets as text, of many only the first ones."""
+    first = sorted(offsets)[:_MOST_SHOWN]
+    more = f" and {len(offsets) - len(first)} more" if len(offsets) > len(first) else ""
+    return f"at {', '.join(map(str, first))}{more}"
