@@ -12,11 +12,12 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+from tests.simulation.groups.scenario import PROTOCOLS
 from tests.simulation.groups.simulator import simulate_group
 from tests.simulation.simulator import simulate
 
 _SEEDS_PER_CHUNK = 10
-_SIMULATIONS = {"producers": simulate, "groups": simulate_group}
+_PRODUCERS, _GROUPS = "producers", "groups"
 
 
 class SeedReport(NamedTuple):
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_all(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[SeedReport]:
-    run = partial(_run_one, options.clients, hostile=options.hostile, trace=options.trace)
+    run = partial(_run_one, options=options)
     if options.processes == 1:
         yield from map(run, seeds)
         return
@@ -56,13 +57,17 @@ def _run_all(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[Seed
         yield from pool.map(run, seeds, chunksize=_SEEDS_PER_CHUNK)
 
 
-def _run_one(clients: str, seed: int, *, hostile: bool, trace: bool) -> SeedReport:
-    result = _SIMULATIONS[clients](seed, hostile=hostile)
+def _run_one(seed: int, options: argparse.Namespace) -> SeedReport:
+    result = (
+        simulate(seed, hostile=options.hostile)
+        if options.clients == _PRODUCERS
+        else simulate_group(seed, protocol=options.protocol, hostile=options.hostile)
+    )
     return SeedReport(
         seed,
         result.virtual_seconds,
         result.report() if result.findings else "",
-        result.full_trace() if trace else "",
+        result.full_trace() if options.trace else "",
     )
 
 
@@ -82,14 +87,22 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--clients",
-        choices=list(_SIMULATIONS),
-        default="producers",
+        choices=[_PRODUCERS, _GROUPS],
+        default=_PRODUCERS,
         help="producers and readers, or members of a group (default: producers)",
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=PROTOCOLS,
+        help="the protocol of groups (default: drawn by the seed)",
     )
     parser.add_argument("--hostile", action="store_true", help="run ready tasks in random order")
     parser.add_argument("--trace", action="store_true", help="print all events")
     parser.add_argument("--processes", type=int, default=1, help="number of worker processes")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.protocol is not None and options.clients != _GROUPS:
+        parser.error("--protocol needs --clients groups")
+    return options
 
 
 def _seeds(text: str) -> range:

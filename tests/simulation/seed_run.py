@@ -35,7 +35,7 @@ class SimulationResult:
     """The result of a seed.
 
     Attributes:
-        clients: the kind of clients, as ``--clients`` of the command names it.
+        clients: the kind of clients, as ``--clients`` of the command names it, and its options.
         virtual_seconds: the virtual time that the run took.
         digest: the digest of all events: equal whenever the seed is run again.
     """

@@ -1,14 +1,20 @@
-"""Writes down what the coordinator of a group decides: generations, assignments, stored offsets."""
+"""Writes down what the coordinator of a group decides: generations or epochs, assignments, removed
+members, stored offsets.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aioprod.testing import EmbeddedCluster
+from aioprod.testing.broker.epoch_groups.group import EpochGroup
+from aioprod.testing.broker.epoch_groups.member import JOIN_EPOCH, TopicIdPartition
+from aioprod.testing.broker.epoch_groups.modern import Beat
 from aioprod.testing.broker.groups.coordinator import GroupCoordinator
 from aioprod.testing.broker.groups.group import Group, GroupState
 from aioprod.testing.broker.groups.member import Caller
@@ -34,9 +40,13 @@ class BrokerWatch:
         self._joining: dict[str, None] = {}  # clients with a JoinGroup since the last generation
         self._generation = 0
         self._shared = 0
+        self._topics = cluster._store.topics
+        self._members: set[str] = set()  # with the consumer protocol
+        self._held: dict[str, frozenset[TopicPartition]] = {}
         self._committer = Committer()
         for owner, name in (
             (self._groups, "join"),
+            (self._groups, "consumer_heartbeat"),
             (self._groups, "changed"),
             (self._groups, "check_commit"),
             (self._offsets, "commit"),
@@ -69,8 +79,16 @@ class BrokerWatch:
         if not answer.cancelled() and answer.result().member_id:
             self.owners[answer.result().member_id] = client
 
-    def _changed(self, changed: Callable[[Group], None], group: Group) -> None:
+    def _changed(
+        self, changed: Callable[[Group | EpochGroup], None], group: Group | EpochGroup
+    ) -> None:
         changed(group)
+        if isinstance(group, Group):
+            self._look_at_generation(group)
+        else:
+            self._look_at_epochs(group)
+
+    def _look_at_generation(self, group: Group) -> None:
         if group.generation_id != self._generation:
             self._generation, self._shared = group.generation_id, 0
             self._history.joined(self._generation, frozenset(self._joining))
@@ -86,6 +104,46 @@ class BrokerWatch:
                     for member in group.members.values()
                 },
             )
+
+    def _consumer_heartbeat(
+        self,
+        heartbeat: Callable[[ConsumerGroupHeartbeatRequest, Caller], Beat],
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+    ) -> Beat:
+        member = self.owners[request.member_id] = caller.client_id
+        known = request.member_id in self._members
+        beat = heartbeat(request, caller)
+        if known and request.member_epoch == JOIN_EPOCH:
+            self._history.removed(member, "joins again: it has no partitions")
+        if beat.assignment is not None:
+            self._history.granted(member, beat.epoch, self._named(beat.assignment))
+        return beat
+
+    def _look_at_epochs(self, group: EpochGroup) -> None:
+        present = set(group.members)
+        for member_id in sorted(self._members - present):
+            self._history.removed(self.owners[member_id], "is removed from the group")
+        self._members = present
+        if group.target_epoch != self._generation:
+            self._generation = group.target_epoch
+            self._history.shared(
+                group.target_epoch,
+                {
+                    self.owners[member_id]: self._named(target)
+                    for member_id, target in group.targets.items()
+                },
+            )
+        held = {
+            self.owners[each.member_id]: self._named(each.held) for each in group.members.values()
+        }
+        if held != self._held:
+            self._held = held
+            self._history.shared(group.epoch, held, "is held")
+
+    def _named(self, partitions: Iterable[TopicIdPartition]) -> frozenset[TopicPartition]:
+        names = {topic.topic_id: name for name, topic in self._topics.items()}
+        return frozenset(TopicPartition(names[topic], number) for topic, number in partitions)
 
     def _check_commit(
         self, check: Callable[..., None], group_id: str, committer: Committer, **settings: Any

@@ -20,9 +20,12 @@ from tests.simulation.groups.history import (
     Ended,
     Event,
     Gone,
+    Granted,
     GroupHistory,
     Handed,
     Joined,
+    MemberTrace,
+    Removed,
     Shared,
     Sought,
     Stored,
@@ -66,7 +69,7 @@ class _Ownership:
 
 
 def check_shares(history: GroupHistory) -> Iterator[Finding]:
-    """Check that no leader assigns a partition to two members."""
+    """Check that no leader, or coordinator, assigns a partition to two members."""
     for event in history.events:
         if isinstance(event, Shared):
             given = Counter(tp for share in event.shares.values() for tp in share)
@@ -110,6 +113,63 @@ def _take_over(history: GroupHistory, member: str, other: str) -> bool:
     """Whether a static member gets the partitions of another, which is fenced."""
     instance = history.members[member].instance
     return instance is not None and history.members[other].instance == instance
+
+
+def check_epoch_owners(history: GroupHistory) -> Iterator[Finding]:
+    """Check the same of the consumer protocol, whose members have an epoch each: a member gets
+    what the coordinator has granted it, after the owner has given it up or was removed from the
+    group. A member that has been removed since it was granted a partition is told late.
+    """
+    grants = _Grants()
+    for event in history.events if history.epochs else ():
+        if isinstance(event, Told) and event.kind == ASSIGNED:
+            member, gets = event.member, event.partitions
+            if strange := gets - grants.offered[member]:
+                yield Finding(
+                    "not-granted",
+                    f"{member} gets {names(strange)}, which the coordinator has not granted it",
+                    ("group", member, *map(name, strange)),
+                )
+            for other, held in sorted(grants.held.items()):
+                if both := held & gets & grants.valid[member] if other != member else set():
+                    yield Finding(
+                        "two-owners",
+                        f"{member} gets {names(frozenset(both))} of {other}, which is a member and "
+                        "has not given it up",
+                        ("group", member, other, *map(name, both)),
+                    )
+        grants.follow(event)
+
+
+class _Grants:
+    """What a coordinator has granted to members of the consumer protocol, as events pass.
+
+    Attributes:
+        offered: what each member may be told to have got, whether it is a member still or not.
+        valid: the same, without what was offered before the coordinator removed the member.
+        held: what each member owns as a member of the group.
+    """
+
+    def __init__(self) -> None:
+        self.offered: dict[str, set[TopicPartition]] = defaultdict(set)
+        self.valid: dict[str, set[TopicPartition]] = defaultdict(set)
+        self.held: dict[str, set[TopicPartition]] = defaultdict(set)
+
+    def follow(self, event: Event) -> None:
+        """Take note of an event."""
+        if isinstance(event, Granted):
+            self.offered[event.member] |= event.partitions
+            self.valid[event.member] |= event.partitions
+        elif isinstance(event, Removed | Gone):
+            self.valid[event.member].clear()
+            self.held[event.member].clear()
+        elif isinstance(event, Told) and event.kind == ASSIGNED:
+            self.held[event.member] |= event.partitions & self.valid[event.member]
+        elif (isinstance(event, Told) and event.kind == LOST) or (
+            isinstance(event, Ended) and event.kind == REVOKED
+        ):
+            for each in (self.offered, self.valid, self.held):
+                each[event.member] -= event.partitions
 
 
 def check_callbacks(history: GroupHistory) -> Iterator[Finding]:
@@ -352,8 +412,17 @@ def check_calls(history: GroupHistory) -> Iterator[Finding]:
             )
     for trace in history.members.values():
         for _, text in trace.failures:
-            if not (trace.may_be_fenced and "FENCED_INSTANCE_ID" in text):
+            if not _is_refusal_of_instance(trace, text):
                 yield Finding("poll-failed", f"{trace.name}: {text}", (trace.name,))
+
+
+def _is_refusal_of_instance(trace: MemberTrace, text: str) -> bool:
+    """Whether an error says that another member has the ``group_instance_id``. With the consumer
+    protocol that may be the member itself, if the response to its join was lost.
+    """
+    return (trace.may_be_fenced and "FENCED_INSTANCE_ID" in text) or (
+        trace.instance is not None and "UNRELEASED_INSTANCE_ID" in text
+    )
 
 
 def check_end(history: GroupHistory) -> Iterator[Finding]:
@@ -396,6 +465,7 @@ def check_leftovers(history: GroupHistory) -> Iterator[Finding]:
 CHECKERS: tuple[Callable[[GroupHistory], Iterator[Finding]], ...] = (
     check_shares,
     check_owners,
+    check_epoch_owners,
     check_positions,
     check_reads,
     check_progress,

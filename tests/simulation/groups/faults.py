@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.message import Message
+from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from aioprod.testing import delay, drop_after, drop_before, fail
 from tests.simulation.fault_injector import FaultInjector, FaultPlan
 from tests.simulation.groups.history import GroupHistory
-from tests.simulation.groups.scenario import GROUP, GroupScenario
+from tests.simulation.groups.scenario import CLASSIC, CONSUMER, GROUP, GroupScenario
 from tests.simulation.run_context import RunContext
 
 _COORDINATOR_CODES = [
@@ -20,10 +22,7 @@ _COORDINATOR_CODES = [
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 ]
-_CODES: dict[ApiKey, list[ErrorCode]] = {
-    ApiKey.JOIN_GROUP: _COORDINATOR_CODES,
-    ApiKey.SYNC_GROUP: [*_COORDINATOR_CODES, ErrorCode.REBALANCE_IN_PROGRESS],
-    ApiKey.HEARTBEAT: [*_COORDINATOR_CODES, ErrorCode.REBALANCE_IN_PROGRESS],
+_COMMON_CODES: dict[ApiKey, list[ErrorCode]] = {
     ApiKey.OFFSET_COMMIT: [*_COORDINATOR_CODES, ErrorCode.REQUEST_TIMED_OUT],
     ApiKey.OFFSET_FETCH: [*_COORDINATOR_CODES, ErrorCode.UNSTABLE_OFFSET_COMMIT],
     ApiKey.FIND_COORDINATOR: [ErrorCode.COORDINATOR_NOT_AVAILABLE],
@@ -36,14 +35,51 @@ _CODES: dict[ApiKey, list[ErrorCode]] = {
     ApiKey.LIST_OFFSETS: [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE],
     ApiKey.METADATA: [ErrorCode.LEADER_NOT_AVAILABLE],
 }
-_GROUP_APIS = [
-    ApiKey.JOIN_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.HEARTBEAT,
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.OFFSET_FETCH,
-]
-_ANY_API = [*_GROUP_APIS, *_CODES, ApiKey.LEAVE_GROUP, ApiKey.API_VERSIONS]
+_CODES: dict[str, dict[ApiKey, list[ErrorCode]]] = {
+    CLASSIC: {
+        ApiKey.JOIN_GROUP: _COORDINATOR_CODES,
+        ApiKey.SYNC_GROUP: [*_COORDINATOR_CODES, ErrorCode.REBALANCE_IN_PROGRESS],
+        ApiKey.HEARTBEAT: [*_COORDINATOR_CODES, ErrorCode.REBALANCE_IN_PROGRESS],
+        **_COMMON_CODES,
+    },
+    CONSUMER: {
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: [
+            *_COORDINATOR_CODES,
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ],
+        **_COMMON_CODES,
+        ApiKey.OFFSET_COMMIT: [
+            *_COMMON_CODES[ApiKey.OFFSET_COMMIT],
+            ErrorCode.STALE_MEMBER_EPOCH,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ],
+    },
+}
+_GROUP_APIS = {
+    CLASSIC: [
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+    ],
+    CONSUMER: [
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+    ],
+}
+_ANY_API = {
+    CLASSIC: [
+        *_GROUP_APIS[CLASSIC],
+        *_CODES[CLASSIC],
+        ApiKey.LEAVE_GROUP,
+        ApiKey.API_VERSIONS,
+    ],
+    CONSUMER: [*_GROUP_APIS[CONSUMER], *_CODES[CONSUMER], ApiKey.API_VERSIONS],
+}
 
 
 class GroupFaults(FaultInjector):
@@ -62,6 +98,8 @@ class GroupFaults(FaultInjector):
         super().__init__(context, plan)
         self._history = history
         self._scenario = scenario
+        self._codes = _CODES[scenario.protocol]
+        self._group_apis = _GROUP_APIS[scenario.protocol]
 
     def _kinds(self) -> list[Callable[[], Awaitable[None]]]:
         kinds: list[Callable[[], Awaitable[None]]] = [
@@ -75,6 +113,8 @@ class GroupFaults(FaultInjector):
             self._refuse_connections,
             self._rebalance,
         ]
+        if self._scenario.protocol == CONSUMER:
+            kinds += [*[self._expel_member] * 2, self._refuse_instance]
         if self._plan.loses_responses:
             kinds += [
                 *[self._lose_responses] * 3,
@@ -101,18 +141,18 @@ class GroupFaults(FaultInjector):
         return kinds
 
     def _any_api(self) -> ApiKey:
-        return self._rng.choice(_ANY_API)
+        return self._rng.choice(_ANY_API[self._scenario.protocol])
 
     async def _error_codes(self) -> None:
-        api = self._rng.choice(list(_CODES))
-        code = self._rng.choice(_CODES[api])
+        api = self._rng.choice(list(self._codes))
+        code = self._rng.choice(self._codes[api])
         self._add_rule(api, fail(code), code.name)
 
     async def _flaky(self) -> None:
         """For a while, lose, refuse or delay a share of the requests of one API."""
-        api = self._rng.choice(_GROUP_APIS)
+        api = self._rng.choice(self._group_apis)
         share = self._rng.choice([0.1, 0.3, 0.6])
-        actions = [drop_before(), fail(self._rng.choice(_CODES[api]))]
+        actions = [drop_before(), fail(self._rng.choice(self._codes[api]))]
         if self._plan.loses_responses:
             actions += [drop_after(), drop_after(), delay(0.05), delay(0.6)]
         action = self._rng.choice(actions)
@@ -132,6 +172,22 @@ class GroupFaults(FaultInjector):
         if GROUP in self._cluster.group_ids and self._cluster.group(GROUP).members:
             self._note("the coordinator makes all members join again")
             self._cluster.rebalance_group(GROUP)
+
+    async def _expel_member(self) -> None:
+        members = self._cluster.group(GROUP).members if GROUP in self._cluster.group_ids else {}
+        if members:
+            member_id = self._rng.choice(sorted(members))
+            self._note(f"the coordinator ends the session of member {member_id}")
+            self._cluster.expire_member(GROUP, member_id)
+
+    async def _refuse_instance(self) -> None:
+        """Let the coordinator believe that a static member has not left, when it joins again."""
+        times = self._rng.choice([1, 2, 5])
+        self._note(f"static members are refused {times} times")
+        refusal = fail(ErrorCode.UNRELEASED_INSTANCE_ID)
+        self._cluster.on(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT, refusal, times=times, where=_joins_as_static_member
+        )
 
     async def _freeze_member(self) -> None:
         """Stop the process of a member, perhaps until its session or poll interval has passed."""
@@ -153,3 +209,11 @@ class GroupFaults(FaultInjector):
         hosts.unfreeze(name)
         self._history.freezes.setdefault(name, []).append((begun, self._context.loop.time()))
         self._note(f"{name} continues")
+
+
+def _joins_as_static_member(request: Message) -> bool:
+    return (
+        isinstance(request, ConsumerGroupHeartbeatRequest)
+        and request.instance_id is not None
+        and request.member_epoch == 0
+    )

@@ -118,11 +118,33 @@ class Joined(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """The leader of a generation has sent the assignment: partitions by member."""
+    """The leader of a generation has sent the assignment: partitions by member. With the consumer
+    protocol: the coordinator has made the targets of an epoch, or members hold other partitions.
+    """
 
     moment: Moment
     generation: int
     shares: Mapping[str, frozenset[TopicPartition]]
+
+
+class Granted(NamedTuple):
+    """The coordinator has answered a heartbeat of the consumer protocol with these partitions: the
+    member may read them.
+    """
+
+    moment: Moment
+    member: str
+    epoch: int
+    partitions: frozenset[TopicPartition]
+
+
+class Removed(NamedTuple):
+    """The coordinator of the consumer protocol has removed a member, or takes it for a new one: it
+    may grant its partitions to others.
+    """
+
+    moment: Moment
+    member: str
 
 
 Event = (
@@ -137,6 +159,8 @@ Event = (
     | Stored
     | Joined
     | Shared
+    | Granted
+    | Removed
 )
 
 
@@ -199,6 +223,7 @@ class GroupHistory(History):
         events: everything that happened, in order.
         logs: the numbers of all records by partition and offset, at the end of the run.
         freezes: when a member's process was frozen, and when it continued: begin and end.
+        epochs: whether members have epochs (KIP-848), not the generation of a classic group.
         peaceful: whether nothing happened that may cause a record to be read twice.
         lossless: whether requests are handled in the order in which they were sent.
         final: the group after the last fault; None if the run has not come that far.
@@ -208,6 +233,7 @@ class GroupHistory(History):
     events: list[Event] = field(default_factory=list)
     logs: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     freezes: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    epochs: bool = False
     peaceful: bool = False
     lossless: bool = False
     final: FinalState | None = None
@@ -299,11 +325,26 @@ class GroupHistory(History):
         text = f"generation {generation} begins with {', '.join(sorted(members))}"
         self.events.append(Joined(self.note(text, "group", *members), generation, members))
 
-    def shared(self, generation: int, shares: Mapping[str, frozenset[TopicPartition]]) -> None:
+    def shared(
+        self,
+        generation: int,
+        shares: Mapping[str, frozenset[TopicPartition]],
+        what: str = "is shared out",
+    ) -> None:
         """Record an assignment."""
         text = "; ".join(f"{member}: {names(given)}" for member, given in sorted(shares.items()))
-        moment = self.note(f"generation {generation} is shared out: {text}", "group", *shares)
+        moment = self.note(f"generation {generation} {what}: {text}", "group", *shares)
         self.events.append(Shared(moment, generation, dict(shares)))
+
+    def granted(self, member: str, epoch: int, partitions: frozenset[TopicPartition]) -> None:
+        """Record the partitions in the response to a heartbeat."""
+        text = f"granted to {member} in epoch {epoch}: {names(partitions)}"
+        moment = self.note(text, "group", member, *map(name, partitions))
+        self.events.append(Granted(moment, member, epoch, partitions))
+
+    def removed(self, member: str, text: str) -> None:
+        """Record that the coordinator has removed a member."""
+        self.events.append(Removed(self.note(f"{member} {text}", "group", member), member))
 
 
 def name(tp: TopicPartition) -> str:

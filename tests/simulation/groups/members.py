@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from aioprod import Consumer
 from aioprod.consumer import ConsumerStatus, RebalanceListener
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, KafkaTimeoutError, WakeupError
-from aioprod.types import ConsumerRecord, TopicPartition
+from aioprod.types import ConsumerRecord, SubscriptionPattern, TopicPartition
 from tests.simulation.groups.history import (
     ASSIGNED,
     LOST,
@@ -19,7 +20,7 @@ from tests.simulation.groups.history import (
     GroupHistory,
     MemberTrace,
 )
-from tests.simulation.groups.scenario import GROUP, MemberPlan
+from tests.simulation.groups.scenario import GROUP, NAMES, PATTERN, MemberPlan
 from tests.simulation.history import CANCELLED, OK, error_name
 from tests.simulation.run_context import RunContext
 
@@ -80,7 +81,7 @@ class MemberActor(RebalanceListener):
             self.running = await self._call("start", self.consumer.start()) is None
             await self._wait(0.05)
         if self.running:
-            self.consumer.subscribe(self.plan.topics, listener=self)
+            self._subscribe(self.plan.topics)
             await self._live()
         self.running = False
         if self.plan.dies:
@@ -113,6 +114,15 @@ class MemberActor(RebalanceListener):
                 await self._wait(self.plan.settings["max_poll_interval_ms"] / 1000 * 1.3)
             elif self.plan.pause:
                 await self._wait(self._rng.uniform(0, self.plan.pause))
+
+    def _subscribe(self, topics: Sequence[str]) -> None:
+        if self.plan.subscribes == NAMES:
+            self.consumer.subscribe(topics, listener=self)
+            return
+        regex = "|".join(topics)
+        own = self.plan.subscribes == PATTERN
+        pattern = re.compile(regex) if own else SubscriptionPattern(regex)
+        self.consumer.subscribe(pattern=pattern, listener=self)
 
     async def _die(self) -> None:
         """End as a killed process, or a machine that is switched off, does."""
@@ -279,16 +289,16 @@ class MemberActor(RebalanceListener):
     async def _resubscribe(self) -> None:
         topics = self._rng.choice([("t",), ("u",), self.plan.topics])
         self._history.note(f"{self.plan.name} subscribes to {' '.join(topics)}", self.plan.name)
-        self.consumer.subscribe(topics, listener=self)
+        self._subscribe(topics)
         if self._rng.random() < 0.5:
             await self._poll()
-        self.consumer.subscribe(self.plan.topics, listener=self)
+        self._subscribe(self.plan.topics)
 
     async def _unsubscribe(self) -> None:
         self._history.began(self.plan.name, "unsubscribe")
         limit = self.plan.settings["default_api_timeout_ms"] / 1000 + _CLOSE_SLACK_SECONDS
         await self._call("unsubscribe", self.consumer.unsubscribe(), limit)
-        self.consumer.subscribe(self.plan.topics, listener=self)
+        self._subscribe(self.plan.topics)
 
     # -- the listener ------------------------------------------------------------------------------
 

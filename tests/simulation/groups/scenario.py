@@ -1,5 +1,5 @@
-"""The scenario of a seed of groups: topics, the group's settings, its members and what they do, and
-the number of faults. Depends only on the seed.
+"""The scenario of a seed of groups: the protocol, topics, the group's settings, its members and
+what they do, and the number of faults. Depends only on the seed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from tests.simulation.history import summarize
 
 GROUP = "g"
 TOPICS = ("t", "u")
+CLASSIC, CONSUMER = PROTOCOLS = ("classic", "consumer")  # group.protocol
+#: How a member subscribes: by names, a pattern of its own, or one that the broker evaluates.
+NAMES, PATTERN, BROKER_PATTERN = ("names", "pattern", "broker pattern")
 
 # Cooperative groups by two settings: on its own, and in the middle of a rolling upgrade.
 _STRATEGIES: list[tuple[str, ...]] = [
@@ -24,8 +27,21 @@ _STRATEGIES: list[tuple[str, ...]] = [
     ("roundrobin",),
     ("range", "cooperative-sticky"),
 ]
+# The assignors that members ask the broker for (None: its default), the same or not.
+_REMOTE_ASSIGNORS: list[tuple[str | None, ...]] = [
+    (None,),
+    ("uniform",),
+    ("range",),
+    (None, "uniform", "range"),
+]
+_OF_CLASSIC_GROUPS = (
+    "partition_assignment_strategy",
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+)
 _REPORTED_FIELDS = (
     "topics",
+    "subscribes",
     "commits",
     "polls",
     "poll_timeout_ms",
@@ -57,6 +73,7 @@ class MemberPlan:
         after: seconds until it starts.
         leaves_after: seconds until it leaves; None for at the end.
         dies: whether it leaves without a word.
+        subscribes: ``NAMES``, ``PATTERN`` or ``BROKER_PATTERN``.
     """
 
     name: str
@@ -73,6 +90,7 @@ class MemberPlan:
     leaves_after: float | None
     dies: bool
     close_timeout_ms: int
+    subscribes: str = NAMES
 
     @property
     def instance(self) -> str | None:
@@ -83,8 +101,8 @@ class MemberPlan:
     @property
     def is_cooperative(self) -> bool:
         """Whether it keeps its partitions during a rebalance."""
-        strategies: tuple[str, ...] = self.settings["partition_assignment_strategy"]
-        return strategies == ("cooperative-sticky",)
+        strategies = self.settings.get("partition_assignment_strategy")
+        return strategies in (None, ("cooperative-sticky",))  # None: the consumer protocol
 
     def __str__(self) -> str:
         fields = {name: getattr(self, name) for name in _REPORTED_FIELDS}
@@ -96,8 +114,11 @@ class GroupScenario:
     """Everything that is decided before a run begins.
 
     Attributes:
+        protocol: ``CLASSIC``, or ``CONSUMER`` (KIP-848).
         partitions: the number of partitions of each topic.
         added: topics and when they get a further partition, in seconds.
+        session_ms: the session timeout of the members.
+        heartbeat_ms: how often they send heartbeats.
         records: how many records are written while faults occur.
         faults: the number of faults.
         loses_responses: whether responses to handled requests may get lost.
@@ -105,10 +126,13 @@ class GroupScenario:
     """
 
     seed: int
+    protocol: str
     nodes: int
     partitions: Mapping[str, int]
     added: tuple[tuple[float, str], ...]
     initial_delay_ms: int
+    session_ms: int
+    heartbeat_ms: int
     members: tuple[MemberPlan, ...]
     records: int
     faults: int
@@ -118,7 +142,7 @@ class GroupScenario:
     @property
     def session_s(self) -> float:
         """The session timeout of the members."""
-        return float(self.members[0].settings["session_timeout_ms"]) / 1000
+        return self.session_ms / 1000
 
     @property
     def max_poll_s(self) -> float:
@@ -159,30 +183,59 @@ class GroupScenario:
         )
 
     def __str__(self) -> str:
-        names = ["nodes", "partitions", "added", "initial_delay_ms", "records", "faults"]
-        names += ["loses_responses", "seconds"]
+        names = ["protocol", "nodes", "partitions", "added", "initial_delay_ms", "session_ms"]
+        names += ["heartbeat_ms", "records", "faults", "loses_responses", "seconds"]
         lines = [f"seed {self.seed}: {summarize({name: getattr(self, name) for name in names})}"]
         return "\n  ".join([*lines, *map(str, self.members)])
 
 
-def draw(seed: int) -> GroupScenario:
-    """Return the scenario of a seed."""
+def draw(seed: int, protocol: str | None = None) -> GroupScenario:
+    """Return the scenario of a seed.
+
+    Args:
+        protocol: ``CLASSIC`` or ``CONSUMER``; None: the seed decides.
+    """
+    protocol = protocol or random.Random(f"{seed} group protocol").choice(PROTOCOLS)
     rng = random.Random(f"{seed} group scenario")
     seconds = rng.choice([5.0, 10.0, 20.0])
     partitions = {topic: rng.choice([1, 2, 3, 5]) for topic in TOPICS}
     peaceful = rng.random() < 0.15
     added = [(rng.uniform(0, seconds), rng.choice(TOPICS)) for _ in range(rng.choice([0, 0, 1, 2]))]
+    nodes, initial_delay_ms = rng.choice([1, 3, 3, 3]), rng.choice([0, 0, 200])
+    members = _draw_members(rng, seconds, peaceful)
+    shared = members[0].settings
     return GroupScenario(
         seed=seed,
-        nodes=rng.choice([1, 3, 3, 3]),
+        protocol=protocol,
+        nodes=nodes,
         partitions=partitions,
         added=tuple(sorted(added)),
-        initial_delay_ms=rng.choice([0, 0, 200]),
-        members=_draw_members(rng, seconds, peaceful),
+        initial_delay_ms=initial_delay_ms,
+        session_ms=shared["session_timeout_ms"],
+        heartbeat_ms=shared["heartbeat_interval_ms"],
+        members=members if protocol == CLASSIC else _of_consumer_protocol(seed, members),
         records=rng.choice([50, 150, 300]),
         faults=0 if peaceful else rng.choice([0, 5, 10, 20]),
         loses_responses=rng.random() < 0.65,
         seconds=seconds,
+    )
+
+
+def _of_consumer_protocol(seed: int, plans: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
+    """Return the members of a classic group as members of one of KIP-848."""
+    rng = random.Random(f"{seed} group of the consumer protocol")
+    assignors = rng.choice(_REMOTE_ASSIGNORS)
+    return tuple(
+        replace(
+            plan,
+            settings={
+                **{k: v for k, v in plan.settings.items() if k not in _OF_CLASSIC_GROUPS},
+                "group_protocol": CONSUMER,
+                "group_remote_assignor": rng.choice(assignors),
+            },
+            subscribes=rng.choice([NAMES, NAMES, PATTERN, BROKER_PATTERN, BROKER_PATTERN]),
+        )
+        for plan in plans
     )
 
 

@@ -17,6 +17,7 @@ from tests.simulation.groups.faults import GroupFaults
 from tests.simulation.groups.history import FinalState, GroupHistory
 from tests.simulation.groups.members import MemberActor
 from tests.simulation.groups.scenario import (
+    CONSUMER,
     GROUP,
     GroupScenario,
     MemberPlan,
@@ -35,16 +36,23 @@ _PROBE_SECONDS = 5.0
 _QUIET_SECONDS = 5.0
 
 
-def simulate_group(seed: int, *, hostile: bool = False) -> SimulationResult:
+def simulate_group(
+    seed: int, *, protocol: str | None = None, hostile: bool = False
+) -> SimulationResult:
     """Run a seed and check its history.
 
     Args:
+        protocol: the group protocol; None: the seed decides.
         hostile: run ready tasks in random order.
     """
-    scenario = draw(seed)
-    history = GroupHistory(peaceful=scenario.peaceful, lossless=not scenario.loses_responses)
+    scenario = draw(seed, protocol)
+    history = GroupHistory(
+        epochs=scenario.protocol == CONSUMER,
+        peaceful=scenario.peaceful,
+        lossless=not scenario.loses_responses,
+    )
     return run_seed(
-        "groups",
+        f"groups --protocol {scenario.protocol}",
         scenario,
         history,
         partial(_run, scenario=scenario, history=history),
@@ -59,7 +67,10 @@ async def _run(loop: SimulatedLoop, scenario: GroupScenario, history: GroupHisto
         wall_clock=loop.wall_clock,
         random_source=loop.random("cluster"),
         groups=GroupSettings(
-            initial_rebalance_delay_ms=scenario.initial_delay_ms, min_session_timeout_ms=100
+            initial_rebalance_delay_ms=scenario.initial_delay_ms,
+            min_session_timeout_ms=100,
+            consumer_session_timeout_ms=scenario.session_ms,
+            consumer_heartbeat_interval_ms=scenario.heartbeat_ms,
         ),
     )
     async with cluster:
