@@ -131,7 +131,7 @@ class ShareSettlement(Settlement):
 
 
 def _is_same(held: ShareRecord, record: tuple[object, ...]) -> bool:
-    """Whether both are the same record, perhaps delivered again. If its topic was created anew,
+    """Whether both are the same record, perhaps delivered again. If its topic was created again,
     another one has its place.
     """
     return held[:-1] == record

@@ -314,7 +314,7 @@ async def test_a_record_that_comes_back_is_not_handled_twice_at_a_time(
     assert {event.error for event in told} == {None}
 
 
-async def test_the_record_of_a_topic_that_was_created_anew_is_another_one(
+async def test_the_record_of_a_topic_that_was_created_again_is_another_one(
     broker: EmbeddedCluster, topic: ShareTopic
 ) -> None:
     begun = asyncio.Event()

@@ -104,7 +104,7 @@ class RecordsInHand:
             )
         place = record[:3]
         held = self._held.get(place)
-        # The topic may have been created anew, with another record in its place.
+        # The topic may have been created again, with another record in its place.
         if held is None or (held.record[:5], held.record.delivery_count) != (
             record[:5],
             record.delivery_count,

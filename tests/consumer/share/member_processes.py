@@ -115,6 +115,7 @@ class Judgement:
         confirmed: the number of records whose acceptance was confirmed.
         repeated: the number of deliveries beyond the first of a record.
         stale: the number of deliveries after a confirmed acceptance.
+        twice: the number of acceptances that were confirmed after another one of the record.
         by_client: the number of confirmed records by client.
     """
 
@@ -122,6 +123,7 @@ class Judgement:
     confirmed: int
     repeated: int
     stale: int
+    twice: int
     by_client: dict[str, int]
 
 
@@ -134,17 +136,20 @@ def judge(
         steps: in the order of time.
         written: the records that had to be delivered.
         leaders_change: whether nodes were killed or frozen. Then delivery counts need not rise with
-            each delivery of a record, as leaders store them with the next acknowledgement; and a
-            leader that continues after others have elected another one still hands out records,
-            though it can confirm nothing.
+            each delivery of a record, as leaders store them with the next acknowledgement; a leader
+            that continues after others have elected another one still hands out records; and a
+            broker confirms an acknowledgement of a record that the group is done with, which is
+            late if the partition has moved away and back since.
     """
     got: defaultdict[Place, list[Step]] = defaultdict(list)
     sure: defaultdict[Place, list[Step]] = defaultdict(list)
     findings = []
-    stale = 0
+    stale = twice = 0
     for step in steps:
         if step.kind == "sure":
             if sure[step.place]:
+                twice += 1
+            if sure[step.place] and not leaders_change:
                 findings.append(f"{step.place} was accepted twice: {sure[step.place][0]}, {step}")
             sure[step.place].append(step)
             continue
@@ -161,4 +166,4 @@ def judge(
     for first, *_ in sure.values():
         by_client[first.client] += 1
     repeated = sum(len(deliveries) - 1 for deliveries in got.values())
-    return Judgement(findings, len(sure), repeated, stale, dict(by_client))
+    return Judgement(findings, len(sure), repeated, stale, twice, dict(by_client))

@@ -29,6 +29,7 @@ from aioprod import (
     UnsupportedVersionError,
 )
 from aioprod.metrics import AcknowledgementsDone, RecordsDelivered
+from aioprod.consumer.share.acknowledgements import PartitionAcknowledgements
 from aioprod.testing import cancel_at_each_point
 from tests.consumer.share.share_groups import ShareTopic, lag, numbers, take
 
@@ -209,6 +210,31 @@ async def test_a_lock_times_out_and_the_late_acknowledgement_fails(topic: ShareT
         ((offsets, error),) = told
         assert offsets == {tp: frozenset([0, 1, 2])}
         assert isinstance(error, BrokerError)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_a_broker_confirms_what_is_said_of_a_record_that_is_done(
+    topic: ShareTopic, is_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So two members may have a confirmation. Ours does not send what is late, if it knows that."""
+    monkeypatch.setattr(PartitionAcknowledgements, "pop_late", lambda *_: {})
+    await topic.create(share_record_lock_duration_ms="1000")
+    await topic.write([0])
+    async with topic.consumer(**EXPLICIT) as slow, topic.consumer(**EXPLICIT) as other:
+        (late,) = await take(slow, 1)
+        (again,) = await take(other, 1)
+        assert again.delivery_count == 2
+        if is_done:
+            other.acknowledge(again)
+            assert set((await other.commit()).values()) == {None}
+        slow.acknowledge(late)
+        (outcome,) = (await slow.commit()).values()
+        if is_done:
+            assert outcome is None
+        else:
+            assert isinstance(outcome, BrokerError)
+            assert outcome.code == ErrorCode.INVALID_RECORD_STATE
+            other.acknowledge(again)
 
 
 async def test_records_whose_lock_has_ended_are_not_returned(topic: ShareTopic) -> None:
