@@ -28,8 +28,8 @@ from aioprod import (
     TopicPartition,
     UnsupportedVersionError,
 )
-from aioprod.metrics import AcknowledgementsDone, RecordsDelivered
 from aioprod.consumer.share.acknowledgements import PartitionAcknowledgements
+from aioprod.metrics import AcknowledgementsDone, RecordsDelivered
 from aioprod.testing import cancel_at_each_point
 from tests.consumer.share.share_groups import ShareTopic, lag, numbers, take
 
