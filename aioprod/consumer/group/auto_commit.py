@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from typing import NamedTuple
 
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.offsets import GroupOffsets, Offsets
@@ -21,6 +22,13 @@ from aioprod.errors import (
 from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
+
+
+class _LastCommit(NamedTuple):
+    """A commit of partitions that are about to be revoked."""
+
+    task: asyncio.Task[None]
+    offsets: Offsets
 
 
 class AutoCommit:
@@ -41,7 +49,7 @@ class AutoCommit:
         self._offsets = offsets
         self._next_at: float | None = None
         self._task: asyncio.Task[None] | None = None
-        self._last: asyncio.Task[None] | None = None
+        self._last: _LastCommit | None = None
 
     def reset(self, now: float) -> None:
         """Start a new interval, after a new assignment."""
@@ -71,23 +79,26 @@ class AutoCommit:
         if not self.enabled:
             return True
         loop = asyncio.get_running_loop()
-        if self._last is None:
-            offsets = self._subscription.consumed(partitions)
-            if not offsets:
-                return True
-            self._last = loop.create_task(
-                self._commit(offsets, loop.time() + limit_s), name="aioprod-last-auto-commit"
-            )
-        await asyncio.wait([self._last], timeout=max(0.0, deadline - loop.time()))
-        if not self._last.done():
-            return False
-        self._last = None
+        while offsets := self._subscription.consumed(partitions):
+            # The commit of an earlier call may be of other partitions.
+            if self._last is None or (
+                self._last.task.done() and not offsets.items() <= self._last.offsets.items()
+            ):
+                commit = self._commit(offsets, loop.time() + limit_s)
+                task = loop.create_task(commit, name="aioprod-last-auto-commit")
+                self._last = _LastCommit(task, offsets)
+            await asyncio.wait([self._last.task], timeout=max(0.0, deadline - loop.time()))
+            if not self._last.task.done():
+                return False
+            if offsets.items() <= self._last.offsets.items():
+                self._last = None
+                break
         return True
 
     async def close(self) -> None:
         """Cancel commits in flight."""
-        tasks = [task for task in (self._task, self._last) if task is not None]
-        self._last = None
+        last, self._last = self._last, None
+        tasks = [task for task in (self._task, last.task if last else None) if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:

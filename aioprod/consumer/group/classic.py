@@ -301,7 +301,7 @@ class ClassicMember(GroupMember):
 
     def committer(self, before: Committer | None = None) -> Committer:
         """Return this member in its generation; no member if partitions were assigned."""
-        if not self._in_group:
+        if not self._in_group and before in (None, Committer()):
             return Committer()
         generation = self._state.generation
         now = Committer(
@@ -310,7 +310,12 @@ class ClassicMember(GroupMember):
         # In an eager group the positions belong to the previous generation until the new assignment
         # is adopted.
         void = self._joined is not None and self._protocol is RebalanceProtocol.EAGER
-        if self._state.stage is JoinStage.STABLE and before in (None, now) and not void:
+        if (
+            self._in_group
+            and self._state.stage is JoinStage.STABLE
+            and before in (None, now)
+            and not void
+        ):
             return now
         raise self._not_now(rebalancing=void)
 

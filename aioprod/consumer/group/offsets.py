@@ -68,7 +68,8 @@ class Standing(Protocol):
 
         Args:
             before: the result when the commit began; a member that has lost its partitions since
-                must not commit under a new generation.
+                must not commit under a new generation, and one that has unsubscribed not as a
+                client outside the group.
 
         Raises:
             CommitFailedError, RebalanceInProgressError: if it may not commit now.

@@ -324,9 +324,12 @@ class ReconcilingMember(GroupMember):
         """Return this member in its present epoch: it keeps its partitions through all epochs of
         a session.
         """
-        if not self._in_group:
+        if not self._in_group and before in (None, Committer()):
             return Committer()
-        if self._session.epoch <= JOIN_EPOCH:
+        is_of_former_session = (
+            before is not None and before.generation_id < self._session.first_epoch
+        )
+        if not self._in_group or self._session.epoch <= JOIN_EPOCH or is_of_former_session:
             raise self._not_a_member()
         return Committer(
             self._session.epoch, self._session.member_id, self._config.group_instance_id

@@ -36,12 +36,13 @@ class Session:
     Attributes:
         member_id: made by the member, for the lifetime of the process.
         epoch: the member's epoch; 0 before it is in the group.
+        first_epoch: the epoch in which this session began; 0 before it is in the group.
         target: the partitions that the coordinator assigns to this member; None before the first.
     """
 
     def __init__(self, config: ConsumerConfig, member_id: str) -> None:
         self.member_id = member_id
-        self.epoch = JOIN_EPOCH
+        self.epoch = self.first_epoch = JOIN_EPOCH
         self.target: frozenset[TopicIdPartition] | None = None
         self._config = config
         self._told: Wishes | None = None
@@ -50,7 +51,7 @@ class Session:
 
     def begin(self) -> None:
         """Join, as a member without partitions."""
-        self.epoch = JOIN_EPOCH
+        self.epoch = self.first_epoch = JOIN_EPOCH
         self.target = None
         self.unanswered()
 
@@ -86,6 +87,8 @@ class Session:
         """Handle the response to the last heartbeat; return whether it has an assignment."""
         assert self._sent is not None
         self._told, self._told_owned = self._sent
+        if self.epoch == JOIN_EPOCH:
+            self.first_epoch = reply.member_epoch
         self.epoch = reply.member_epoch
         self.member_id = reply.member_id or self.member_id
         if reply.assignment is None:

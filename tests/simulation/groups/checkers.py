@@ -368,19 +368,25 @@ def check_progress(history: GroupHistory) -> Iterator[Finding]:
 
 
 def check_commits(history: GroupHistory) -> Iterator[Finding]:
-    """Check that what a member was told to be committed is stored."""
-    called: dict[int, tuple[Committing, dict[TopicPartition, int]]] = {}
+    """Check that what a member was told to be committed is stored. One request may have several
+    commits: of these the last counts, which may be lower after a seek.
+    """
+    called: dict[int, tuple[str, dict[TopicPartition, int], dict[TopicPartition, int]]] = {}
     for event in history.events:
         if isinstance(event, Committing):
-            called[event.number] = event, {}
-        elif isinstance(event, Stored):
-            for call, stored in called.values():
-                if call.member == event.member:
+            called[event.number] = event.member, dict(event.offsets), {}
+        elif isinstance(event, Stored | Sought):
+            for member, due, stored in called.values():
+                if member != event.member:
+                    continue
+                if isinstance(event, Stored):
                     best = stored.get(event.partition, -1)
                     stored[event.partition] = max(best, event.offset)
+                elif event.partition in due:
+                    due[event.partition] = min(due[event.partition], event.offset)
         elif isinstance(event, Committed):
-            call, stored = called.pop(event.number)
-            for tp, offset in call.offsets.items():
+            _, due, stored = called.pop(event.number)
+            for tp, offset in due.items():
                 if event.outcome == OK and stored.get(tp, -1) < offset:
                     yield Finding(
                         "lost-commit",

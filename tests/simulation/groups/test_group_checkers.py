@@ -188,6 +188,18 @@ def test_a_commit_that_is_not_stored() -> None:
     assert group.anomalies() == ["lost-commit"]
 
 
+def test_a_commit_may_be_sent_with_a_later_one_of_a_lower_position() -> None:
+    group = started()
+    group.read("b", P1, 0, 1)
+    first = group.history.committing("b", {P1: 2})
+    group.history.sought("b", P1, 1)
+    second = group.history.committing("b", {P1: 1})
+    group.store("b", P1, 1, None)
+    group.history.committed("b", first, OK)
+    group.history.committed("b", second, OK)
+    assert group.anomalies() == []
+
+
 def test_a_failed_commit_need_not_be_stored() -> None:
     group = started()
     number = group.history.committing("a", {P0: 3})
@@ -219,6 +231,63 @@ def test_a_record_that_is_read_twice(peaceful: bool, expected: list[str]) -> Non
     group.told("b", ASSIGNED, P0, generation=2)
     group.read("b", P0, 3)
     assert group.anomalies() == expected
+
+
+def with_epochs() -> Group:
+    """A group of the consumer protocol: member a has P0, member b has P1."""
+    group = Group(cooperative=True)
+    group.history.epochs = True
+    for member, tp in (("a", P0), ("b", P1)):
+        group.history.granted(member, 1, frozenset({tp}))
+        group.told(member, ASSIGNED, tp)
+    return group
+
+
+def test_a_member_gets_what_the_coordinator_grants_after_its_owner_has_given_it_up() -> None:
+    group = with_epochs()
+    group.told("a", REVOKED, P0)
+    group.history.granted("b", 2, frozenset({P0, P1}))
+    group.told("b", ASSIGNED, P0, generation=2)
+    assert group.anomalies() == []
+
+
+def test_a_member_gets_what_the_coordinator_has_not_granted() -> None:
+    group = with_epochs()
+    group.told("a", REVOKED, P0)
+    group.told("b", ASSIGNED, P0, generation=2)
+    assert group.anomalies() == ["not-granted"]
+
+
+def test_a_grant_counts_once() -> None:
+    group = with_epochs()
+    group.told("a", REVOKED, P0)
+    group.told("a", ASSIGNED, P0)
+    assert group.anomalies() == ["not-granted"]
+
+
+def test_a_coordinator_that_grants_a_partition_too_early() -> None:
+    group = with_epochs()
+    group.history.granted("b", 2, frozenset({P0, P1}))
+    group.told("b", ASSIGNED, P0, generation=2)
+    assert group.anomalies() == ["two-owners"]
+
+
+@pytest.mark.parametrize("removed", ["a", "b"])
+def test_one_of_two_owners_is_removed(removed: str) -> None:
+    """Its commits are refused: a as the former owner, b as one that is told late."""
+    group = with_epochs()
+    group.history.granted("b", 2, frozenset({P0, P1}))
+    group.history.removed(removed, "is removed from the group")
+    group.told("b", ASSIGNED, P0, generation=2)
+    assert group.anomalies() == []
+
+
+def test_an_instance_that_was_not_released_may_be_refused_to_a_static_member_only() -> None:
+    group = started()
+    group.history.members["a"].instance = "i"
+    for trace in group.history.members.values():
+        group.history.poll_failed(trace, "BrokerError: UNRELEASED_INSTANCE_ID")
+    assert group.anomalies() == ["poll-failed"]
 
 
 def end(change: Callable[[FinalState], object]) -> list[str]:
