@@ -13,7 +13,11 @@ from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHear
 from aioprod.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
-from aioprod.testing.broker.epoch_groups.member import JOIN_EPOCH, TopicIdPartition
+from aioprod.testing.broker.epoch_groups.member import (
+    JOIN_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    TopicIdPartition,
+)
 from aioprod.testing.broker.epoch_groups.modern import Beat
 from aioprod.testing.broker.groups.coordinator import GroupCoordinator
 from aioprod.testing.broker.groups.group import Group, GroupState
@@ -116,6 +120,8 @@ class BrokerWatch:
         beat = heartbeat(request, caller)
         if known and request.member_epoch == JOIN_EPOCH:
             self._history.removed(member, "joins again: it has no partitions")
+        if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH:
+            self._history.removed(member, "leaves for a while")
         if beat.assignment is not None:
             self._history.granted(member, beat.epoch, self._named(beat.assignment))
         return beat

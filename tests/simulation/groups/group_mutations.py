@@ -12,22 +12,29 @@ from typing import Any
 from aioprod.consumer.background import Background
 from aioprod.consumer.calls.records import RecordCalls
 from aioprod.consumer.fetch_sessions import FetchSession
-from aioprod.consumer.group import heartbeats, leading
+from aioprod.consumer.group import error_actions, heartbeats, leading
 from aioprod.consumer.group.assignors import CooperativeStickyAssignor, MemberSubscription
+from aioprod.consumer.group.auto_commit import AutoCommit
 from aioprod.consumer.group.classic import ClassicMember
 from aioprod.consumer.group.connections import GroupConnections
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi
 from aioprod.consumer.group.heartbeats import Heartbeats
-from aioprod.consumer.group.offsets import GroupOffsets
+from aioprod.consumer.group.offsets import Committer, GroupOffsets
 from aioprod.consumer.group.partitions import GroupPartitions
+from aioprod.consumer.group.reconciling import ReconcilingMember
+from aioprod.consumer.group.session import Session
 from aioprod.consumer.positions import PositionFinder
 from aioprod.consumer.records import Records
 from aioprod.consumer.subscription import SubscriptionState
+from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
 from aioprod.types import OffsetAndMetadata, TopicPartition
 from tests.simulation.planting import Mutation, Patch, into
 
 GROUP_MUTATIONS: list[Mutation] = []
+EPOCH_MUTATIONS: list[Mutation] = []  # found in groups of the consumer protocol (KIP-848)
 mutation = into(GROUP_MUTATIONS)
+epoch_mutation = into(EPOCH_MUTATIONS)
 
 
 # -- positions -------------------------------------------------------------------------------------
@@ -215,3 +222,82 @@ def heartbeats_never_end(patch: Patch) -> None:
 def the_end_of_a_partition_that_comes_back_is_unknown(patch: Patch) -> None:
     original = FetchSession.begin
     patch.setattr(FetchSession, "begin", lambda self, wanted, unanswered=(): original(self, wanted))
+
+
+# -- the consumer protocol -------------------------------------------------------------------------
+
+
+@epoch_mutation("two-owners", found_by=8)
+def partitions_are_given_up_before_the_listener_has_ended(patch: Patch) -> None:
+    original = Session.request
+
+    def request(self: Session, group_id: str, wishes: Any, owned: Any) -> Any:
+        return original(self, group_id, wishes, frozenset(owned) & (self.target or frozenset()))
+
+    patch.setattr(Session, "request", request)
+
+
+@epoch_mutation("unbalanced-callbacks", found_by=2)
+def the_target_is_adopted_without_a_revocation(patch: Patch) -> None:
+    async def revoke(self: ReconcilingMember, *arguments: Any) -> bool:
+        return True
+
+    patch.setattr(ReconcilingMember, "_revoke", revoke)
+
+
+@epoch_mutation("poll-failed", "two-owners", "unbalanced-callbacks", found_by=2)
+def a_member_that_was_put_out_keeps_its_partitions(patch: Patch) -> None:
+    original = ReconcilingMember._put_out
+
+    def put_out(self: ReconcilingMember) -> None:
+        original(self)
+        self._lost = False
+
+    patch.setattr(ReconcilingMember, "_put_out", put_out)
+
+
+@epoch_mutation("not-live", "troubled", "wrong-assignment", found_by=10)
+def a_fenced_epoch_is_sent_again(patch: Patch) -> None:
+    rules = error_actions._RULES[GroupApi.CONSUMER_HEARTBEAT]
+    patch.setitem(rules, ErrorCode.FENCED_MEMBER_EPOCH, ErrorAction.RETRY)
+    patch.setitem(rules, ErrorCode.UNKNOWN_MEMBER_ID, ErrorAction.RETRY)
+
+
+@epoch_mutation("lost-commit", found_by=32)
+def a_commit_is_retried_outside_the_group(patch: Patch) -> None:
+    original = ReconcilingMember.committer
+
+    def committer(self: ReconcilingMember, before: Committer | None = None) -> Committer:
+        return original(self, before if self._in_group else None)
+
+    patch.setattr(ReconcilingMember, "committer", committer)
+
+
+@epoch_mutation("needless-duplicate", found_by=76)
+def the_last_commit_is_that_of_an_earlier_revocation(patch: Patch) -> None:
+    original = AutoCommit.commit_before_giving_up
+
+    async def commit(self: AutoCommit, partitions: Any, deadline: float, limit_s: float) -> bool:
+        if self._last is not None and self._last.task.done():
+            self._last = None
+            return True
+        return await original(self, partitions, deadline, limit_s)
+
+    patch.setattr(AutoCommit, "commit_before_giving_up", commit)
+
+
+@epoch_mutation("not-left", "not-live", found_by=2)
+def a_member_with_an_epoch_does_not_leave(patch: Patch) -> None:
+    async def tell_leaving(self: ReconcilingMember) -> None:
+        pass
+
+    patch.setattr(ReconcilingMember, "_tell_leaving", tell_leaving)
+
+
+@epoch_mutation("leak", "hang", found_by=1)
+def heartbeats_with_an_epoch_never_end(patch: Patch) -> None:
+    def stop(self: ReconcilingMember) -> None:
+        self._heartbeats = None
+        self._poll_watch.heartbeats_stopped()
+
+    patch.setattr(ReconcilingMember, "_stop_heartbeats", stop)

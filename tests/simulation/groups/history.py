@@ -139,8 +139,8 @@ class Granted(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """The coordinator of the consumer protocol has removed a member, or takes it for a new one: it
-    may grant its partitions to others.
+    """The coordinator of the consumer protocol has removed a member, or takes it for a new one, or
+    for a static one that is away: it may grant its partitions to others, and refuses its commits.
     """
 
     moment: Moment
