@@ -103,12 +103,12 @@ def test_every_setting_with_a_secret_is_known() -> None:
     ours = {each.name for kind in kinds for each in fields(kind) if is_secret(each.name)}
     assert ours == {
         "sasl_jaas_config",
+        "sasl_oauthbearer_assertion_private_key_passphrase",
         "sasl_oauthbearer_client_credentials_client_secret",
         "sasl_password",
         "ssl_key_password",
     }
     assert {name for name in PRODUCER_UNSUPPORTED if is_secret(name)} == {
-        "sasl.oauthbearer.assertion.private.key.passphrase",
         "ssl.keystore.key",
         "ssl.keystore.password",
         "ssl.truststore.password",

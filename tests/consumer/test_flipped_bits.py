@@ -310,6 +310,7 @@ CALLERS = {
         "testing/broker/handlers/produce.py",
         "testing/broker/handlers/fetch.py",
         "testing/broker/handlers/share_fetch.py",
+        "testing/broker/dead_letters.py",
     },
     "checked_header": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
     "iter_batches": {"protocol/record_reader.py", "consumer/fetched_batches.py"},

@@ -45,7 +45,7 @@ HOOKS = {
     "close": "plugin.close",
     "on_new_batch": "Partitioner.on_new_batch",
 }
-DATA = {"partition", "state", "num_rows", "throttle_time_ms"}
+DATA = {"partition", "state", "num_rows", "strerror", "throttle_time_ms"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
