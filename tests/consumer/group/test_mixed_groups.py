@@ -59,6 +59,7 @@ async def run(bootstrap: str, foreign: Any, seed: int, changes: int, **settings:
     check_once(written, processed)
 
 
+@pytest.mark.real_time  # librdkafka's are in threads
 @pytest.mark.parametrize(("foreign", "strategy"), PAIRS)
 async def test_ours_and_theirs(bootstrap: str, foreign: Any, strategy: str) -> None:
     seed = 2 if strategy == "range" else 5
@@ -82,6 +83,7 @@ async def test_ours_and_theirs_on_kafka_3_9(kafka_3_9: str, foreign: Any, strate
     )
 
 
+@pytest.mark.real_time
 async def test_ours_and_librdkafka_in_a_group_of_the_new_protocol(bootstrap: str) -> None:
     settings: dict[str, Any] = {"group.protocol": "consumer"}
     foreign = partial(ConfluentReader, **settings)

@@ -21,8 +21,8 @@ from tests.consumer.share.member_processes import (
 )
 from tests.consumer.share.share_groups import ShareTopic, lag
 
-RECORDS = 4_000
-KILLS = 10
+RECORDS = 3_000
+KILLS = 6
 
 
 @pytest.mark.kafka

@@ -445,9 +445,12 @@ async def test_several_topics_and_partitions(topic: ShareTopic) -> None:
     assert set(results.values()) <= {None}
 
 
-@pytest.mark.parametrize("version", ["4_1", "3_9"])
-async def test_a_cluster_without_share_groups(version: str, request: pytest.FixtureRequest) -> None:
-    old = request.getfixturevalue(f"kafka_{version}")
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    "fixture", ["kafka_3_9", pytest.param("kafka_4_1", marks=pytest.mark.interop)]
+)
+async def test_a_cluster_without_share_groups(fixture: str, request: pytest.FixtureRequest) -> None:
+    old = request.getfixturevalue(fixture)
     async with ShareTopic(old).consumer() as consumer:
         with pytest.raises(UnsupportedVersionError, match=r"Kafka 4\.2, .*share\.version=1"):
             await consumer.getmany(timeout_ms=20_000)
