@@ -13,6 +13,7 @@ from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
+from aioprod.consumer.group.leaving import tell_leaving
 from aioprod.consumer.share.acknowledgements import PartitionKey
 from aioprod.consumer.share.member_session import MemberSession
 from aioprod.consumer.share.reporting import ShareReporter
@@ -87,14 +88,10 @@ class ShareHeartbeats:
         self.is_in_group, self.problem = False, error
 
     async def leave(self) -> None:
-        """Send the heartbeat that leaves the group.
-
-        Raises:
-            KafkaError: as :meth:`aioprod.consumer.group.connections.GroupConnections.ask` does.
-        """
-        request = self._session.leave()
-        await self._connections.ask(
-            lambda connection: (request, connection.pick_version(ShareGroupHeartbeatRequest))
+        """Send the heartbeat that leaves the group, within 5 seconds. A failure is logged."""
+        group = f"share group {self._connections.group_id!r}"
+        await tell_leaving(
+            self._connections, GroupApi.SHARE_HEARTBEAT, self._session.leave(), group
         )
 
     # -- as Heartbeater ----------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import logging
 from collections.abc import Callable
 
@@ -20,9 +19,6 @@ from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.errors import KafkaError
 
 log = logging.getLogger(__name__)
-
-# To wait longer for the coordinator is useless: the session times out anyway.
-_LEAVE_LIMIT_S = 5.0
 
 
 def new_member_id(runtime: ClientRuntime) -> str:
@@ -127,7 +123,7 @@ class ShareMember:
         joined = self._task is not None
         self._stop_heartbeats()
         if joined:
-            await self._tell_leaving()
+            await self._heartbeats.leave()
 
     async def close(self) -> None:
         """End all tasks and connections, without a word to the coordinator."""
@@ -184,20 +180,8 @@ class ShareMember:
         self._stop_heartbeats()
         self._on_idle()
         self._leaving = asyncio.get_running_loop().create_task(
-            self._tell_leaving(), name="aioprod-leave-group"
+            self._heartbeats.leave(), name="aioprod-leave-group"
         )
-
-    async def _tell_leaving(self) -> None:
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LEAVE_LIMIT_S):
-                    await self._heartbeats.leave()
-        except KafkaError as error:
-            log.info(
-                "share group %r: leaving failed; its partitions wait for the session timeout: %s",
-                self._connections.group_id,
-                error,
-            )
 
     def _stop_heartbeats(self, error: KafkaError | None = None) -> None:
         task, self._task = self._task, None
