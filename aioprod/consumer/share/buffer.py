@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Callable
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import PartitionInfo
@@ -12,7 +13,7 @@ from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.share.acknowledgements import GAP, SharePartition
 from aioprod.consumer.share.acquired import acquired_ranges, read_acquired
 from aioprod.consumer.share.broker import ShareBroker
-from aioprod.consumer.share.fetched import Delivered, FetchedRecords
+from aioprod.consumer.share.fetched import Delivered, FetchedRecords, Lock
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.preparation import NotPrepared
 from aioprod.protocol.messages.share_fetch import PartitionData
@@ -20,7 +21,8 @@ from aioprod.types import AcknowledgeType, TopicPartition
 
 
 class ShareBuffer:
-    """Holds acquired records in the order in which they came.
+    """Holds acquired records in the order in which they came, while no other member can have got
+    them: their locks have not ended, nor the session with the broker, and it leads the partition.
 
     Args:
         config: says whether checksums are verified.
@@ -111,7 +113,7 @@ class ShareBuffer:
         left = limit
         while self._fetched and left:
             first = self._fetched[0]
-            if not first or not self._is_locked(first, now):
+            if not (first and first.is_in_session and now < first.lock.until):
                 self._fetched.popleft()
                 continue
             try:
@@ -131,6 +133,25 @@ class ShareBuffer:
             taken.append(part)
         return taken
 
+    def forget(self, node_id: int) -> None:
+        """Forget the records of a broker: it has released them when its connection closed."""
+        self._keep_unless(lambda lock: lock.broker.node_id == node_id)
+
+    def metadata_changed(self) -> None:
+        """Forget the records of partitions that another broker leads by now: their locks are gone,
+        also if the leader comes back.
+        """
+
+        def is_moved(lock: Lock) -> bool:
+            leader = self._metadata.snapshot.find_leader(lock.partition.tp)
+            return isinstance(leader, PartitionInfo) and leader.leader != lock.broker.node_id
+
+        self._keep_unless(is_moved)
+
+    def _keep_unless(self, is_gone: Callable[[Lock], bool]) -> None:
+        kept = [fetched for fetched in self._fetched if not is_gone(fetched.lock)]
+        self._fetched = deque(kept)
+
     def release(self) -> None:
         """Release all records."""
         for fetched in self._fetched:
@@ -140,13 +161,3 @@ class ShareBuffer:
     def clear(self) -> None:
         """Forget all records: their sessions end, which releases them."""
         self._fetched.clear()
-
-    def _is_locked(self, fetched: FetchedRecords, now: float) -> bool:
-        """Whether no other member can have got the records."""
-        lock = fetched.lock
-        leader = self._metadata.snapshot.find_leader(lock.partition.tp)
-        return (
-            fetched.is_in_session
-            and now < lock.until
-            and not (isinstance(leader, PartitionInfo) and leader.leader != lock.broker.node_id)
-        )

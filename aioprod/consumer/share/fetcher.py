@@ -103,6 +103,7 @@ class ShareFetcher:
 
     def metadata_changed(self) -> None:
         """Fetch each partition from its present leader."""
+        self._buffer.metadata_changed()
         by_leader = self._assignment.find_leaders()
         for node_id in by_leader.keys() - self._brokers.keys():
             self._brokers[node_id] = ShareBroker(

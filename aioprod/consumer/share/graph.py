@@ -67,14 +67,14 @@ def build(
     run_state = RunState(runtime, time.time, on_fault=notifier.notify)
     guard = CallGuard(runtime.loop_binding, run_state, lambda: None, config.default_api_timeout_ms)
     member_id = new_member_id(runtime)
+    buffer = ShareBuffer(config, runtime.metadata, converter, reporter)
     requests = ShareRequests(
-        config, runtime, member_id, reporter, lambda node_id: fetcher.holds_locks(node_id)
+        config, runtime, member_id, reporter, lambda node: fetcher.holds_locks(node), buffer.forget
     )
     outcomes = Outcomes(callback, reporter, tells_renewals=not config.max_lock_renewal_ms)
     in_hand = _in_hand(config)
     errors = ReadErrors(problems)
     assignment = ShareAssignment(runtime.metadata, errors, reporter)
-    buffer = ShareBuffer(config, runtime.metadata, converter, reporter)
     fetcher = ShareFetcher(
         config, runtime, requests, assignment, errors, buffer, in_hand, outcomes, reporter, notifier
     )
