@@ -113,7 +113,7 @@ class ShareBuffer:
         left = limit
         while self._fetched and left:
             first = self._fetched[0]
-            if not (first and first.is_in_session and now < first.lock.until):
+            if not first or not self._is_locked(first, now):
                 self._fetched.popleft()
                 continue
             try:
@@ -141,16 +141,7 @@ class ShareBuffer:
         """Forget the records of partitions that another broker leads by now: their locks are gone,
         also if the leader comes back.
         """
-
-        def is_moved(lock: Lock) -> bool:
-            leader = self._metadata.snapshot.find_leader(lock.partition.tp)
-            return isinstance(leader, PartitionInfo) and leader.leader != lock.broker.node_id
-
-        self._keep_unless(is_moved)
-
-    def _keep_unless(self, is_gone: Callable[[Lock], bool]) -> None:
-        kept = [fetched for fetched in self._fetched if not is_gone(fetched.lock)]
-        self._fetched = deque(kept)
+        self._keep_unless(self._is_moved)
 
     def release(self) -> None:
         """Release all records."""
@@ -161,3 +152,17 @@ class ShareBuffer:
     def clear(self) -> None:
         """Forget all records: their sessions end, which releases them."""
         self._fetched.clear()
+
+    def _is_locked(self, fetched: FetchedRecords, now: float) -> bool:
+        """Whether no other member can have got the records."""
+        lock = fetched.lock
+        # The response may have come when the metadata named another leader already.
+        return fetched.is_in_session and now < lock.until and not self._is_moved(lock)
+
+    def _is_moved(self, lock: Lock) -> bool:
+        leader = self._metadata.snapshot.find_leader(lock.partition.tp)
+        return isinstance(leader, PartitionInfo) and leader.leader != lock.broker.node_id
+
+    def _keep_unless(self, is_gone: Callable[[Lock], bool]) -> None:
+        kept = [fetched for fetched in self._fetched if not is_gone(fetched.lock)]
+        self._fetched = deque(kept)

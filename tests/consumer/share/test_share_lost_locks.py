@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from aioprod import BrokerConnectionError, ShareConsumer
-from aioprod.testing import EmbeddedCluster
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.testing import EmbeddedCluster, hold_answer
 from tests.consumer.share.share_groups import ShareTopic, numbers, take
 
 
@@ -50,6 +53,7 @@ async def test_the_connection_closes(share_broker: str) -> None:
         await others_come_again(consumer)
 
 
+@pytest.mark.virtual_time
 async def test_the_broker_restarts(broker: EmbeddedCluster) -> None:
     topic = await three_records(broker.bootstrap_servers)
     async with topic.consumer() as consumer:
@@ -60,6 +64,7 @@ async def test_the_broker_restarts(broker: EmbeddedCluster) -> None:
         await others_come_again(consumer)
 
 
+@pytest.mark.virtual_time
 async def test_another_leads_for_a_while() -> None:
     async with EmbeddedCluster(nodes=2) as cluster:
         topic = await three_records(cluster.bootstrap_servers)
@@ -72,3 +77,21 @@ async def test_another_leads_for_a_while() -> None:
             cluster.move_leader(topic.topic, 0, leader)
             # A leader that is new does not know what the former one has delivered.
             await others_come_again(consumer, delivery_count=1)
+
+
+@pytest.mark.virtual_time
+async def test_the_response_comes_when_another_leads() -> None:
+    async with EmbeddedCluster(nodes=2) as cluster:
+        topic = await three_records(cluster.bootstrap_servers)
+        leader, answer = cluster.leader(topic.topic, 0), asyncio.Event()
+        cluster.on(ApiKey.SHARE_FETCH, hold_answer(answer), node=leader)
+        async with topic.consumer() as consumer:
+            reading = asyncio.create_task(consumer.getmany())
+            await cluster.wait_for_request(ApiKey.SHARE_FETCH, node=leader)
+            cluster.move_leader(topic.topic, 0, 3 - leader)
+            consumer._lifecycle.runtime.metadata.request_update()
+            records = await reading  # of the new leader
+            answer.set()
+            # The next call waits for the response of the former leader.
+            assert await consumer.getmany(timeout_ms=500) == []
+            assert numbers(records) == [0, 1, 2]
