@@ -1,5 +1,5 @@
-"""How a member that has an epoch leaves its group: a consumer group (KIP-848) or a share group
-(KIP-932).
+"""How a member tells its coordinator that it leaves: with LeaveGroup, or with a heartbeat if it has
+an epoch, in a consumer group (KIP-848) or a share group (KIP-932).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import logging
 from typing import TypeVar
 
 from aioprod.cluster.retry import is_retriable, retry
-from aioprod.consumer.group.connections import GroupConnections
+from aioprod.consumer.group.connections import GroupConnections, Prepare
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
-from aioprod.protocol.message import Request
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from aioprod.protocol.messages.leave_group import LeaveGroupResponse
 from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 
 log = logging.getLogger(__name__)
@@ -22,35 +22,36 @@ log = logging.getLogger(__name__)
 LEAVE_LIMIT_S = 5.0
 """How long a member tries to leave. To try longer is useless: the session times out anyway."""
 
-# The second: the coordinator has removed the member before, or has lost only its response.
-_LEFT = (ErrorAction.DONE, ErrorAction.LOST_GENERATION)
+# The last two: the coordinator has removed the member before, or only its response was lost.
+_LEFT = (ErrorAction.DONE, ErrorAction.LOST_GENERATION, ErrorAction.LOST_MEMBER)
 
-ResponseT = TypeVar("ResponseT", ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
+ResponseT = TypeVar(
+    "ResponseT", LeaveGroupResponse, ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse
+)
 
 
 async def tell_leaving(
-    connections: GroupConnections, api: GroupApi, heartbeat: Request[ResponseT], group: str
+    connections: GroupConnections, api: GroupApi, prepare: Prepare[ResponseT], group: str
 ) -> None:
-    """Send the heartbeat that leaves a group, within ``LEAVE_LIMIT_S``. Retry while the coordinator
-    moves, loads the group or can't be reached. Log a failure.
+    """Tell the coordinator, within ``LEAVE_LIMIT_S``. Retry while it moves, loads the group or
+    can't be reached. Log a failure.
 
     Args:
         connections: the way to the coordinator.
-        api: the kind of heartbeat.
-        heartbeat: the request.
+        api: the request.
+        prepare: makes the request.
         group: the group, for the log.
     """
 
     async def attempt() -> None:
-        reply = await connections.ask(
-            lambda connection: (heartbeat, connection.pick_version(type(heartbeat)))
-        )
+        reply = await connections.ask(prepare)
         code = ErrorCode.of(reply.error_code)
         action = action_for(api, code)
         if action is ErrorAction.NEW_COORDINATOR:
             connections.forget_coordinator()
         if action not in _LEFT:
-            raise refusal_of(api, code, group, reply.error_message, connections.principal)
+            told = None if isinstance(reply, LeaveGroupResponse) else reply.error_message
+            raise refusal_of(api, code, group, told, connections.principal)
 
     pause_s = connections.backoff.seconds
     deadline = asyncio.get_running_loop().time() + LEAVE_LIMIT_S

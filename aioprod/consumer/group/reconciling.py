@@ -295,9 +295,12 @@ class ReconcilingMember(GroupMember):
 
     async def _tell_leaving(self) -> None:
         group_id = self._connections.group_id
-        heartbeat = self._session.leave(group_id)
+        last = self._session.leave(group_id)
         await tell_leaving(
-            self._connections, GroupApi.CONSUMER_HEARTBEAT, heartbeat, f"group {group_id!r}"
+            self._connections,
+            GroupApi.CONSUMER_HEARTBEAT,
+            lambda connection: (last, connection.pick_version(ConsumerGroupHeartbeatRequest)),
+            f"group {group_id!r}",
         )
 
     def _stop_heartbeats(self) -> None:

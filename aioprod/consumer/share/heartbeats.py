@@ -89,9 +89,12 @@ class ShareHeartbeats:
 
     async def leave(self) -> None:
         """Send the heartbeat that leaves the group, within 5 seconds. A failure is logged."""
-        group = f"share group {self._connections.group_id!r}"
+        last = self._session.leave()
         await tell_leaving(
-            self._connections, GroupApi.SHARE_HEARTBEAT, self._session.leave(), group
+            self._connections,
+            GroupApi.SHARE_HEARTBEAT,
+            lambda connection: (last, connection.pick_version(ShareGroupHeartbeatRequest)),
+            f"share group {self._connections.group_id!r}",
         )
 
     # -- as Heartbeater ----------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Members that have an epoch leave: of a consumer group (KIP-848) and of a share group (KIP-932).
-The coordinator may refuse the last heartbeat for a moment, or its connection break.
+"""Members leave: with LeaveGroup, or with a heartbeat in a consumer group (KIP-848) and in a share
+group (KIP-932). The coordinator may refuse that for a moment, or its connection break.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from aioprod.testing import Action, EmbeddedCluster, drop_after, drop_before, fa
 
 pytestmark = pytest.mark.virtual_time
 
-HEARTBEATS = {
+REQUESTS = {
+    "classic": ApiKey.LEAVE_GROUP,
     "consumer": ApiKey.CONSUMER_GROUP_HEARTBEAT,
     "share": ApiKey.SHARE_GROUP_HEARTBEAT,
 }
@@ -26,25 +27,25 @@ SETTINGS: dict[str, Any] = {"group_id": "g", "retry_backoff_ms": 10}
 LOADING = fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
-@pytest.fixture(params=list(HEARTBEATS))
-def heartbeat(request: pytest.FixtureRequest) -> ApiKey:
-    return HEARTBEATS[request.param]
+@pytest.fixture(params=list(REQUESTS))
+def leaving(request: pytest.FixtureRequest) -> ApiKey:
+    return REQUESTS[request.param]
 
 
 @pytest.fixture
 async def member(
-    broker: EmbeddedCluster, heartbeat: ApiKey
+    broker: EmbeddedCluster, leaving: ApiKey
 ) -> AsyncIterator[Consumer | ShareConsumer]:
     """A member that is in the group."""
     broker.create_topic("t", 1)
     consumer: Consumer | ShareConsumer
-    if heartbeat is HEARTBEATS["share"]:
+    if leaving is ApiKey.SHARE_GROUP_HEARTBEAT:
         consumer = ShareConsumer(broker.bootstrap_servers, topics="t", **SETTINGS)
     else:
         consumer = Consumer(
             "t",
             bootstrap_servers=broker.bootstrap_servers,
-            group_protocol="consumer",
+            group_protocol="classic" if leaving is ApiKey.LEAVE_GROUP else "consumer",
             enable_auto_commit=False,
             **SETTINGS,
         )
@@ -68,31 +69,31 @@ async def member(
 )
 async def test_it_leaves_again_after_a_moment(
     broker: EmbeddedCluster,
-    heartbeat: ApiKey,
+    leaving: ApiKey,
     member: Consumer | ShareConsumer,
     caplog: pytest.LogCaptureFixture,
     action: Action,
     times: int,
 ) -> None:
     caplog.set_level(logging.INFO)
-    before = broker.request_count(heartbeat)
-    broker.on(heartbeat, action, times=times)
+    before = broker.request_count(leaving)
+    broker.on(leaving, action, times=times)
     began = asyncio.get_running_loop().time()
     await member.close()
     assert asyncio.get_running_loop().time() - began < 1
     assert broker.group("g").state == "Empty"
-    assert broker.request_count(heartbeat) == before + times + 1
+    assert broker.request_count(leaving) == before + times + 1
     assert "leaving failed" not in caplog.text
 
 
 async def test_it_gives_up_after_its_limit(
     broker: EmbeddedCluster,
-    heartbeat: ApiKey,
+    leaving: ApiKey,
     member: Consumer | ShareConsumer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    broker.on_every(heartbeat, LOADING)
+    broker.on_every(leaving, LOADING)
     began = asyncio.get_running_loop().time()
     await member.close()
     assert LEAVE_LIMIT_S / 2 < asyncio.get_running_loop().time() - began <= LEAVE_LIMIT_S + 0.1
@@ -102,13 +103,13 @@ async def test_it_gives_up_after_its_limit(
 
 async def test_a_refusal_is_final(
     broker: EmbeddedCluster,
-    heartbeat: ApiKey,
+    leaving: ApiKey,
     member: Consumer | ShareConsumer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    before = broker.request_count(heartbeat)
-    broker.on(heartbeat, fail(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    before = broker.request_count(leaving)
+    broker.on(leaving, fail(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     await member.close()
-    assert broker.request_count(heartbeat) == before + 1
+    assert broker.request_count(leaving) == before + 1
     assert "GROUP_AUTHORIZATION_FAILED" in caplog.text
