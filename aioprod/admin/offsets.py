@@ -115,7 +115,11 @@ class OffsetCalls:
             return _committed(group_id, reply)
 
         return await self._driver.each_or_all(
-            "list_consumer_group_offsets", wanted, ask, timeout_ms
+            f"offsets of group {group_id}",
+            wanted,
+            ask,
+            timeout_ms,
+            name="list_consumer_group_offsets",
         )
 
     async def alter_consumer_group_offsets(

@@ -212,7 +212,13 @@ class ShareGroupCalls:
             found = _offsets(told)
             return found if items is None else {tp: found.get(tp) for tp in items}
 
-        return await self._driver.each_or_all("list_share_group_offsets", wanted, ask, timeout_ms)
+        return await self._driver.each_or_all(
+            f"offsets of share group {group_id}",
+            wanted,
+            ask,
+            timeout_ms,
+            name="list_share_group_offsets",
+        )
 
     async def alter_share_group_offsets(
         self,
