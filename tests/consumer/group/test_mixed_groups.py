@@ -101,13 +101,13 @@ MIGRATIONS = [
         partial(Reader, partition_assignment_strategy=("cooperative-sticky",)),
         partial(ConfluentReader, **NEW),
         id="ours-cooperative-librdkafka",
-        marks=pytest.mark.interop,
+        marks=[pytest.mark.interop, pytest.mark.real_time],
     ),
     pytest.param(
         partial(ConfluentReader, strategy="range"),
         partial(Reader, group_protocol="consumer"),
         id="librdkafka-eager-ours",
-        marks=pytest.mark.interop,
+        marks=[pytest.mark.interop, pytest.mark.real_time],
     ),
 ]
 
