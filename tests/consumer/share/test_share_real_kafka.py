@@ -217,7 +217,8 @@ async def test_a_broker_confirms_what_is_said_of_a_record_that_is_done(
     topic: ShareTopic, is_done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So two members may have a confirmation. Ours does not send what is late, if it knows that."""
-    monkeypatch.setattr(PartitionAcknowledgements, "pop_late", lambda *_: {})
+    none = PartitionAcknowledgements(0.0)
+    monkeypatch.setattr(PartitionAcknowledgements, "pop_late", lambda *_: none)
     await topic.create(share_record_lock_duration_ms="1000")
     await topic.write([0])
     async with topic.consumer(**EXPLICIT) as slow, topic.consumer(**EXPLICIT) as other:
