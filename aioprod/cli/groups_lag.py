@@ -73,6 +73,11 @@ def _print_once(options: argparse.Namespace, load: ClusterLoad) -> int:
         _print_json(options, load)
     elif rows := _rows(options, load):
         print(table([_NAMES, *rows]))
+    for each in load.groups:
+        if each.group in options.groups and not _partitions(options, each):
+            of = " in these topics" if options.topic else ""
+            text = f"group {each.group} has no offset{of} yet"
+            print(f"{options.parser.prog}: {text}", file=sys.stderr)
     missing = [name for name in options.groups if all(name != each.group for each in load.groups)]
     for name in missing:
         print(f"{options.parser.prog}: group {name} does not exist", file=sys.stderr)

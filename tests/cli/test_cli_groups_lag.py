@@ -104,6 +104,23 @@ def test_share_groups_have_a_lag_too(run: Run, lagging: ThreadedCluster) -> None
     assert status == 0 and output.splitlines()[3].split()[:2] == ["workers", "Empty"]
 
 
+def test_a_group_without_offsets_says_so(run: Run, lagging: ThreadedCluster) -> None:
+    async def read_nothing() -> None:
+        servers = lagging.bootstrap_servers
+        async with ShareConsumer(servers, group_id="idle", topics=["orders"]) as consumer:
+            assert await consumer.getmany(timeout_ms=500) == []
+
+    asyncio.run(read_nothing())
+    assert run("groups", "lag", "idle") == (
+        0,
+        "",
+        "aioprod groups lag: group idle has no offset yet\n",
+    )
+    status, output, errors = run("groups", "lag", "mail", "--topic", "clicks")
+    assert (status, output) == (0, "")
+    assert errors == "aioprod groups lag: group mail has no offset in these topics yet\n"
+
+
 def commit(cluster: ThreadedCluster, offset: int) -> None:
     async def change() -> None:
         async with Admin(cluster.bootstrap_servers) as admin:
