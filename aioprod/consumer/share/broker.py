@@ -130,6 +130,12 @@ class ShareBroker:
         """Whether the broker can renew locks; True while it is not connected."""
         return self._requests.supports_renewal(self.node_id)
 
+    def locks_for(self, generation: int) -> bool:
+        """Whether the records of a generation of the session may be locked still. The broker
+        releases them when the connection ends; the client may hear of that with the next request.
+        """
+        return generation == self.session.generation and self._requests.connected(self.node_id)
+
     # -- acknowledgements --------------------------------------------------------------------------
 
     def acknowledge(
