@@ -12,7 +12,7 @@ from aioprod.admin import ConfigResource
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.simulation.loop import SimulatedLoop
 from tests.simulation.history import Moment
-from tests.simulation.run_context import RunContext
+from tests.simulation.run_context import RunContext, start_client
 from tests.simulation.seed_run import SimulationResult, run_seed
 from tests.simulation.shares.broker_watch import BrokerWatch
 from tests.simulation.shares.checkers import check
@@ -109,14 +109,16 @@ class _ShareRun:
         """Write records, in batches of several."""
         scenario = self._scenario
         rng = self._context.loop.random(f"writer after {self._written} records")
-        async with Producer(
+        producer = Producer(
             self._context.bootstrap_servers,
             client_id="writer",
             request_timeout_ms=1_000,
             max_block_ms=60_000,
             linger_ms=5,
             metadata_max_age_ms=200,
-        ) as producer:
+        )
+        await start_client(producer)
+        async with producer:
             for _ in range(records):
                 topic = rng.choice(list(scenario.partitions))
                 partition = rng.randrange(scenario.partitions[topic])
