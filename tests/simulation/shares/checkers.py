@@ -39,6 +39,7 @@ class Delivery:
 
     Attributes:
         acquired: when the broker locked it.
+        locked_at: the time at which its lock began, or was renewed.
         freed: when the broker took it from the member, and why.
         handed: when the application got it.
         said: what the application said of it.
@@ -52,6 +53,7 @@ class Delivery:
     place: Place
     number: int
     acquired: Moment
+    locked_at: float
     freed: tuple[Moment, Reason] | None = None
     handed: Moment | None = None
     said: list[Acknowledge] = field(default_factory=list)
@@ -128,7 +130,7 @@ class Ledger:
             case Freed():
                 yield from self._freed(delivery, event, moment)
             case Applied():
-                yield from self._applied(delivery, event)
+                yield from self._applied(delivery, event, moment)
             case Late():
                 yield from self._late(delivery, moment)
             case Handed():
@@ -161,7 +163,7 @@ class Ledger:
             yield _finding("wrong-count", event.place, f"{event.delivery}, not {expected}")
         if event.delivery > self._history.delivery_limit:
             yield _finding("too-often", event.place, f"delivery {event.delivery}")
-        earlier.append(Delivery(event.member, event.place, event.delivery, moment))
+        earlier.append(Delivery(event.member, event.place, event.delivery, moment, moment.at))
 
     def _freed(self, delivery: Delivery, event: Freed, moment: Moment) -> Iterator[Finding]:
         """A client that renews locks keeps them, if there are no faults."""
@@ -175,7 +177,7 @@ class Ledger:
         ):
             yield _finding("not-renewed", event.place, f"{event.member} loses it")
 
-    def _applied(self, delivery: Delivery, event: Applied) -> Iterator[Finding]:
+    def _applied(self, delivery: Delivery, event: Applied, moment: Moment) -> Iterator[Finding]:
         kind, member = event.kind, self._history.members[event.member]
         if kind is Acknowledge.GAP:
             if event.place in self._history.logged:
@@ -187,7 +189,9 @@ class Ledger:
             said = [each.name for each in delivery.said]
             text = f"{event.member} sends {kind.name}, the application said {said}"
             yield _finding("unwanted", event.place, text)
-        if kind is not RENEW:
+        if kind is RENEW:
+            delivery.locked_at = moment.at
+        else:
             delivery.applied = kind
 
     def _late(self, delivery: Delivery, moment: Moment) -> Iterator[Finding]:
@@ -302,7 +306,7 @@ class Ledger:
 
     def _failed(self, delivery: Delivery, moment: Moment) -> Iterator[Finding]:
         """Without faults, acknowledgements fail only if the lock has ended, or is about to."""
-        certain = delivery.acquired.at + self._history.lock_s - _EARLY_SECONDS
+        certain = delivery.locked_at + self._history.lock_s - _EARLY_SECONDS
         if delivery.freed is None and self._is_calm(delivery) and moment.at < certain:
             yield _finding("failed-acknowledgement", delivery.place, str(delivery.outcome))
 

@@ -61,6 +61,8 @@ class ShareScenario:
     Attributes:
         partitions: the number of partitions of each topic.
         group: the group's settings.
+        committed_only: whether the group skips aborted records (``share.isolation.level``).
+        transactions: how many transactions are written before the first fault, and after the last.
         records: how many records are written while faults occur.
         faults: the number of faults.
         seconds: how long members come and go and faults occur.
@@ -71,6 +73,8 @@ class ShareScenario:
     partitions: Mapping[str, int]
     group: Mapping[str, int]
     members: tuple[SharePlan, ...]
+    committed_only: bool
+    transactions: int
     records: int
     faults: int
     seconds: float
@@ -99,7 +103,8 @@ class ShareScenario:
         )
 
     def __str__(self) -> str:
-        names = ["nodes", "partitions", "records", "faults", "seconds"]
+        names = ["nodes", "partitions", "committed_only", "transactions"]
+        names += ["records", "faults", "seconds"]
         fields = {name: getattr(self, name) for name in names}
         lines = [f"seed {self.seed}: {summarize(fields)} {summarize(self.group)}"]
         return "\n  ".join([*lines, *map(str, self.members)])
@@ -126,6 +131,8 @@ def draw(seed: int) -> ShareScenario:
             "share.partition.max.record.locks": rng.choice([100, 2_000]),
         },
         members=tuple(members),
+        committed_only=rng.random() < 0.5,
+        transactions=rng.choice([0, 0, 3, 10]),
         records=rng.choice([40, 80, 160]),
         faults=rng.choice([0, 4, 8, 16]),
         seconds=seconds,
@@ -142,10 +149,10 @@ def _draw_member(
         settings=_draw_settings(rng, kind),
         topics=rng.choice([TOPICS, TOPICS, TOPICS, TOPICS[:1]]),
         pause=rng.choice([0.002, 0.02, 0.2]),
-        slow_share=rng.choice([0.0, 0.02, 0.1]),
+        slow_share=rng.choice([0.0, 0.05, 0.15]),
         refused_share=rng.choice([0.0, 0.1, 0.3]),
         resubscribe_share=rng.choice([0.0, 0.0, 0.05]),
-        cancel_share=rng.choice([0.0, 0.0, 0.05, 0.2]),
+        cancel_share=rng.choice([0.0, 0.1, 0.3]),
         after=after,
         leaves_after=rng.uniform(0.3, seconds) if leaves else None,
         dies=leaves and rng.random() < 0.4,

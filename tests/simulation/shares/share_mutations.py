@@ -32,7 +32,7 @@ mutation = into(SHARE_MUTATIONS)
 # -- acknowledgements ------------------------------------------------------------------------------
 
 
-@mutation("no-outcome", found_by=4)
+@mutation("no-outcome", found_by=6)
 def a_refused_acknowledgement_is_not_sent_again(patch: Patch) -> None:
     patch.setattr(Acknowledgements, "put_back", lambda *arguments: None)
 
@@ -55,7 +55,7 @@ def acknowledgements_are_sent_after_the_lock_has_ended(patch: Patch) -> None:
     patch.setattr(PartitionAcknowledgements, "pop_late", lambda self, now: {})
 
 
-@mutation("failed-acknowledgement", found_by=3)
+@mutation("failed-acknowledgement", found_by=7)
 def the_last_acknowledgements_are_not_sent(patch: Patch) -> None:
     async def close(self: ShareBroker) -> None:
         self._closing = True
@@ -63,7 +63,7 @@ def the_last_acknowledgements_are_not_sent(patch: Patch) -> None:
     patch.setattr(ShareBroker, "close", close)
 
 
-@mutation("unwanted", "failed-call", found_by=7)
+@mutation("unwanted", "failed-call", found_by=9)
 def a_cancelled_call_loses_its_records(patch: Patch) -> None:
     original = ShareCalls.getmany
 
@@ -78,12 +78,12 @@ def a_cancelled_call_loses_its_records(patch: Patch) -> None:
 # -- locks and sessions ----------------------------------------------------------------------------
 
 
-@mutation("handed-too-late", found_by=16)
+@mutation("handed-too-late", found_by=7)
 def records_are_returned_whose_lock_has_ended(patch: Patch) -> None:
     patch.setattr(ShareFetcher, "_is_locked", lambda self, fetched, now: fetched.is_in_session)
 
 
-@mutation("handed-too-late", found_by=3)
+@mutation("handed-too-late", found_by=8)
 def records_of_a_lost_session_are_returned(patch: Patch) -> None:
     patch.setattr(ShareFetcher, "_is_locked", lambda self, fetched, now: now < fetched.lock.until)
 
@@ -100,7 +100,7 @@ def the_generation_of_a_session_is_not_checked(patch: Patch) -> None:
     patch.setattr(ShareBroker, "acknowledge", acknowledge)
 
 
-@mutation("not-renewed", found_by=11)
+@mutation("not-renewed", "failed-acknowledgement", found_by=14)
 def the_new_end_of_a_lock_is_not_noted(patch: Patch) -> None:
     patch.setattr(RecordsInHand, "renewed", lambda *arguments: None)
 
@@ -110,7 +110,7 @@ def renewals_go_on_after_the_close(patch: Patch) -> None:
     patch.setattr(LockRenewal, "stop", lambda self: None)
 
 
-@mutation("not-live", "failed-call", found_by=3)
+@mutation("not-live", "failed-call", found_by=6)
 def a_lost_session_is_not_begun_again(patch: Patch) -> None:
     def lost(self: ShareSession) -> None:
         self.partitions = frozenset()
@@ -122,7 +122,7 @@ def a_lost_session_is_not_begun_again(patch: Patch) -> None:
 # -- records ---------------------------------------------------------------------------------------
 
 
-@mutation("invented", "handed-twice", found_by=1)
+@mutation("invented", "handed-twice", found_by=7)
 def records_of_other_members_are_returned(patch: Patch) -> None:
     def pick(
         found: Sequence[ConsumerRecord],
@@ -147,7 +147,7 @@ def delivery_counts_are_those_of_the_first_delivery(patch: Patch) -> None:
     patch.setattr(fetched, "with_counts", with_counts)
 
 
-@mutation("lost", found_by=3)
+@mutation("lost", found_by=5)
 def records_that_are_not_read_are_reported_as_gaps(patch: Patch) -> None:
     original = ShareBroker.skip
 

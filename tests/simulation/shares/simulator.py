@@ -5,7 +5,9 @@ in which everything must be done, and the checks of the history.
 from __future__ import annotations
 
 import asyncio
+import random
 from functools import partial
+from typing import Any
 
 from aioprod import Admin, Producer
 from aioprod.admin import ConfigResource
@@ -56,10 +58,12 @@ async def _run(loop: SimulatedLoop, scenario: ShareScenario, history: ShareHisto
         for topic, count in scenario.partitions.items():
             cluster.create_topic(topic, count)
         async with Admin(cluster.bootstrap_servers) as admin:
-            group = {name: str(value) for name, value in scenario.group.items()}
-            await admin.incremental_alter_configs(
-                {ConfigResource.group(GROUP): {"share.auto.offset.reset": "earliest", **group}}
-            )
+            group = {
+                "share.auto.offset.reset": "earliest",
+                "share.isolation.level": f"read_{'' if scenario.committed_only else 'un'}committed",
+                **{name: str(value) for name, value in scenario.group.items()},
+            }
+            await admin.incremental_alter_configs({ConfigResource.group(GROUP): group})
         await _ShareRun(RunContext(loop, cluster, history), scenario, history).run()
 
 
@@ -78,6 +82,7 @@ class _ShareRun:
     async def run(self) -> None:
         """Run it to its end."""
         scenario = self._scenario
+        await self._write_transactions()
         for plan in scenario.members:
             self._add(plan)
         writing = self._context.start_on_host("writer", self._write(scenario.records, slowly=True))
@@ -109,23 +114,43 @@ class _ShareRun:
         """Write records, in batches of several."""
         scenario = self._scenario
         rng = self._context.loop.random(f"writer after {self._written} records")
-        producer = Producer(
+        producer = self._producer()
+        await start_client(producer)
+        async with producer:
+            for _ in range(records):
+                await self._send(producer, rng)
+                if slowly and rng.random() < 0.3:
+                    await asyncio.sleep(rng.uniform(0, 6 * scenario.seconds / scenario.records))
+
+    async def _write_transactions(self) -> None:
+        """Write transactions, of which some are aborted; they leave offsets without a record."""
+        rng = self._context.loop.random(f"transactions after {self._written} records")
+        async with self._producer(transactional_id="writer") as producer:
+            for _ in range(self._scenario.transactions):
+                await producer.begin_transaction()
+                for _ in range(rng.randint(1, 6)):
+                    await self._send(producer, rng)
+                if rng.random() < 0.3:
+                    await producer.abort_transaction()
+                else:
+                    await producer.commit_transaction()
+
+    def _producer(self, **settings: Any) -> Producer:
+        return Producer(
             self._context.bootstrap_servers,
             client_id="writer",
             request_timeout_ms=1_000,
             max_block_ms=60_000,
             linger_ms=5,
             metadata_max_age_ms=200,
+            **settings,
         )
-        await start_client(producer)
-        async with producer:
-            for _ in range(records):
-                topic = rng.choice(list(scenario.partitions))
-                partition = rng.randrange(scenario.partitions[topic])
-                self._written += 1
-                await producer.send(topic, b"%d" % self._written, partition=partition)
-                if slowly and rng.random() < 0.3:
-                    await asyncio.sleep(rng.uniform(0, 6 * scenario.seconds / scenario.records))
+
+    async def _send(self, producer: Producer, rng: random.Random) -> None:
+        topic = rng.choice(list(self._scenario.partitions))
+        partition = rng.randrange(self._scenario.partitions[topic])
+        self._written += 1
+        await producer.send(topic, b"%d" % self._written, partition=partition)
 
     async def _do_the_rest(self, repaired: Moment) -> None:
         """Everything must be done within a limit."""
@@ -137,6 +162,7 @@ class _ShareRun:
             actor.calm_down()
         await asyncio.sleep(_RECOVERY_SECONDS)
         await self._context.start_on_host("writer", self._write(_LAST_RECORDS, slowly=False))
+        await self._write_transactions()
         final.cut = history.note("fault: all connections break", "fault")
         self._context.loop.network.cut()
         await asyncio.sleep(_RECOVERY_SECONDS)
@@ -146,7 +172,9 @@ class _ShareRun:
             (topic, number, record.offset)
             for topic, count in scenario.partitions.items()
             for number in range(count)
-            for record in self._cluster.records(topic, number)
+            for record in self._cluster.records(
+                topic, number, committed_only=scenario.committed_only
+            )
         }
         deadline = loop.time() + limit
         while (undone := self._watch.undone()) and loop.time() < deadline:  # noqa: ASYNC110

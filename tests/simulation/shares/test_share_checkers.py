@@ -244,6 +244,18 @@ def test_records_of_a_session_that_is_known_to_be_lost() -> None:
         assert group.anomalies() == ["handed-too-late"] * known
 
 
+def test_a_renewed_lock_must_not_be_given_up() -> None:
+    for passes, expected in ((10.0, ["failed-acknowledgement"]), (40.0, [])):
+        group = Group()
+        group.history.logged.clear()
+        group.get("a")
+        group.now += 25.0
+        group.say("a", RENEW)
+        group.now += passes
+        group.say("a", applied=False, error="INVALID_RECORD_STATE")
+        assert group.anomalies() == expected
+
+
 def test_a_delivery_beyond_the_limit() -> None:
     group = Group()
     for delivery in range(1, LIMIT + 2):

@@ -16,8 +16,8 @@ SEEDS = 3
 # Known bugs that are found at once.
 QUICK = {
     "an_acknowledgement_without_a_response_is_confirmed",
-    "records_are_returned_whose_lock_has_ended",
-    "records_of_a_lost_session_are_returned",
+    "a_cancelled_call_loses_its_records",
+    "the_generation_of_a_session_is_not_checked",
     "renewals_go_on_after_the_close",
 }
 # `python -m tests.simulation --clients shares --seeds N` runs more.
