@@ -21,9 +21,6 @@ LARGER = {
     "GroupMember": (31, 16),
     "ClassicMember": (30, 14),
     "ReconcilingMember": (28, 14),
-    "ShareBroker": (23, 17),
-    "ShareFetcher": (24, 22),
-    "ShareMember": (19, 17),
 }
 BASES = {
     *("ABC", "Enum", "Generic", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "Sequence"),

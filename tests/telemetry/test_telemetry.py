@@ -285,7 +285,7 @@ async def test_a_share_consumer_pushes_its_metrics_and_labels(broker: EmbeddedCl
         assert (await consumer.client_instance_id()).int
         await consumer.getmany(timeout_ms=3 * INTERVAL_MS)
         fetches = consumer.metrics()["fetch-total"]
-        member = consumer._member._session.member_id
+        (member,) = broker.group("g").members
     pushes = pushes_of(broker, "s")
     assert pushes[-1].labels == {
         "client_rack": "here",

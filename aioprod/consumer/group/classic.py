@@ -13,10 +13,11 @@ from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.assignors import RebalanceProtocol, make_assignors, rebalance_protocol
 from aioprod.consumer.group.assignors.calls import tell_assignor
-from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
+from aioprod.consumer.group.error_actions import ErrorAction, GroupApi
 from aioprod.consumer.group.heartbeats import Heartbeats
 from aioprod.consumer.group.joining import Joined, Joining
 from aioprod.consumer.group.leading import Leadership
+from aioprod.consumer.group.leaving import tell_leaving
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.member_state import Generation, JoinStage, MemberState
 from aioprod.consumer.group.offsets import Committer, OnCommit
@@ -412,20 +413,8 @@ class ClassicMember(GroupMember):
                 return LeaveGroupRequest(self._connections.group_id, generation.member_id), version
             return LeaveGroupRequest(self._connections.group_id, members=[member]), version
 
-        try:
-            reply = await self._connections.ask(prepare)
-            if (
-                action_for(GroupApi.HEARTBEAT, ErrorCode.of(reply.error_code))
-                is ErrorAction.NEW_COORDINATOR
-            ):
-                self._connections.forget_coordinator()
-                await self._connections.ask(prepare)
-        except KafkaError as error:
-            log.info(
-                "group %r: LeaveGroup failed; other members wait for the session timeout: %s",
-                self._connections.group_id,
-                error,
-            )
+        group = f"group {self._connections.group_id!r}"
+        await tell_leaving(self._connections, GroupApi.LEAVE, prepare, group)
 
     def _stop_tasks(self) -> None:
         self._heartbeats.stop()

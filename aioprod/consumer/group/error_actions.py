@@ -20,6 +20,7 @@ class GroupApi(Enum):
     HEARTBEAT = "Heartbeat"
     CONSUMER_HEARTBEAT = "ConsumerGroupHeartbeat"
     SHARE_HEARTBEAT = "ShareGroupHeartbeat"
+    LEAVE = "LeaveGroup"
     COMMIT = "OffsetCommit"
     FETCH_OFFSETS = "OffsetFetch"
 
@@ -81,6 +82,7 @@ _RULES: dict[GroupApi, dict[ErrorCode, ErrorAction]] = {
         **_FENCED_EPOCH,
         _E.UNKNOWN_MEMBER_ID: _V.LOST_GENERATION,
     },
+    GroupApi.LEAVE: {**_MOVED, _E.UNKNOWN_MEMBER_ID: _V.LOST_MEMBER},
     GroupApi.COMMIT: {
         **_MOVED,
         **_FENCED,
@@ -105,10 +107,10 @@ _RULES: dict[GroupApi, dict[ErrorCode, ErrorAction]] = {
 def refusal_of(
     api: GroupApi, code: ErrorCode, group: str, told: str | None, principal: str
 ) -> BrokerError:
-    """Return the error of a heartbeat with a member epoch.
+    """Return the error of a heartbeat with a member epoch, or of leaving.
 
     Args:
-        api: the heartbeat.
+        api: the request.
         code: the error code of the response.
         group: the group, for the text.
         told: the broker's text.

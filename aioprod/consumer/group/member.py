@@ -15,6 +15,7 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.auto_commit import AutoCommit
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.error_actions import ErrorAction
+from aioprod.consumer.group.leaving import LEAVE_LIMIT_S
 from aioprod.consumer.group.offsets import Committer, GroupOffsets, Offsets, OnCommit
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.poll_watch import PollWatch
@@ -29,8 +30,6 @@ _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sh
 _CLOSE_LIMIT_S = 1.0
 # The timeout of LeaveGroup if the deadline has passed.
 _LEAVE_GRACE_S = 0.2
-# To wait longer is useless: the session times out anyway.
-_LEAVE_LIMIT_S = 5.0
 
 
 class GroupMember(ABC):
@@ -308,7 +307,7 @@ class GroupMember(ABC):
                 # Otherwise other members would get the partitions only after the session timeout.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(
-                        min(max(deadline - loop.time(), _LEAVE_GRACE_S), _LEAVE_LIMIT_S)
+                        min(max(deadline - loop.time(), _LEAVE_GRACE_S), LEAVE_LIMIT_S)
                     ):
                         await self._leave(tell=leave and self._config.group_instance_id is None)
 

@@ -19,6 +19,7 @@ from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
+from aioprod.consumer.group.leaving import tell_leaving
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.offsets import Committer, OnCommit
 from aioprod.consumer.group.partitions import GroupPartitions
@@ -293,17 +294,14 @@ class ReconcilingMember(GroupMember):
         self._lost = False
 
     async def _tell_leaving(self) -> None:
-        request = self._session.leave(self._connections.group_id)
-        try:
-            await self._connections.ask(
-                lambda connection: (request, connection.pick_version(ConsumerGroupHeartbeatRequest))
-            )
-        except KafkaError as error:
-            log.info(
-                "group %r: leaving failed; other members wait for the session timeout: %s",
-                self._connections.group_id,
-                error,
-            )
+        group_id = self._connections.group_id
+        last = self._session.leave(group_id)
+        await tell_leaving(
+            self._connections,
+            GroupApi.CONSUMER_HEARTBEAT,
+            lambda connection: (last, connection.pick_version(ConsumerGroupHeartbeatRequest)),
+            f"group {group_id!r}",
+        )
 
     def _stop_heartbeats(self) -> None:
         task, self._heartbeats = self._heartbeats, None

@@ -112,6 +112,12 @@ class PartitionAcknowledgements:
         """Return the batches of a request."""
         return [make(*run) for run in offset_runs(self.types, (run for run, _ in self.others))]
 
+    def renewals(self) -> list[int]:
+        """Return the offsets of the records whose locks are to be renewed."""
+        if AcknowledgeType.RENEW not in self.types.values():
+            return []
+        return [offset for offset, kind in self.types.items() if kind is AcknowledgeType.RENEW]
+
     def pop_late(self, now: float) -> dict[int, AcknowledgeType]:
         """Remove those whose lock has ended, and return the types by offset of records."""
         if self.others:
@@ -210,9 +216,8 @@ class Acknowledgements:
     def drop_renewals(self) -> None:
         """Forget renewals: the session ends."""
         for partition, waiting in list(self._waiting.items()):
-            for offset, kind in list(waiting.types.items()):
-                if kind is AcknowledgeType.RENEW:
-                    del waiting.types[offset], waiting.locked_until[offset]
+            for offset in waiting.renewals():
+                del waiting.types[offset], waiting.locked_until[offset]
             if not (waiting.types or waiting.others):
                 del self._waiting[partition]
 

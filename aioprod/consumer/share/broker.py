@@ -6,14 +6,12 @@ Acknowledgements go with the next ShareFetch, or alone if no fetch is due.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from aioprod.consumer.share.acknowledgements import (
     Acknowledgements,
-    PartitionAcknowledgements,
     PartitionKey,
     SharePartition,
 )
@@ -27,16 +25,14 @@ from aioprod.consumer.share.requests import (
     fetch_results,
 )
 from aioprod.consumer.share.session import ShareSession
+from aioprod.consumer.share.settlement import Settlement, refusal_of
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
 from aioprod.net.backoff import Backoff
-from aioprod.net.bounds import MAX_LOCK_MS, MIN_LOCK_MS, bounded
 from aioprod.net.refusals import explain
 from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
 from aioprod.protocol.messages.share_fetch import PartitionData, ShareFetchResponse
 from aioprod.types import AcknowledgeType
-
-_Sent = dict[SharePartition, PartitionAcknowledgements]
 
 
 class Surroundings(Protocol):
@@ -85,7 +81,6 @@ class ShareBroker:
     Attributes:
         session: the share session.
         wanted: the partitions to fetch.
-        lock_timeout_ms: how long the broker locks records for this member; None if unknown.
     """
 
     def __init__(
@@ -101,40 +96,29 @@ class ShareBroker:
         self.node_id = node_id
         self.session = ShareSession()
         self.wanted: frozenset[SharePartition] = frozenset()
-        self.lock_timeout_ms: int | None = None
         self._requests = requests
         self._surroundings = surroundings
-        self._outcomes = outcomes
         self._reporter = reporter
         self._pacing = Pacing(backoff, self.look)
         self._limit_s = limit_s
         self._waiting = Acknowledgements()
-        self._sent: _Sent = {}
+        self._settlement = Settlement(
+            node_id, self._waiting, outcomes, reporter, requests.principal
+        )
         self._in_flight: asyncio.Future[Any] | None = None
-        self._sent_at = self._locks_end = 0.0
+        self._sent_at = 0.0
         self._closing = False  # only the end of the session is still sent
         self._ended = False
 
     @property
     def settled(self) -> bool:
         """Whether each acknowledgement has an outcome."""
-        return not (self._waiting or self._sent)
-
-    @property
-    def holds_locks(self) -> bool:
-        """Whether locks may not have ended, of records that are acknowledged, too."""
-        return self.session.is_open and asyncio.get_running_loop().time() < self._locks_end
+        return self._settlement.done
 
     @property
     def supports_renewal(self) -> bool:
         """Whether the broker can renew locks; True while it is not connected."""
         return self._requests.supports_renewal(self.node_id)
-
-    def locks_for(self, generation: int) -> bool:
-        """Whether the records of a generation of the session may be locked still. The broker
-        releases them when the connection ends; the client may hear of that with the next request.
-        """
-        return generation == self.session.generation and self._requests.connected(self.node_id)
 
     # -- acknowledgements --------------------------------------------------------------------------
 
@@ -148,8 +132,7 @@ class ShareBroker:
     ) -> None:
         """Acknowledge records that were acquired in this generation of the session."""
         if generation != self.session.generation or self._ended:
-            lost = dict.fromkeys(offsets, kind)
-            self._outcomes.failed(partition.tp, lost, _session_lost(self.node_id))
+            self._settlement.refuse(partition, offsets, kind)
             return
         now = asyncio.get_running_loop().time()
         renew = kind is AcknowledgeType.RENEW
@@ -199,7 +182,7 @@ class ShareBroker:
 
     def _fetch(self) -> None:
         wanted = self.wanted
-        sent = self._take()
+        sent = self._settlement.send(asyncio.get_running_loop().time())
         change = self.session.change(wanted)
         self._begin(
             self._requests.fetch(self.node_id, change, sent),
@@ -209,7 +192,7 @@ class ShareBroker:
 
     def _acknowledge(self, *, closing: bool = False) -> None:
         renews = self._waiting.renews
-        sent = self._take()
+        sent = self._settlement.send(asyncio.get_running_loop().time())
         if not (sent or closing):
             self._surroundings.changed()
             return
@@ -219,23 +202,6 @@ class ShareBroker:
             "ShareAcknowledge",
             self._acknowledged,
         )
-
-    def _take(self) -> _Sent:
-        """Return the acknowledgements to send. Those whose lock has ended fail."""
-        self._sent, late = self._waiting.take(asyncio.get_running_loop().time())
-        for partition, types in late.items():
-            self._outcomes.failed(
-                partition.tp,
-                types,
-                BrokerError(
-                    ErrorCode.INVALID_RECORD_STATE,
-                    f"{_name(partition)}: the locks of the records timed out "
-                    "(share.record.lock.duration.ms of the group)",
-                ),
-            )
-        if self._sent:
-            self._reporter.acknowledgements_sent(sum(each.records for each in self._sent.values()))
-        return self._sent
 
     def _begin(self, future: asyncio.Future[Any], api: str, handle: Callable[[Any], None]) -> None:
         self._in_flight = future
@@ -274,7 +240,7 @@ class ShareBroker:
 
     def _fetched(self, wanted: frozenset[SharePartition], reply: ShareFetchResponse) -> None:
         self.session.fetched(wanted)
-        self.lock_timeout_ms = reply.acquisition_lock_timeout_ms
+        self.session.lock_timeout_told(reply.acquisition_lock_timeout_ms)
         partitions = {each.key: each for each in wanted}
         results = fetch_results(reply)
         trouble = self._settle(results.acknowledgements)
@@ -285,13 +251,14 @@ class ShareBroker:
                 continue
             code = ErrorCode.of(data.error_code)
             trouble = trouble or bool(code)
-            self._surroundings.failed(
-                partition, self._refusal(partition, code, "ShareFetch") if code else None
-            )
+            refusal = None
+            if code:
+                refusal = refusal_of(partition, code, "ShareFetch", self._requests.principal)
+            self._surroundings.failed(partition, refusal)
             size += len(data.records or b"")
             if data.acquired_records:
-                self._locks_end = self._locked_until()
-                records += self._surroundings.fetched(self, partition, data, self._locks_end)
+                locked_until = self.session.locked(self._sent_at)
+                records += self._surroundings.fetched(self, partition, data, locked_until)
         for partition in partitions.values():  # left out: neither records nor errors
             self._surroundings.failed(partition, None)
         self._reporter.fetched(
@@ -304,72 +271,30 @@ class ShareBroker:
     def _acknowledged(self, reply: ShareAcknowledgeResponse) -> None:
         self.session.acknowledged()
         if reply.acquisition_lock_timeout_ms:
-            self.lock_timeout_ms = reply.acquisition_lock_timeout_ms
+            self.session.lock_timeout_told(reply.acquisition_lock_timeout_ms)
         results = acknowledge_results(reply)
         if self._settle(results.acknowledgements):
             self._pacing.pause(asyncio.get_running_loop().time())
             self._surroundings.stale(results.leaders)
 
     def _settle(self, codes: Mapping[PartitionKey, ErrorCode]) -> bool:
-        """Give the acknowledgements of a request their outcomes, or keep them to be sent again.
-        Return whether one was refused.
-        """
-        now = asyncio.get_running_loop().time()
-        sent, self._sent = self._sent, {}
-        refused = False
-        for partition, acknowledgements in sent.items():
-            # Without an error code in the response, nothing is confirmed.
-            code = codes.get(partition.key, ErrorCode.UNKNOWN_SERVER_ERROR)
-            if not code:
-                self._outcomes.confirmed(partition.tp, acknowledgements.types)
-                self._note_renewals(partition, acknowledgements)
-                continue
-            refused = True
-            refusal = self._refusal(partition, code, "ShareAcknowledge")
-            if code.retriable and not code.refresh_metadata and now < acknowledgements.give_up_at:
-                self._outcomes.retried(partition.tp, refusal)
-                self._waiting.put_back(partition, acknowledgements)
-            else:
-                self._outcomes.failed(partition.tp, acknowledgements.types, refusal)
+        """Handle the error codes of acknowledgements. Return whether one was refused."""
+        refused, renewed = self._settlement.answered(codes, asyncio.get_running_loop().time())
+        if renewed:
+            until = self.session.locked(self._sent_at)
+            for partition, offset in renewed:
+                self._waiting.extend_lock(partition, offset, until)
+                self._surroundings.renewed(partition, offset, until)
         return refused
-
-    def _refusal(self, partition: SharePartition, code: ErrorCode, request: str) -> BrokerError:
-        return explain(BrokerError(code, _name(partition)), request, self._requests.principal)
 
     def _latency_s(self) -> float:
         """Return the time since the last request was sent."""
         return asyncio.get_running_loop().time() - self._sent_at
 
-    def _locked_until(self) -> float:
-        """Return when locks of the last request end at the earliest: they begin after it was sent.
-        The response may be handled much later, if the event loop was blocked.
-        """
-        return self._sent_at + bounded(self.lock_timeout_ms or 0, MIN_LOCK_MS, MAX_LOCK_MS)
-
-    def _note_renewals(
-        self, partition: SharePartition, confirmed: PartitionAcknowledgements
-    ) -> None:
-        if AcknowledgeType.RENEW not in confirmed.types.values():
-            return
-        until = self._locked_until()
-        for offset, kind in confirmed.types.items():
-            if kind is AcknowledgeType.RENEW:
-                self._locks_end = until
-                self._waiting.extend_lock(partition, offset, until)
-                self._surroundings.renewed(partition, offset, until)
-
-    # -- failures ----------------------------------------------------------------------------------
-
     def _lose(self, error: KafkaError) -> None:
-        """Begin a new session: the broker releases the records of this one, or has done so."""
+        """Begin a new session."""
         self.session.lost()
-        sent, self._sent = self._sent, {}
-        for partition, acknowledgements in sent.items():
-            self._outcomes.failed(partition.tp, acknowledgements.types, error)
-        for partition, acknowledgements in self._waiting.take(-math.inf)[0].items():
-            self._outcomes.failed(
-                partition.tp, acknowledgements.types, _session_lost(self.node_id, error)
-            )
+        self._settlement.session_lost(error)
 
     # -- end ---------------------------------------------------------------------------------------
 
@@ -393,16 +318,3 @@ class ShareBroker:
             self._lose(error)
             self._closing = self._ended = True
             self._pacing.stop()
-
-
-def _name(partition: SharePartition) -> str:
-    return f"{partition.topic}-{partition.partition}"
-
-
-def _session_lost(node_id: int, cause: KafkaError | None = None) -> KafkaError:
-    error = BrokerError(
-        ErrorCode.SHARE_SESSION_NOT_FOUND,
-        f"broker {node_id}: the records of the session are delivered again",
-    )
-    error.__cause__ = cause
-    return error

@@ -10,6 +10,7 @@ from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
+from aioprod.consumer.share.buffer import ShareBuffer
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.member import ShareMember
@@ -35,6 +36,7 @@ class ShareCalls:
         runtime: ClientRuntime,
         member: ShareMember,
         fetcher: ShareFetcher,
+        buffer: ShareBuffer,
         in_hand: RecordsInHand,
         outcomes: Outcomes,
         problems: Problems,
@@ -46,6 +48,7 @@ class ShareCalls:
         self._runtime = runtime
         self._member = member
         self._fetcher = fetcher
+        self._buffer = buffer
         self._in_hand = in_hand
         self._outcomes = outcomes
         self._problems = problems
@@ -130,7 +133,7 @@ class ShareCalls:
                 self._member.polled()
                 self._reporter.polled(loop.time())
                 try:
-                    taken = self._fetcher.take(most)
+                    taken = self._buffer.take(most)
                     if taken:
                         return self._in_hand.add(taken)
                     waited = await self._wait(deadline, fetch)

@@ -75,7 +75,7 @@ class FetchedRecords:
     @property
     def is_in_session(self) -> bool:
         """Whether the session in which the records were locked has not been lost."""
-        return self.lock.broker.locks_for(self.lock.generation)
+        return self.lock.generation == self.lock.broker.session.generation
 
     def take(self, limit: int) -> Delivered:
         """Return the next records.

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.run_state import RunState
-from aioprod.consumer.share.fetcher import ShareFetcher
+from aioprod.consumer.share.assignment import ShareAssignment
+from aioprod.consumer.share.buffer import ShareBuffer
 from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.stall_watch import StallWatch
 from aioprod.metrics import ObservedConsumer, ShareConsumerMetrics
@@ -20,14 +21,16 @@ class ShareFigures:
         self,
         config: ShareConsumerConfig,
         run_state: RunState,
-        fetcher: ShareFetcher,
+        assignment: ShareAssignment,
+        buffer: ShareBuffer,
         in_hand: RecordsInHand,
         metrics: ShareConsumerMetrics,
         watch: StallWatch,
     ) -> None:
         self._config = config
         self._run_state = run_state
-        self._fetcher = fetcher
+        self._assignment = assignment
+        self._buffer = buffer
         self._in_hand = in_hand
         self._metrics = metrics
         self._watch = watch
@@ -35,8 +38,8 @@ class ShareFigures:
     def metrics(self) -> Mapping[str, float]:
         """See :meth:`aioprod.ShareConsumer.metrics`."""
         gauges = {
-            "assigned-partitions": float(len(self._fetcher.partitions)),
-            "records-buffered": float(self._fetcher.buffered().total()),
+            "assigned-partitions": float(len(self._assignment.partitions)),
+            "records-buffered": float(self._buffer.by_partition().total()),
             "records-in-hand": float(len(self._in_hand)),
             "stalled-partitions": float(self._watch.stalled_partitions),
         }
@@ -48,13 +51,13 @@ class ShareFigures:
 
     def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
         """See :meth:`aioprod.ShareConsumer.metrics_by_partition`."""
-        buffered = self._fetcher.buffered()
+        buffered = self._buffer.by_partition()
         return {
             tp: {
                 "records-buffered": float(buffered[tp]),
                 "stalled": float(self._watch.is_stalled(tp)),
             }
-            for tp in sorted(self._fetcher.partitions)
+            for tp in sorted(self._assignment.partitions)
         }
 
     def observed(self) -> ObservedConsumer:

@@ -15,6 +15,8 @@ from aioprod.consumer.problems import Problems
 from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
+from aioprod.consumer.share.assignment import ShareAssignment
+from aioprod.consumer.share.buffer import ShareBuffer
 from aioprod.consumer.share.calls import ShareCalls
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.figures import ShareFigures
@@ -22,6 +24,7 @@ from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.lifecycle import ShareLifecycle
 from aioprod.consumer.share.member import ShareMember, new_member_id
 from aioprod.consumer.share.outcomes import AcknowledgementCallback, Outcomes
+from aioprod.consumer.share.read_errors import ReadErrors
 from aioprod.consumer.share.renewals import LockRenewal
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import ShareRequests
@@ -54,9 +57,7 @@ def build(
     config: ShareConsumerConfig, rng: random.Random, callback: AcknowledgementCallback | None
 ) -> ShareGraph:
     """Build the collaborators of one share consumer, each from those before it."""
-    converter = RecordConverter(
-        config.key_deserializer, config.value_deserializer, ConsumerInterceptorChain(()), _REMEDY
-    )
+    converter = _converter(config)
     metrics = ShareConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
     reporter = ShareReporter(config, metrics, now=lambda: runtime.now())
     notifier = Notifier()
@@ -66,26 +67,23 @@ def build(
     run_state = RunState(runtime, time.time, on_fault=notifier.notify)
     guard = CallGuard(runtime.loop_binding, run_state, lambda: None, config.default_api_timeout_ms)
     member_id = new_member_id(runtime)
+    buffer = ShareBuffer(config, runtime.metadata, converter, reporter)
     requests = ShareRequests(
-        config, runtime, member_id, reporter, lambda node_id: fetcher.holds_locks(node_id)
+        config, runtime, member_id, reporter, lambda node: fetcher.holds_locks(node), buffer.forget
     )
     outcomes = Outcomes(callback, reporter, tells_renewals=not config.max_lock_renewal_ms)
     in_hand = _in_hand(config)
+    errors = ReadErrors(problems)
+    assignment = ShareAssignment(runtime.metadata, errors, reporter)
     fetcher = ShareFetcher(
-        config, runtime, requests, converter, outcomes, problems, reporter, notifier, in_hand
+        config, runtime, requests, assignment, errors, buffer, in_hand, outcomes, reporter, notifier
     )
     member = ShareMember(
-        config,
-        runtime,
-        member_id,
-        reporter,
-        on_assigned=lambda: fetcher.assign(member.assigned),
-        on_news=notifier.notify,
-        on_idle=fetcher.release,
+        config, runtime, member_id, reporter, fetcher.assign, notifier.notify, buffer.release
     )
-    reasons = ShareStallReasons(config, member, fetcher, outcomes)
+    reasons = ShareStallReasons(config, member, fetcher, assignment, errors, buffer, outcomes)
     watch = StallWatch(config.stall_timeout_ms, reasons, reporter)
-    figures = ShareFigures(config, run_state, fetcher, in_hand, metrics, watch)
+    figures = ShareFigures(config, run_state, assignment, buffer, in_hand, metrics, watch)
     lifecycle = ShareLifecycle(
         runtime,
         run_state,
@@ -101,7 +99,17 @@ def build(
         Scheduler(notifier, on_fault=run_state.fail),
     )
     calls = ShareCalls(
-        config, guard, runtime, member, fetcher, in_hand, outcomes, problems, notifier, reporter
+        config,
+        guard,
+        runtime,
+        member,
+        fetcher,
+        buffer,
+        in_hand,
+        outcomes,
+        problems,
+        notifier,
+        reporter,
     )
     health = Health(run_state, member, problems, watch)
     return ShareGraph(calls, guard, fetcher, member, lifecycle, figures, health)
@@ -122,6 +130,13 @@ def _runtime(
         not_started_error=ConsumerStateError,
         on_connection=reporter.connection_changed,
         telemetry=telemetry,
+    )
+
+
+def _converter(config: ShareConsumerConfig) -> RecordConverter:
+    no_interceptors = ConsumerInterceptorChain(())
+    return RecordConverter(
+        config.key_deserializer, config.value_deserializer, no_interceptors, _REMEDY
     )
 
 

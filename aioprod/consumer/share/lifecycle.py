@@ -121,4 +121,4 @@ class ShareLifecycle(ClientLifecycle):
                 continue
             self._problems.add(topic, error, self.runtime.now())
             metadata.request_topic(topic)
-        self._fetcher.assign(self._member.assigned)
+        self._fetcher.metadata_changed()

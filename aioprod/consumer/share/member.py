@@ -1,37 +1,24 @@
-"""The membership of a share group: heartbeats, and the partitions that the coordinator assigns."""
+"""The membership of a share group: when the consumer joins and leaves it, and the partitions that
+the coordinator assigns.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import logging
-import uuid
 from collections.abc import Callable
 
 from aioprod.cluster.runtime import ClientRuntime
-from aioprod.cluster.share_groups import NEEDED, pick_version
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
-from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
-from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
 from aioprod.consumer.group.poll_watch import PollWatch
-from aioprod.consumer.share.member_session import MemberSession
+from aioprod.consumer.share.acknowledgements import PartitionKey
+from aioprod.consumer.share.heartbeats import ShareHeartbeats
 from aioprod.consumer.share.reporting import ShareReporter
-from aioprod.consumer.share.requests import SECOND_VERSION
-from aioprod.error_codes import ErrorCode
-from aioprod.errors import KafkaError, UnsupportedVersionError
-from aioprod.net.connection import Connection
-from aioprod.protocol.messages.share_fetch import ShareFetchRequest
-from aioprod.protocol.messages.share_group_heartbeat import (
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-)
+from aioprod.errors import KafkaError
 
 log = logging.getLogger(__name__)
-
-# To wait longer for the coordinator is useless: the session times out anyway.
-_LEAVE_LIMIT_S = 5.0
 
 
 def new_member_id(runtime: ClientRuntime) -> str:
@@ -47,13 +34,10 @@ class ShareMember:
         runtime: opens the connections.
         member_id: the member's id for the lifetime of the consumer.
         reporter: hears of heartbeats and rebalances.
-        on_assigned: called when the assigned partitions change.
+        on_assigned: called with the assigned partitions, by the ids of their topics, when they
+            change.
         on_news: called when there is an error for the application.
         on_idle: called when the member leaves because the application does not poll.
-
-    Attributes:
-        topics: the subscribed topics.
-        assigned: the assigned partitions, by the ids of their topics.
     """
 
     def __init__(
@@ -62,43 +46,46 @@ class ShareMember:
         runtime: ClientRuntime,
         member_id: str,
         reporter: ShareReporter,
-        on_assigned: Callable[[], None],
+        on_assigned: Callable[[frozenset[PartitionKey]], None],
         on_news: Callable[[], None],
         on_idle: Callable[[], None],
     ) -> None:
         assert config.group_id is not None
-        self.topics: frozenset[str] = frozenset()
-        self.assigned: frozenset[tuple[uuid.UUID, int]] = frozenset()
-        self._problem: KafkaError | None = None
         self._config = config
-        self._session = MemberSession(config.group_id, member_id, config.client_rack)
         self._reporter = reporter
         self._on_assigned = on_assigned
         self._on_news = on_news
         self._on_idle = on_idle
         self._connections = GroupConnections(config, config.group_id, runtime)
-        self._beats = EpochHeartbeats(self._connections, self)
+        self._heartbeats = ShareHeartbeats(
+            config, self._connections, member_id, reporter, self._reassigned
+        )
         self._poll_watch = PollWatch(
             config.max_poll_interval_ms / 1000,
             self._poll_overdue,
             lambda: None,
             runtime.heard_at,
         )
+        self._assigned: frozenset[PartitionKey] = frozenset()
         self._failure: BaseException | None = None  # for the next call of the application
-        self._sent_at = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._is_in_group = False  # the coordinator has answered
         self._leaving: asyncio.Task[None] | None = None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The subscribed topics."""
+        return self._heartbeats.topics
 
     @property
     def problem(self) -> KafkaError | None:
         """Why the group can't be reached or joined now; also while the coordinator is looked up."""
-        return self._problem or (self._connections.trouble if self._task is not None else None)
+        trouble = self._connections.trouble if self._task is not None else None
+        return self._heartbeats.problem or trouble
 
     @property
     def rebalancing(self) -> bool:
         """Whether the member is to be in the group, and is not."""
-        return bool(self.topics) and not self._is_in_group
+        return bool(self.topics) and not self._heartbeats.is_in_group
 
     @property
     def is_joining(self) -> bool:
@@ -114,9 +101,7 @@ class ShareMember:
 
     def subscribe(self, topics: frozenset[str]) -> None:
         """Take part in other topics."""
-        self.topics = topics
-        if self._task is not None:
-            self._beats.due.set()
+        self._heartbeats.subscribe(topics)
 
     def polled(self) -> None:
         """Note that the application asks for records: join, unless the member is in the group.
@@ -138,7 +123,7 @@ class ShareMember:
         joined = self._task is not None
         self._stop_heartbeats()
         if joined:
-            await self._tell_leaving()
+            await self._heartbeats.leave()
 
     async def close(self) -> None:
         """End all tasks and connections, without a word to the coordinator."""
@@ -147,16 +132,12 @@ class ShareMember:
             self._leaving.cancel()
         await self._connections.close()
 
-    # -- heartbeats --------------------------------------------------------------------------------
+    # -- joining -----------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        log.info(
-            "share group %r: joining as member %s",
-            self._connections.group_id,
-            self._session.member_id,
+        task = asyncio.get_running_loop().create_task(
+            self._heartbeats.run(), name="aioprod-heartbeats"
         )
-        self._session.begin()
-        task = asyncio.get_running_loop().create_task(self._beats.run(), name="aioprod-heartbeats")
         task.add_done_callback(self._ended)
         self._task = task
         self._poll_watch.begin()
@@ -170,72 +151,19 @@ class ShareMember:
             else task.exception()
         )
         self._failure = error
-        self._stop_heartbeats()
-        if isinstance(error, KafkaError):
-            self._problem = error
+        self._stop_heartbeats(error if isinstance(error, KafkaError) else None)
         self._on_news()  # the waiting call raises the error, or joins again
 
-    def prepare(self, connection: Connection) -> tuple[ShareGroupHeartbeatRequest, int]:
-        """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
-        version = pick_version(connection, ShareGroupHeartbeatRequest)
-        fetch_version = pick_version(connection, ShareFetchRequest)
-        if fetch_version < SECOND_VERSION:
-            self._check_first_version(connection.address)
-        self._sent_at = asyncio.get_running_loop().time()
-        self._reporter.heartbeat_sent(self._sent_at)
-        return self._session.request(self.topics), version
+    def _reassigned(self, assigned: frozenset[PartitionKey]) -> None:
+        """Adopt what the coordinator has assigned."""
+        if assigned != self._assigned:
+            self._reporter.rebalanced()
+            self._assign(assigned)
 
-    def _check_first_version(self, address: object) -> None:
-        config = self._config
-        too_new = ""
-        if config.share_acquire_mode == "record_limit":
-            too_new = "share_acquire_mode='record_limit': Kafka 4.2 is needed (KIP-1206)"
-        elif config.max_lock_renewal_ms:
-            limit_ms = config.max_lock_renewal_ms
-            too_new = f"max_lock_renewal_ms={limit_ms}: Kafka 4.2 is needed (KIP-1222)"
-        if too_new:
-            raise UnsupportedVersionError(f"{address} does not support {too_new}")
-
-    def unanswered(self, error: KafkaError) -> None:
-        """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
-        self._problem = error
-        self._session.unanswered()
-
-    def accept(self, reply: ShareGroupHeartbeatResponse) -> ErrorAction:
-        """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
-        now = asyncio.get_running_loop().time()
-        self._reporter.heartbeat_answered(now - self._sent_at, now)
-        code = ErrorCode.of(reply.error_code)
-        api = GroupApi.SHARE_HEARTBEAT
-        action = action_for(api, code)
-        if action is ErrorAction.DONE:
-            self._problem = None
-            self._is_in_group = True
-            self._beats.set_interval(reply.heartbeat_interval_ms)
-            assigned = self._session.answered(reply)
-            if not self._session.knows(self.topics):
-                self._beats.due.set()
-            if assigned is not None and assigned != self.assigned:
-                self._reporter.rebalanced()
-                self._assign(assigned)
-            return action
-        group = f"share group {self._connections.group_id!r}"
-        error: KafkaError = refusal_of(
-            api, code, group, reply.error_message, self._connections.principal
-        )
-        if code == ErrorCode.UNSUPPORTED_VERSION:
-            error = UnsupportedVersionError(
-                f"{group}: {reply.error_message or code.name}: {NEEDED}"
-            )
-        self.unanswered(error)
-        if action is ErrorAction.REFUSED:
-            raise error
-        return action
-
-    def _assign(self, assigned: frozenset[tuple[uuid.UUID, int]]) -> None:
-        if assigned != self.assigned:
-            self.assigned = assigned
-            self._on_assigned()
+    def _assign(self, assigned: frozenset[PartitionKey]) -> None:
+        if assigned != self._assigned:
+            self._assigned = assigned
+            self._on_assigned(assigned)
 
     # -- leaving -----------------------------------------------------------------------------------
 
@@ -252,30 +180,12 @@ class ShareMember:
         self._stop_heartbeats()
         self._on_idle()
         self._leaving = asyncio.get_running_loop().create_task(
-            self._tell_leaving(), name="aioprod-leave-group"
+            self._heartbeats.leave(), name="aioprod-leave-group"
         )
 
-    async def _tell_leaving(self) -> None:
-        request = self._session.leave()
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LEAVE_LIMIT_S):
-                    await self._connections.ask(
-                        lambda connection: (
-                            request,
-                            connection.pick_version(ShareGroupHeartbeatRequest),
-                        )
-                    )
-        except KafkaError as error:
-            log.info(
-                "share group %r: leaving failed; its partitions wait for the session timeout: %s",
-                self._connections.group_id,
-                error,
-            )
-
-    def _stop_heartbeats(self) -> None:
+    def _stop_heartbeats(self, error: KafkaError | None = None) -> None:
         task, self._task = self._task, None
-        self._is_in_group, self._problem = False, None
+        self._heartbeats.stopped(error)
         self._poll_watch.stop()
         if task is not None:
             task.cancel()

@@ -91,7 +91,7 @@ class LockRenewal:
 
 
 def _due(lock: Lock) -> float:
-    lock_s = bounded(lock.broker.lock_timeout_ms or 0, MIN_LOCK_MS, MAX_LOCK_MS)
+    lock_s = bounded(lock.broker.session.lock_timeout_ms or 0, MIN_LOCK_MS, MAX_LOCK_MS)
     return lock.until - lock_s / 2
 
 

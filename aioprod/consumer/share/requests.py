@@ -19,6 +19,7 @@ from aioprod.consumer.share.acknowledgements import (
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.session import CLOSING_EPOCH, SessionChange
 from aioprod.error_codes import ErrorCode
+from aioprod.errors import KafkaError
 from aioprod.net.brokers import BrokerAddress
 from aioprod.net.refusals import principal_of
 from aioprod.net.silence import SILENCE_S
@@ -76,6 +77,7 @@ class ShareRequests:
         member_id: the member.
         reporter: hears of the connections.
         holds_locks: returns whether a broker holds locks for the member.
+        on_closed: called with the node id when the connection to a broker has closed.
     """
 
     def __init__(
@@ -85,15 +87,18 @@ class ShareRequests:
         member_id: str,
         reporter: ShareReporter,
         holds_locks: Callable[[int], bool],
+        on_closed: Callable[[int], None],
     ) -> None:
         self._config = config
         self.group_id = config.group_id
         self.principal = principal_of(config)
         self._member_id = member_id
         self._metadata = runtime.metadata
+        self._reporter = reporter
+        self._on_closed = on_closed
         self._brokers = runtime.separate_connections(
             on_change=lambda: self._requests.brokers_changed(),
-            on_connection=reporter.connection_changed,
+            on_connection=self._connection_changed,
             on_silence=self._silent,
             is_needed=holds_locks,
         )
@@ -176,6 +181,13 @@ class ShareRequests:
                 )
             )
         return self._requests.send(node_id, request)
+
+    def _connection_changed(
+        self, node_id: int, address: str, opened: bool, error: KafkaError | None
+    ) -> None:
+        self._reporter.connection_changed(node_id, address, opened, error)
+        if not opened:
+            self._on_closed(node_id)
 
     def _silent(self) -> None:
         """Request metadata if a response takes much longer than ``fetch_max_wait_ms``: another

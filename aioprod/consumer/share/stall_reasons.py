@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from aioprod.config.share_consumer import ShareConsumerConfig
+from aioprod.consumer.share.assignment import ShareAssignment
+from aioprod.consumer.share.buffer import ShareBuffer
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.member import ShareMember
 from aioprod.consumer.share.outcomes import Outcomes
+from aioprod.consumer.share.read_errors import ReadErrors
 from aioprod.consumer.stall_reasons import said
 from aioprod.consumer.stall_watch import Waiting
 from aioprod.types import TopicPartition
@@ -19,11 +22,17 @@ class ShareStallReasons:
         config: ShareConsumerConfig,
         member: ShareMember,
         fetcher: ShareFetcher,
+        assignment: ShareAssignment,
+        errors: ReadErrors,
+        buffer: ShareBuffer,
         outcomes: Outcomes,
     ) -> None:
         self._limit_s = config.stall_timeout_ms / 1000
         self._member = member
         self._fetcher = fetcher
+        self._assignment = assignment
+        self._errors = errors
+        self._buffer = buffer
         self._outcomes = outcomes
 
     def look(self, now: float) -> dict[TopicPartition | None, Waiting]:
@@ -33,21 +42,21 @@ class ShareStallReasons:
             waiting[None] = Waiting(None, self._reason_of_group())
         # While no call waits nothing is fetched, so that no request tells whether an error is over.
         if now - self._fetcher.wanted_at < self._limit_s:
-            for tp, error, since in self._fetcher.troubles():
+            for tp, error, since in self._errors.present():
                 waiting[tp] = Waiting(since, said(error))
         for tp, refusals in self._outcomes.refusals(after=now - self._limit_s).items():
             if self.is_assigned(tp):
                 reason = f"no acknowledgement is confirmed: {said(refusals.error)}"
                 waiting.setdefault(tp, Waiting(refusals.since, reason))
-        for tp, records in self._fetcher.buffered().items():
+        for tp, records in self._buffer.by_partition().items():
             if records:
                 reason = f"no call asks for the {records} records that are fetched"
-                waiting.setdefault(tp, Waiting(self._fetcher.handed_out, reason))
+                waiting.setdefault(tp, Waiting(self._buffer.handed_out, reason))
         return waiting
 
     def is_assigned(self, tp: TopicPartition) -> bool:
         """Whether a partition is still assigned."""
-        return tp in self._fetcher.partitions
+        return tp in self._assignment.partitions
 
     def _reason_of_group(self) -> str:
         if self._member.problem is not None:

@@ -55,6 +55,7 @@ class Members:
         self._directory = directory
         self._clients = clients
         self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._ledgers: dict[int, Path] = {}
         self._started = 0
         self._java: list[str] = []
         if JAVA in clients:
@@ -69,14 +70,26 @@ class Members:
         for slot, client in enumerate(self._clients):
             if slot not in self._running:
                 self._started += 1
+                ledger = self._ledgers[slot] = self._directory / f"{self._started}.ledger"
                 program = self._java
                 if client != JAVA:
                     program = [sys.executable, "-m", _PYTHON_MEMBERS[client].__name__]
                 self._running[slot] = await asyncio.create_subprocess_exec(
                     *(*program, self._topic.kafka, self._topic.topic, self._topic.group),
-                    *(str(self._directory / f"{self._started}.ledger"), str(MAX_POLL_RECORDS)),
+                    *(str(ledger), str(MAX_POLL_RECORDS)),
                     stderr=asyncio.subprocess.DEVNULL if client == JAVA else None,
                 )
+
+    async def until_each_has_accepted(self, records: int) -> None:
+        """Wait until each process has had the acceptance of this number of records confirmed."""
+        for slot, process in self._running.items():
+            while self._accepted(slot) < records:
+                assert process.returncode is None, f"a member ({self._clients[slot]}) has ended"
+                await asyncio.sleep(0.05)
+
+    def _accepted(self, slot: int) -> int:
+        ledger = self._ledgers[slot]
+        return ledger.read_text().count("sure") if ledger.exists() else 0
 
     async def kill(self, slot: int) -> None:
         """Kill a process (SIGKILL)."""

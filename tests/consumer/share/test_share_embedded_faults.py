@@ -11,7 +11,7 @@ import pytest
 from aioprod import ErrorCode, KafkaError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
-from tests.consumer.share.share_groups import ShareTopic, lag, numbers, take
+from tests.consumer.share.share_groups import ShareTopic, lag
 
 COUNT = 300
 REFUSED = [
@@ -67,18 +67,3 @@ async def test_nothing_is_lost_and_nothing_accepted_comes_again(members: int) ->
         assert seen == set(range(COUNT + 1))
         assert sure <= seen
         assert len(sure) > COUNT // 2
-
-
-@pytest.mark.virtual_time
-async def test_records_are_not_returned_after_the_connection_that_has_locked_them(
-    broker: EmbeddedCluster,
-) -> None:
-    topic = ShareTopic(broker.bootstrap_servers)
-    await topic.create()
-    await topic.write(range(3))
-    async with topic.consumer() as consumer, topic.consumer() as other:
-        await take(consumer, 1, max_records=1)  # the others have been fetched, too
-        await broker.kill_node(1)
-        await broker.start_node(1)
-        assert numbers(await take(other, 3)) == [0, 1, 2]
-        assert await consumer.getmany(timeout_ms=1_000) == []

@@ -21,8 +21,9 @@ from tests.consumer.share.member_processes import (
 )
 from tests.consumer.share.share_groups import ShareTopic, lag
 
-RECORDS = 4_000
-KILLS = 10
+KILLS = 7
+# Of each process before the next one is killed: Java's client needs seconds to start.
+LEAST_ACCEPTED = 30
 
 
 @pytest.mark.kafka
@@ -42,32 +43,40 @@ async def test_killed_members_lose_nothing_that_is_not_confirmed(
     # Kills count as deliveries, so few of them could use up a small limit.
     await topic.create(share_record_lock_duration_ms="5000", share_delivery_count_limit="10")
     members = Members(topic, tmp_path, [AIOPROD, PROCESSOR, JAVA])
+    killed = asyncio.Event()
+    writing = asyncio.create_task(write_until(killed, topic))
     try:
-        writing = asyncio.create_task(write_slowly(topic))
         for _ in range(KILLS):
             await members.fill()
-            await asyncio.sleep(rng.uniform(1.0, 2.5))
+            await members.until_each_has_accepted(LEAST_ACCEPTED)
+            await asyncio.sleep(rng.uniform(0, 0.5))  # the moment is the test's input
             await members.kill_one(rng)
-        await writing
+        killed.set()
+        written = await writing
         await members.fill()
         async with asyncio.timeout(90):
             # What a killed member had accepted without knowing it is in no ledger.
             while await lag(topic) != 0:  # noqa: ASYNC110 - a question to the broker
                 await asyncio.sleep(0.5)
     finally:
+        writing.cancel()
         await members.kill_all()
-    judgement = judge(members.steps(), {(0, offset) for offset in range(RECORDS)})
+    judgement = judge(members.steps(), {(0, offset) for offset in range(written)})
     assert judgement.findings == []
     # The rest was accepted by members that were killed before they knew it.
-    assert judgement.confirmed >= RECORDS - KILLS * MAX_POLL_RECORDS
+    assert judgement.confirmed >= written - KILLS * MAX_POLL_RECORDS
     assert judgement.repeated > 0
-    assert min(judgement.by_client.get(client, 0) for client in (AIOPROD, PROCESSOR, JAVA)) > 100
+    assert judgement.by_client.keys() == {AIOPROD, PROCESSOR, JAVA}
 
 
-async def write_slowly(topic: ShareTopic) -> None:
-    for start in range(0, RECORDS, 200):
-        await topic.write(range(start, start + 200))
+async def write_until(end: asyncio.Event, topic: ShareTopic) -> int:
+    """Write until all kills are done; return the number of records."""
+    written = 0
+    while not end.is_set():
+        await topic.write(range(written, written + 200))
+        written += 200
         await asyncio.sleep(0.5)
+    return written
 
 
 GOT, SURE = Step("got", (0, 1), 1, 10, AIOPROD), Step("sure", (0, 1), 1, 20, AIOPROD)

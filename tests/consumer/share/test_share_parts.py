@@ -304,9 +304,6 @@ class Skipped:
         self.session = ShareSession()
         self.runs: list[tuple[int, int]] = []
 
-    def locks_for(self, generation: int) -> bool:
-        return generation == self.session.generation
-
     def skip(
         self, partition: SharePartition, runs: list[tuple[int, int]], kind: int, until: float
     ) -> None:

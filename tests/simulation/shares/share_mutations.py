@@ -15,8 +15,8 @@ from aioprod.consumer.share.acknowledgements import (
     PartitionAcknowledgements,
 )
 from aioprod.consumer.share.broker import ShareBroker
+from aioprod.consumer.share.buffer import ShareBuffer
 from aioprod.consumer.share.calls import ShareCalls
-from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.outcomes import Outcomes
 from aioprod.consumer.share.renewals import LockRenewal
@@ -80,12 +80,12 @@ def a_cancelled_call_loses_its_records(patch: Patch) -> None:
 
 @mutation("handed-too-late", found_by=7)
 def records_are_returned_whose_lock_has_ended(patch: Patch) -> None:
-    patch.setattr(ShareFetcher, "_is_locked", lambda self, fetched, now: fetched.is_in_session)
+    patch.setattr(ShareBuffer, "_is_locked", lambda self, fetched, now: fetched.is_in_session)
 
 
 @mutation("handed-too-late", found_by=8)
 def records_of_a_lost_session_are_returned(patch: Patch) -> None:
-    patch.setattr(ShareFetcher, "_is_locked", lambda self, fetched, now: now < fetched.lock.until)
+    patch.setattr(ShareBuffer, "forget", lambda self, node_id: None)
 
 
 @mutation("failed-call", "lost-acknowledgement", "sent-twice", found_by=1)
