@@ -83,7 +83,7 @@ def records_are_returned_whose_lock_has_ended(patch: Patch) -> None:
     patch.setattr(ShareBuffer, "_is_locked", lambda self, fetched, now: fetched.is_in_session)
 
 
-@mutation("handed-too-late", found_by=8)
+@mutation("handed-too-late", found_by=14)
 def records_of_a_lost_session_are_returned(patch: Patch) -> None:
     patch.setattr(ShareBuffer, "forget", lambda self, node_id: None)
 
