@@ -340,11 +340,15 @@ def check_end(history: ShareHistory, ledger: Ledger) -> Iterator[Finding]:
 
 
 def check_outcomes(history: ShareHistory, ledger: Ledger) -> Iterator[Finding]:
-    """Check that each acknowledgement has an outcome."""
+    """Check that each acknowledgement has an outcome. A member that gets a record again while an
+    acknowledgement waits hears of both at once.
+    """
     for member in history.members.values():
         for place in ledger.deliveries if member.explicit and not member.dies else ():
-            for each in ledger.of(member.name, place):
-                if each.said and not (each.outcome or each.is_unsure):
+            heard = False
+            for each in reversed(ledger.of(member.name, place)):
+                heard = heard or each.outcome is not None or each.is_unsure
+                if each.said and not heard:
                     yield _finding("no-outcome", place, f"{member.name} said {each.said[-1].name}")
 
 
