@@ -6,7 +6,7 @@ import math
 import random
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeGuard, TypeVar
 
 from aioprod.config.checks import MAX_INT
@@ -35,6 +35,18 @@ def check_topics(given: object) -> list[str]:
 def check_names(what: str, given: object) -> list[str]:
     """Check several names. ConfigError: if invalid, also if it is one name."""
     return check_items(what, given, str, "names")
+
+
+def check_choices(what: str, given: object, allowed: Collection[str]) -> list[str]:
+    """Check several of the names that there are, in any case; return them as they are written in
+    ``allowed``. ConfigError: if invalid.
+    """
+    known = {name.lower(): name for name in allowed}
+    names = check_names(what, given)
+    for name in names:
+        if name.lower() not in known:
+            raise ConfigError(f"{what}: {name!r}: must be one of {', '.join(allowed)}")
+    return [known[name.lower()] for name in names]
 
 
 def check_items(what: str, given: object, kind: type[V], shown: str) -> list[V]:

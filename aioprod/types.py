@@ -213,10 +213,13 @@ class OAuthToken:
     Attributes:
         value: the token, such as a JSON Web Token in its compact form.
         extensions: names and values to send with the token (KIP-342).
+        on_refused: called if a broker refuses a login with the token, so that a provider that keeps
+            tokens can get another one for the next login.
     """
 
     value: str = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
+    on_refused: Callable[[], object] | None = field(default=None, repr=False, compare=False)
 
 
 TokenProvider = Callable[[], Awaitable[OAuthToken]]

@@ -95,10 +95,21 @@ def pytest_asyncio_loop_factories(
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run tests marked ``virtual_time``, and their fixtures, in a simulated loop: a limit of
     milliseconds is over when all that the test waits for took that long, however slow the machine.
+
+    A single parameter of a test may have the marker, which is known when the test begins. The
+    marker ``real_time`` of a test has precedence: threads and processes know no other time.
     """
-    if item.get_closest_marker("virtual_time"):
-        return {"virtual": SimulatedLoop}
-    return {"real": asyncio.new_event_loop}
+    return {"loop": lambda: _loop_type()}
+
+
+_loop_type: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    global _loop_type
+    virtual = item.get_closest_marker("virtual_time") and not item.get_closest_marker("real_time")
+    _loop_type = SimulatedLoop if virtual else asyncio.new_event_loop
 
 
 def pytest_configure() -> None:
@@ -202,9 +213,14 @@ def kafka_4_1() -> Iterator[str]:
         yield running.bootstrap_servers
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
+@pytest.fixture(
+    params=[
+        pytest.param("embedded", marks=pytest.mark.virtual_time),
+        pytest.param("real", marks=pytest.mark.kafka),
+    ]
+)
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """Bootstrap servers of an embedded broker, then of a real one."""
+    """Bootstrap servers of an embedded broker in virtual time, then of a real one."""
     if request.param == "real":
         servers: str = request.getfixturevalue("kafka")
         return servers

@@ -62,6 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "template": {"base", "testing", "pytest_plugin", "spark"},
     "demo": {*CLIENT, "producer", "consumer", "admin", "public", "testing", "spark"},
     "cli": {"base", "public", "admin", "schema_registry", "testing", "spark", "demo"},
+    "__main__": {"cli"},
     "_tools": {"base", "protocol"},
 }
 

@@ -26,7 +26,7 @@ def running(*options: str) -> Iterator[dict[str, str]]:
     """The command as a process of its own: the line of JSON that it prints. Ctrl-C has to end it in
     order.
     """
-    command = [sys.executable, "-m", "aioprod.cli", "broker", "--port", "0", "--json", *options]
+    command = [sys.executable, "-m", "aioprod", "broker", "--port", "0", "--json", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

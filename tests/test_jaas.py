@@ -210,7 +210,7 @@ async def test_the_command_line_has_the_setting(tmp_path: Path, option: str) -> 
     security = BrokerSecurity(users={"alice": "s3cret"})
     async with EmbeddedCluster(security=security) as broker:
         command = [
-            *(sys.executable, "-m", "aioprod.cli", "topics", "list"),
+            *(sys.executable, "-m", "aioprod", "topics", "list"),
             *("-b", broker.bootstrap_servers),
             *("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"),
             *(option, str(file) if option == "--config-file" else f"sasl.jaas.config={LOGIN}"),

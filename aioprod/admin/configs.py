@@ -272,7 +272,7 @@ class ConfigCalls:
                 _change(name, change)
                 for name, change in check_mapping(f"changes of {resource}", its, "names").items()
             ]
-            for resource, its in checked.items()
+            for resource, its in zip(map(_checked, checked), checked.values(), strict=True)
         }
 
         async def ask(
@@ -353,13 +353,23 @@ def _change(name: str, change: ConfigChange) -> AlterableConfig:
     return AlterableConfig(name, _SET, config_text(name, change))
 
 
-def _broker_of(resource: object) -> int | None:
-    """Return the node id of the broker to ask; None for any."""
+def _checked(resource: object) -> ConfigResource:
     if not isinstance(resource, ConfigResource):
         raise ConfigError(
             f"resource {resource!r}: must be a ConfigResource, such as "
             "ConfigResource.topic('orders')"
         )
+    if not isinstance(resource.type, ConfigResourceType):
+        known = ", ".join(f"ConfigResourceType.{each.name}" for each in ConfigResourceType)
+        raise ConfigError(
+            f"resource {resource.name!r}: type={resource.type!r}: must be one of {known}"
+        )
+    return resource
+
+
+def _broker_of(given: object) -> int | None:
+    """Return the node id of the broker to ask; None for any."""
+    resource = _checked(given)
     if (
         resource.type not in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
         or not resource.name

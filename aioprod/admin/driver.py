@@ -12,7 +12,7 @@ import contextlib
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aioprod.admin.answers import partition_name
 from aioprod.admin.attempts import Attempt, Outcomes
@@ -104,6 +104,47 @@ class AdminDriver(ClientLifecycle):
             return {call: await ask(attempt)}
 
         return (await self.each(call, (call,), ask_once, timeout_ms, name=name))[call]
+
+    async def each_or_all(
+        self,
+        call: str,
+        items: Iterable[K] | None,
+        ask: Callable[[Attempt[Any], list[K] | None], Awaitable[Mapping[K, V | KafkaError]]],
+        timeout_ms: float | None = None,
+        *,
+        name: str,
+    ) -> Results[K, V]:
+        """As :meth:`each`; with None about all items that the answer names, of which those that
+        failed are then asked for by name: their error may pass.
+
+        Args:
+            call: what is asked for, for errors and the log.
+            items: the items, or None for all.
+            ask: makes one attempt about these items, or about all.
+            timeout_ms: as of :meth:`each`.
+            name: the name of the call's method.
+
+        Raises:
+            KafkaError: if the question for all items has failed.
+        """
+
+        async def ask_all(attempt: Attempt[str]) -> Mapping[K, V | KafkaError]:
+            return await ask(attempt, None)
+
+        async def ask_each(attempt: Attempt[K]) -> Mapping[K, V | KafkaError]:
+            return await ask(attempt, attempt.items)
+
+        if items is not None:
+            return await self.each(call, items, ask_each, timeout_ms, name=name)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        found = await self.once(call, ask_all, timeout_ms, name=name)
+        failed = [item for item, outcome in found.items() if isinstance(outcome, KafkaError)]
+        if not failed:
+            return Results(call, found)
+        left_ms = self._limit(timeout_ms)[0] - (loop.time() - begun) * 1000
+        again = await self.each(call, failed, ask_each, max(left_ms, 1.0), name=name)
+        return Results(call, {**found, **again.successes, **again.errors})
 
     async def each(
         self,

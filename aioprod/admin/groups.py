@@ -11,7 +11,7 @@ from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
-from aioprod.arguments import check_items, check_names
+from aioprod.arguments import check_choices, check_items, check_names
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.config.checks import check_string
 from aioprod.error_codes import ErrorCode
@@ -43,7 +43,12 @@ from aioprod.types import TopicPartition
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
+GROUP_TYPES = (CLASSIC, CONSUMER, "share", "streams")
 _DEAD = "Dead"
+GROUP_STATES = (
+    *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", _DEAD),
+    *("Assigning", "Reconciling", "NotReady"),
+)
 _SEVERAL_MEMBERS_FROM = 3
 
 
@@ -141,17 +146,21 @@ class GroupCalls:
 
         Args:
             brokers: only groups that these brokers coordinate; by default those of all brokers.
-            states: only groups in one of these states, such as ``"Stable"`` (brokers since 2.6).
-            types: only groups of these types: ``"classic"``, ``"consumer"`` or ``"share"`` (brokers
-                since 3.8).
+            states: only groups in one of these states: ``"Stable"``, ``"Empty"``,
+                ``"PreparingRebalance"``, ``"CompletingRebalance"``, ``"Dead"``, ``"Assigning"``,
+                ``"Reconciling"`` or ``"NotReady"`` (brokers since 2.6).
+            types: only groups of these types: ``"classic"``, ``"consumer"``, ``"share"`` or
+                ``"streams"`` (brokers since 3.8).
             timeout_ms: limit on the whole call.
 
         Raises:
+            ConfigError: if a state or type is not one of these.
             KafkaTimeoutError: if a broker does not answer, so that its groups are unknown.
             ProtocolError: if a broker is too old for ``states`` or ``types``.
         """
         request = ListGroupsRequest(
-            states_filter=check_names("states", states), types_filter=check_names("types", types)
+            states_filter=check_choices("states", states, GROUP_STATES),
+            types_filter=check_choices("types", types, GROUP_TYPES),
         )
         only = None if brokers is None else check_items("brokers", brokers, int, "node ids")
 

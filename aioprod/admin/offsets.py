@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from aioprod.admin.answers import broker_error, check, outcome, partition_name
 from aioprod.admin.attempts import Attempt
@@ -83,7 +83,7 @@ class OffsetCalls:
         *,
         require_stable: bool = False,
         timeout_ms: float | None = None,
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    ) -> Results[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offsets of a group; none for a group that does not exist.
 
         Args:
@@ -94,23 +94,32 @@ class OffsetCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED.
+            BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED. Raised
+                by the call if it asks for all partitions, else by ``results[partition]`` or
+                ``results.check()``.
         """
         check_string("group_id", group_id)
         wanted = None if partitions is None else check_partitions(partitions)
 
-        def prepare(connection: Connection) -> tuple[OffsetFetchRequest, int]:
-            version = connection.pick_version(OffsetFetchRequest, LAST_FETCH_BY_NAME)
-            return fetch_offsets(group_id, wanted, version, require_stable=require_stable), version
+        async def ask(
+            attempt: Attempt[Any], items: list[TopicPartition] | None
+        ) -> Mapping[TopicPartition, OffsetAndMetadata | KafkaError | None]:
+            def prepare(connection: Connection) -> tuple[OffsetFetchRequest, int]:
+                version = connection.pick_version(OffsetFetchRequest, LAST_FETCH_BY_NAME)
+                request = fetch_offsets(group_id, items, version, require_stable=require_stable)
+                return request, version
 
-        async def ask(attempt: Attempt[str]) -> dict[TopicPartition, OffsetAndMetadata | None]:
             reply: OffsetFetchResponse = await self._driver.from_coordinator(
                 CoordinatorType.GROUP, group_id, attempt, prepare
             )
             return _committed(group_id, reply)
 
-        return await self._driver.once(
-            f"offsets of group {group_id}", ask, timeout_ms, name="list_consumer_group_offsets"
+        return await self._driver.each_or_all(
+            f"offsets of group {group_id}",
+            wanted,
+            ask,
+            timeout_ms,
+            name="list_consumer_group_offsets",
         )
 
     async def alter_consumer_group_offsets(
@@ -284,23 +293,24 @@ def _found(reply: ListOffsetsResponse) -> dict[TopicPartition, OffsetResult | Ka
 
 def _committed(
     group_id: str, reply: OffsetFetchResponse
-) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+) -> dict[TopicPartition, OffsetAndMetadata | KafkaError | None]:
     answer = reply.groups[0] if reply.groups else reply
     check(answer.error_code, f"offsets of group {group_id}")
-    for topic in answer.topics:
-        for each in topic.partitions:
-            tp = TopicPartition(topic.name, each.partition_index)
-            check(each.error_code, f"offsets of group {group_id} for {partition_name(tp)}")
-            known = each.committed_offset >= 0
-            found[tp] = (
-                OffsetAndMetadata(
-                    each.committed_offset, each.metadata or "", each.committed_leader_epoch
-                )
-                if known
-                else None
+    return {
+        tp: outcome(
+            each.error_code,
+            f"offsets of group {group_id} for {partition_name(tp)}",
+            None,
+            OffsetAndMetadata(
+                each.committed_offset, each.metadata or "", each.committed_leader_epoch
             )
-    return found
+            if each.committed_offset >= 0
+            else None,
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+        for tp in (TopicPartition(topic.name, each.partition_index),)
+    }
 
 
 def _written(group_id: str, tp: TopicPartition, code: int) -> KafkaError | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 from aioprod.admin.answers import check, outcome, partition_name, single
 from aioprod.admin.attempts import Attempt
@@ -176,7 +176,7 @@ class ShareGroupCalls:
         partitions: Iterable[TopicPartition] | None = None,
         *,
         timeout_ms: float | None = None,
-    ) -> dict[TopicPartition, ShareGroupOffset | None]:
+    ) -> Results[TopicPartition, ShareGroupOffset | None]:
         """Return where a share group is in its partitions; none for a group that does not exist.
 
         Args:
@@ -187,14 +187,18 @@ class ShareGroupCalls:
 
         Raises:
             UnsupportedVersionError: if the cluster has no share groups.
-            BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED.
+            BrokerError: if the broker returns an error, such as GROUP_AUTHORIZATION_FAILED. Raised
+                by the call if it asks for all partitions, else by ``results[partition]`` or
+                ``results.check()``.
         """
         check_string("group_id", group_id)
         wanted = None if partitions is None else check_partitions(partitions)
 
-        async def ask(attempt: Attempt[str]) -> dict[TopicPartition, ShareGroupOffset | None]:
+        async def ask(
+            attempt: Attempt[Any], items: list[TopicPartition] | None
+        ) -> Mapping[TopicPartition, ShareGroupOffset | KafkaError | None]:
             # Kafka 4.4 never answers if a partition does not exist.
-            asked = None if wanted is None else await self._driver.existing(wanted)
+            asked = None if items is None else await self._driver.existing(items)
 
             def prepare(connection: Connection) -> tuple[DescribeShareGroupOffsetsRequest, int]:
                 request = _offsets_request(group_id, asked)
@@ -206,10 +210,14 @@ class ShareGroupCalls:
             told = single(reply.groups, f"share group {group_id}")
             _check(told.error_code, group_id, told.error_message)
             found = _offsets(told)
-            return found if wanted is None else {tp: found.get(tp) for tp in wanted}
+            return found if items is None else {tp: found.get(tp) for tp in items}
 
-        return await self._driver.once(
-            f"offsets of share group {group_id}", ask, timeout_ms, name="list_share_group_offsets"
+        return await self._driver.each_or_all(
+            f"offsets of share group {group_id}",
+            wanted,
+            ask,
+            timeout_ms,
+            name="list_share_group_offsets",
         )
 
     async def alter_share_group_offsets(
@@ -368,23 +376,21 @@ def _offsets_request(
 
 def _offsets(
     told: DescribeShareGroupOffsetsResponseGroup,
-) -> dict[TopicPartition, ShareGroupOffset | None]:
-    found: dict[TopicPartition, ShareGroupOffset | None] = {}
-    for topic in told.topics:
-        for each in topic.partitions:
-            tp = TopicPartition(topic.topic_name, each.partition_index)
-            check(
-                each.error_code,
-                f"offsets of share group {told.group_id} for {partition_name(tp)}",
-                each.error_message,
+) -> dict[TopicPartition, ShareGroupOffset | KafkaError | None]:
+    return {
+        tp: outcome(
+            each.error_code,
+            f"offsets of share group {told.group_id} for {partition_name(tp)}",
+            each.error_message,
+            ShareGroupOffset(
+                each.start_offset,
+                each.lag if each.lag >= 0 else None,
+                each.leader_epoch if each.leader_epoch >= 0 else None,
             )
-            found[tp] = (
-                ShareGroupOffset(
-                    each.start_offset,
-                    each.lag if each.lag >= 0 else None,
-                    each.leader_epoch if each.leader_epoch >= 0 else None,
-                )
-                if each.start_offset >= 0
-                else None
-            )
-    return found
+            if each.start_offset >= 0
+            else None,
+        )
+        for topic in told.topics
+        for each in topic.partitions
+        for tp in (TopicPartition(topic.topic_name, each.partition_index),)
+    }

@@ -10,7 +10,7 @@ from aioprod.admin.answers import check, single
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.results import Results
-from aioprod.arguments import check_items, check_names
+from aioprod.arguments import check_choices, check_items, check_names
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.config.checks import check_string, in_range
 from aioprod.errors import KafkaError
@@ -24,6 +24,10 @@ from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
 from aioprod.types import TopicPartition
 
 _NO_DURATION = -1
+TRANSACTION_STATES = (
+    *("Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Empty"),
+    *("PrepareEpochFence", "Dead"),
+)
 _check_duration = in_range(_NO_DURATION, (1 << 63) - 1)
 
 
@@ -83,7 +87,9 @@ class TransactionCalls:
         """List all transactional ids (KIP-664; brokers since 3.0).
 
         Args:
-            states: only ids in one of these states.
+            states: only ids in one of these states: ``"Ongoing"``, ``"PrepareCommit"``,
+                ``"PrepareAbort"``, ``"CompleteCommit"``, ``"CompleteAbort"``, ``"Empty"``,
+                ``"PrepareEpochFence"`` or ``"Dead"``.
             producer_ids: only ids with one of these producer ids.
             duration_ms: only ids with a transaction that is open for longer (KIP-994; brokers since
                 3.8).
@@ -92,6 +98,7 @@ class TransactionCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
+            ConfigError: if a state is not one of these.
             KafkaTimeoutError: if a broker does not answer, so that its transactions are unknown.
             UnsupportedVersionError, ProtocolError: if a broker is too old for the call or one of
                 the filters.
@@ -99,7 +106,7 @@ class TransactionCalls:
         if pattern is not None:
             check_string("pattern", pattern)
         request = ListTransactionsRequest(
-            check_names("states", states),
+            check_choices("states", states, TRANSACTION_STATES),
             check_items("producer_ids", producer_ids, int, "producer ids"),
             _check_duration("duration_ms", duration_ms),
             pattern,

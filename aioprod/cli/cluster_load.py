@@ -167,12 +167,12 @@ def _found(results: Results[K, V]) -> dict[K, V]:
 
 
 async def _committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
-    offsets = await admin.list_consumer_group_offsets(group)
+    offsets = _found(await admin.list_consumer_group_offsets(group))
     return {tp: at.offset for tp, at in offsets.items() if at is not None}
 
 
 async def _share_offsets(admin: Admin, group: str) -> dict[TopicPartition, ShareGroupOffset]:
-    offsets = await admin.list_share_group_offsets(group)
+    offsets = _found(await admin.list_share_group_offsets(group))
     return {tp: at for tp, at in offsets.items() if at is not None}
 
 

@@ -209,6 +209,7 @@ class TopicCopy:
         stored = await self._target.list_consumer_group_offsets(
             self.pair.identity, list(map(self._copied, partitions)), require_stable=True
         )
+        stored.check()
         places: dict[TopicPartition, OffsetAndMetadata] = {}
         begins = await self._consumer.beginning_offsets(partitions)
         for partition in partitions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioprod.cli import share_groups
@@ -17,6 +18,14 @@ from aioprod.cli.topics import report
 if TYPE_CHECKING:
     from aioprod.admin import Admin, GroupDescription, MemberDescription
     from aioprod.types import TopicPartition
+
+
+# Naming them here keeps `aioprod.admin` out of the parser.
+STATES = (
+    *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"),
+    *("Assigning", "Reconciling", "NotReady"),
+)
+TYPES = ("classic", "consumer", "share", "streams")
 
 
 def add_groups(commands: Commands[Parser]) -> None:
@@ -41,18 +50,27 @@ def _add_list(actions: Commands[Parser]) -> None:
         "--state",
         action="append",
         default=[],
+        choices=STATES,
+        type=_in_any_case(STATES),
         metavar="STATE",
-        help="only groups in this state, such as Stable or Empty; may be repeated",
+        help=f"only groups in this state, one of {', '.join(STATES)}; may be repeated",
     )
     parser.add_argument(
         "--type",
         action="append",
         default=[],
+        choices=TYPES,
+        type=str.lower,
         metavar="TYPE",
-        help="only groups of this type: classic, consumer or share; may be repeated",
+        help=f"only groups of this type, one of {', '.join(TYPES)}; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     command(parser, _list)
+
+
+def _in_any_case(names: tuple[str, ...]) -> Callable[[str], str]:
+    known = {name.lower(): name for name in names}
+    return lambda text: known.get(text.lower(), text)
 
 
 def _add_describe(actions: Commands[Parser]) -> None:
@@ -149,7 +167,7 @@ async def _progress(admin: Admin, group: GroupDescription) -> list[_Progress]:
     from aioprod.admin import OffsetSpec
 
     readers = {partition: member for member in group.members for partition in member.assignment}
-    committed = await admin.list_consumer_group_offsets(group.group_id)
+    committed = (await admin.list_consumer_group_offsets(group.group_id)).check()
     partitions = sorted({*readers, *committed})
     ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
     missing = ends.errors  # a topic may have been deleted

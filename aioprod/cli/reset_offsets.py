@@ -120,12 +120,12 @@ async def _reset(options: argparse.Namespace) -> int:
 
 
 async def _offsets(admin: Admin, group: str) -> dict[TopicPartition, int]:
-    committed = await admin.list_consumer_group_offsets(group)
+    committed = (await admin.list_consumer_group_offsets(group)).check()
     return {tp: at.offset for tp, at in committed.items() if at is not None}
 
 
 async def _share_offsets(admin: Admin, group: str) -> dict[TopicPartition, int]:
-    listed = await admin.list_share_group_offsets(group)
+    listed = (await admin.list_share_group_offsets(group)).check()
     return {tp: at.start_offset for tp, at in listed.items() if at is not None}
 
 

@@ -26,10 +26,10 @@ async def find_share_groups(
 async def share_group_offsets(admin: Admin, group: ShareGroupDescription) -> Offsets:
     """Return the offsets of a group in all partitions that it has read or its members read."""
     assigned = {tp for member in group.members for tp in member.assignment}
-    known = await admin.list_share_group_offsets(group.group_id)
+    known = dict((await admin.list_share_group_offsets(group.group_id)).check())
     missing = sorted(assigned - known.keys())
     if missing:
-        known |= await admin.list_share_group_offsets(group.group_id, missing)
+        known |= (await admin.list_share_group_offsets(group.group_id, missing)).check()
     return dict(sorted(known.items()))
 
 

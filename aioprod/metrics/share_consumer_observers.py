@@ -34,12 +34,14 @@ class AcknowledgementsDone(NamedTuple):
     Attributes:
         topic, partition: where the records are.
         numbers: the number of records by type; types without any are left out.
+        latency_s: seconds from the first of them to the outcome, including retries.
         error: None if they are confirmed; else the records may be delivered again.
     """
 
     topic: str
     partition: int
     numbers: Mapping[AcknowledgeType, int]
+    latency_s: float
     error: Exception | None
 
 

@@ -71,7 +71,7 @@ async def new_mechanism(config: ClientConfig, host: str) -> ClientMechanism:
 
 def _mechanism(config: ClientConfig, token: OAuthToken | None) -> ClientMechanism:
     if token is not None:
-        return OAuthBearerClient(token.value, token.extensions)
+        return OAuthBearerClient(token.value, token.extensions, token.on_refused)
     name, username, password = config.sasl_mechanism, config.sasl_username, config.sasl_password
     assert name is not None and username is not None and password is not None
     if name == PlainClient.name:
@@ -167,6 +167,7 @@ async def authenticate(connection: Connection, mechanism: ClientMechanism, timeo
     while pending is not None:
         reply = cast(SaslAuthenticateResponse, await pending)
         if reply.error_code:
+            _tell_refused(mechanism)
             raise _refusal(
                 connection,
                 mechanism,
@@ -175,6 +176,18 @@ async def authenticate(connection: Connection, mechanism: ClientMechanism, timeo
         lifetime_ms = reply.session_lifetime_ms
         pending = _send_response(connection, mechanism, reply.auth_bytes, timeout_ms)
     return lifetime_ms
+
+
+def _tell_refused(mechanism: ClientMechanism) -> None:
+    """Tell who provided the token that it is refused."""
+    if mechanism.on_refused is None:
+        return
+    try:
+        mechanism.on_refused()
+    except BaseException as error:
+        surface(error)
+        # Its text may contain secrets.
+        log.error("on_refused of the OAuthToken failed with %s", type(error).__name__)
 
 
 def _send_response(

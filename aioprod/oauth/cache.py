@@ -6,11 +6,13 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from aioprod.errors import KafkaError, copy_of
+from aioprod.types import OAuthToken
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,25 @@ class Token:
     lifetime_s: float | None
 
 
+class Stopwatch:
+    """Measures the time since it was made, also if the machine is suspended meanwhile:
+    ``time.monotonic`` may stand still then, and the clock of the day can be set back.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clocks = (clock, wall_clock)
+        self._begun = [clock() for clock in self._clocks]
+
+    @property
+    def seconds(self) -> float:
+        """What the clock says that is further."""
+        return max(clock() - begun for clock, begun in zip(self._clocks, self._begun, strict=True))
+
+
 class TokenCache:
     """Keeps the newest token. Concurrent callers share one request; if it fails, each gets the
     error.
@@ -44,7 +65,7 @@ class TokenCache:
 
     Args:
         fetch: requests a new token.
-        clock: returns seconds.
+        stopwatch: makes a stopwatch that begins now.
         rng: source of jitter, so that not all clients renew at the same moment.
     """
 
@@ -52,32 +73,43 @@ class TokenCache:
         self,
         fetch: Callable[[], Awaitable[Token]],
         *,
-        clock: Callable[[], float] = time.monotonic,
+        stopwatch: Callable[[], Stopwatch] = Stopwatch,
         rng: random.Random | None = None,
     ) -> None:
         self._fetch = fetch
-        self._clock = clock
+        self._stopwatch = stopwatch
         self._rng = rng or random.Random()
         self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
             WeakKeyDictionary()
         )
         self._value: str | None = None
-        self._renew_at = self._expires_at = 0.0
+        self._number = 0  # of the token; callers that give it back do not show the token
+        self._age = stopwatch()
+        self._renew_after_s = self._expires_after_s = 0.0
         self._failures = 0
         self._failure: KafkaError | None = None
 
-    async def get(self) -> str:
-        """Return a token that is valid for some time.
+    async def get(self, extensions: Mapping[str, str]) -> OAuthToken:
+        """Return a token that is valid for some time. If a broker refuses it, the next caller gets
+        a new one.
 
         Raises:
             KafkaError: if there is none, and the request for a new one fails.
         """
-        if self._value is not None and self._clock() < self._renew_at:
+        value = await self._get()
+        return OAuthToken(value, extensions, partial(self._discard, self._number))
+
+    def _discard(self, number: int) -> None:
+        if number == self._number:
+            self._value = None
+
+    async def _get(self) -> str:
+        if self._value is not None and self._age.seconds < self._renew_after_s:
             return self._value
         failures = self._failures
         lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         async with lock:
-            if self._value is not None and self._clock() < self._renew_at:
+            if self._value is not None and self._age.seconds < self._renew_after_s:
                 return self._value
             if self._failure is not None and self._failures > failures:
                 raise copy_of(self._failure)  # of the request that this caller waited for
@@ -87,22 +119,26 @@ class TokenCache:
         try:
             token = await self._fetch()
         except KafkaError as error:
-            now = self._clock()
-            if self._value is not None and now < self._expires_at - _MARGIN_S:
-                left = self._expires_at - now
-                log.warning("the token is not renewed yet; it is valid for %.0f s: %s", left, error)
-                self._renew_at = min(now + _PAUSE_S, self._expires_at - _MARGIN_S)
+            usable_s = self._expires_after_s - _MARGIN_S
+            age_s = self._age.seconds
+            if self._value is not None and age_s < usable_s:
+                left_s = self._expires_after_s - age_s
+                log.warning(
+                    "the token is not renewed yet; it is valid for %.0f s: %s", left_s, error
+                )
+                self._renew_after_s = min(age_s + _PAUSE_S, usable_s)
                 return self._value
             self._value = None
             self._failures += 1
             self._failure = copy_of(error)
             raise
-        now = self._clock()
         self._failure = None
         lifetime_s = token.lifetime_s or 0.0
-        self._expires_at = now + lifetime_s
-        self._renew_at = now + min(
+        self._age = self._stopwatch()
+        self._expires_after_s = lifetime_s
+        self._renew_after_s = min(
             lifetime_s * self._rng.uniform(_EARLIEST, _LATEST), max(lifetime_s - _MARGIN_S, 0.0)
         )
         self._value = token.value
+        self._number += 1
         return token.value

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
 from aioprod.errors import ConfigError
-from aioprod.oauth.cache import Token, TokenCache
+from aioprod.oauth.cache import Stopwatch, Token, TokenCache
 from aioprod.oauth.checks import check_options, check_texts
 from aioprod.oauth.errors import TokenRequestError
 from aioprod.types import OAuthToken
@@ -37,17 +36,17 @@ class CloudOptions(TypedDict, total=False):
 
 
 class _Made(NamedTuple):
-    """A token, and when it was made."""
+    """A token, and its age."""
 
     token: Token
-    at: float
+    age: Stopwatch
 
 
 def _left_of(outcome: _Made | TokenRequestError) -> Token | None:
     """Return the token with what is left of its lifetime; None if nothing is."""
     if isinstance(outcome, TokenRequestError) or outcome.token.lifetime_s is None:
         return None
-    left_s = outcome.token.lifetime_s - (time.monotonic() - outcome.at)
+    left_s = outcome.token.lifetime_s - outcome.age.seconds
     return replace(outcome.token, lifetime_s=left_s) if left_s > 0 else None
 
 
@@ -82,7 +81,7 @@ class CloudTokens:
             TokenRequestError: if the library has no credentials, fails, or does not return within
                 ``timeout_ms``.
         """
-        return OAuthToken(await self._cache.get(), self._extensions)
+        return await self._cache.get(self._extensions)
 
     async def _fetch(self) -> Token:
         raise NotImplementedError
@@ -116,7 +115,7 @@ class CloudTokens:
         through have the credentials.
         """
         try:
-            return _Made(ask(), time.monotonic())
+            return _Made(ask(), Stopwatch())
         except Exception as error:
             return self._failure(error)
 

@@ -62,7 +62,7 @@ class EndpointTokens:
             TokenRequestError: if the identity provider refuses, or is not reached.
             KafkaTimeoutError: if it does not answer within ``timeout_ms``.
         """
-        return OAuthToken(await self._cache.get(), self._extensions)
+        return await self._cache.get(self._extensions)
 
     async def _fetch(self) -> Token:
         raise NotImplementedError

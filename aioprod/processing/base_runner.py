@@ -15,6 +15,7 @@ from aioprod.processing.config import CommonConfig
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import OrderedScheduler
 from aioprod.processing.settlement import Settlement
+from aioprod.processing.topics import check_topics_exist
 from aioprod.processing.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class BaseRunner(ABC):
         self._scheduler = scheduler
         self._plugins = plugins
         self._group_id = config.group_id
+        self._topics_of_failed_records = config.topics_of_failed_records
         self._drain_s = config.drain_timeout_ms / 1000
         self._drain_until = float("inf")
         self._polling = False
@@ -93,6 +95,7 @@ class BaseRunner(ABC):
             # With exactly-once this aborts the transaction of an earlier process before the first
             # record is read.
             await self._producer.start()
+            await check_topics_exist(self._producer, self._topics_of_failed_records)
             await self._prepare()
             await self._reader.start()
         except BaseException:

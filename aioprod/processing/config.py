@@ -76,6 +76,11 @@ class CommonConfig:
         """
         if not isinstance(self.group_id, str) or not self.group_id:
             raise ConfigError(f"group_id={self.group_id!r}: must be the name of a group")
+        letters = self.dead_letter_topic
+        if letters is not None and (not isinstance(letters, str) or not letters):
+            raise ConfigError(
+                f"dead_letter_topic={letters!r}: must be the name of a topic, or None"
+            )
         in_range(1, 100_000)("concurrency", self.concurrency)
         in_range(0, _MAX_MS)("drain_timeout_ms", self.drain_timeout_ms)
         in_range(0, _MAX_MS)("unhealthy_after_ms", self.unhealthy_after_ms)
@@ -94,6 +99,14 @@ class CommonConfig:
         """The retries."""
         assert self.retry is not None
         return self.retry
+
+    @property
+    def topics_of_failed_records(self) -> dict[str, str]:
+        """The topics that failed records are sent to, each with the setting that names it."""
+        topics = {retry.topic: "retry_topics" for retry in self.policy.retry_topics}
+        if self.dead_letter_topic is not None:
+            topics[self.dead_letter_topic] = "dead_letter_topic"
+        return topics
 
 
 @set_module("aioprod.processing")

@@ -291,7 +291,7 @@ def checked_topics(topics: tuple[str, ...], config: CommonConfig) -> list[str]:
     if not topics:
         raise ConfigError("no topics: name at least one after the handler")
     named = check_topics(topics)
-    for other in (config.dead_letter_topic, *(each.topic for each in config.policy.retry_topics)):
+    for other in config.topics_of_failed_records:
         if other in named:
             raise ConfigError(
                 f"topic {other!r} is a topic to read, and gets failed records, too: a record would "

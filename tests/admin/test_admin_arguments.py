@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from aioprod import Admin, ConfigError, TopicPartition
-from aioprod.admin import AclBinding, AclFilter, AclOperation, NewTopic, ResourceType, ScramPassword
+from aioprod.admin import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    ScramPassword,
+)
+from aioprod.admin.groups import GROUP_STATES, GROUP_TYPES
 from aioprod.admin.replicas import ElectionType
+from aioprod.admin.transactions import TRANSACTION_STATES
 from aioprod.testing import EmbeddedCluster
 from tests.testing import leaks
 
@@ -133,6 +143,71 @@ async def test_wrong_types_are_refused_before_a_broker_is_asked(
     for arguments in wrong_arguments(call):
         with pytest.raises(ConfigError):
             print(call, arguments, await getattr(admin, call)(**arguments))
+    assert len(broker.requests) == asked_before
+
+
+# Arguments that are text: those that take some words only, and those that take any.
+ONE_OF: dict[tuple[str, str], Sequence[str]] = {
+    ("list_groups", "states"): GROUP_STATES,
+    ("list_groups", "types"): GROUP_TYPES,
+    ("list_offsets", "isolation_level"): ("read_uncommitted", "read_committed"),
+    ("list_transactions", "states"): TRANSACTION_STATES,
+}
+ANY_TEXT = {
+    *("group_id", "group_ids", "group_instance_ids", "key", "names", "owner", "owners", "pattern"),
+    *("renewers", "token", "topics", "transactional_ids", "users"),
+}
+
+
+def test_each_argument_that_is_text_is_known() -> None:
+    found = {
+        (call, name)
+        for call in CALLS
+        for name, parameter in inspect.signature(getattr(Admin, call)).parameters.items()
+        if name != "self"
+        and re.search(r"\bstr\b", parameter.annotation)
+        and "Mapping" not in parameter.annotation
+    }
+    assert {each for each in found if each[1] not in ANY_TEXT} == set(ONE_OF)
+
+
+@pytest.mark.parametrize(("call", "name"), ONE_OF)
+async def test_an_unknown_word_is_refused_with_the_known_ones(
+    admin: Admin, broker: EmbeddedCluster, call: str, name: str
+) -> None:
+    known = ONE_OF[call, name]
+    others: dict[str, Any] = {"specs": {}} if call == "list_offsets" else {}
+    several = name != "isolation_level"
+    wrong = [known[0], "shared"] if several else "shared"
+    asked_before = len(broker.requests)
+    with pytest.raises(ConfigError) as caught:
+        await getattr(admin, call)(**others, **{name: wrong})
+    assert len(broker.requests) == asked_before
+    assert name in str(caught.value)
+    assert "'shared'" in str(caught.value)
+    assert all(word in str(caught.value) for word in known)
+    await getattr(admin, call)(**others, **{name: known if several else known[0]})
+
+
+async def test_states_and_types_in_any_case(admin: Admin, broker: EmbeddedCluster) -> None:
+    broker.create_topic("t")
+    (await admin.alter_consumer_group_offsets("g", {TP: 5})).check()
+    assert list(await admin.list_groups(states=["EMPTY"], types=["Classic"])) == ["g"]
+
+
+@pytest.mark.parametrize("kind", ["topic", 2, None])
+async def test_a_resource_of_no_known_type(
+    admin: Admin, broker: EmbeddedCluster, kind: Any
+) -> None:
+    resource = ConfigResource(kind, "t")
+    asked_before = len(broker.requests)
+    for call in (
+        admin.describe_configs(resource),
+        admin.describe_configs([resource]),
+        admin.incremental_alter_configs({resource: {}}),
+    ):
+        with pytest.raises(ConfigError, match=f"type={kind!r}: must be one of .*TOPIC.*GROUP"):
+            await call
     assert len(broker.requests) == asked_before
 
 

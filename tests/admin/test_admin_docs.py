@@ -42,7 +42,7 @@ def test_the_commands_run_one_after_another(
     threaded_broker: ThreadedCluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
     servers = threaded_broker.bootstrap_servers
-    function = f'aioprod() {{ "{sys.executable}" -m aioprod.cli "$@" -b {servers}; }}'
+    function = f'aioprod() {{ "{sys.executable}" -m aioprod "$@" -b {servers}; }}'
     for line in "".join(blocks("sh")).splitlines():
         if "|" in line:
             subprocess.run(

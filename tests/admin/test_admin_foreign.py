@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
@@ -29,6 +30,7 @@ async def answers(asked: dict[Any, Future[Any]]) -> list[Any]:
     return [await asyncio.to_thread(each.result, LIMIT_S) for each in asked.values()]
 
 
+@pytest.mark.real_time
 async def test_both_see_and_do_the_same(
     admin: Admin, bootstrap: str, new_name: Callable[[str], str], until: Until
 ) -> None:

@@ -293,3 +293,56 @@ def test_errors_that_are_never_retrieved_are_logged(caplog: pytest.LogCaptureFix
     del looked
     gc.collect()
     assert not caplog.messages
+
+
+GOOD, BAD = TopicPartition("good", 0), TopicPartition("bad", 0)
+OF_GROUPS = [
+    ("consumer", ApiKey.OFFSET_FETCH),
+    ("share", ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS),
+]
+
+
+async def offsets(
+    cluster: EmbeddedCluster, admin: Admin, kind: str, api_key: ApiKey, rule: Any, named: bool
+) -> Results[TopicPartition, Any]:
+    """Set offsets of two partitions, and list them under a rule."""
+    for tp in (GOOD, BAD):
+        cluster.create_topic(tp.topic)
+    places = {GOOD: 0, BAD: 0}
+    (await getattr(admin, f"alter_{kind}_group_offsets")("g", places)).check()
+    cluster.on(api_key, fail(**rule), times=1 if rule["code"].retriable else None)
+    wanted = list(places) if named else None
+    found: Results[TopicPartition, Any] = await getattr(admin, f"list_{kind}_group_offsets")(
+        "g", wanted
+    )
+    return found
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("kind", "api_key"), OF_GROUPS)
+async def test_a_partition_whose_offset_can_not_be_listed_hides_no_other(
+    cluster: EmbeddedCluster, admin: Admin, kind: str, api_key: ApiKey, named: bool
+) -> None:
+    rule = {"code": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic": "bad"}
+    found = await offsets(cluster, admin, kind, api_key, rule, named)
+    assert set(found) == {GOOD, BAD}
+    assert found[GOOD][0] == 0
+    with pytest.raises(BrokerError, match=r"offsets of .*group g for bad-0") as caught:
+        found[BAD]
+    assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("topic", ["bad", None])
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("kind", "api_key"), OF_GROUPS)
+async def test_an_offset_that_can_be_listed_a_moment_later(
+    cluster: EmbeddedCluster,
+    admin: Admin,
+    kind: str,
+    api_key: ApiKey,
+    named: bool,
+    topic: str | None,
+) -> None:
+    rule = {"code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "topic": topic}
+    found = await offsets(cluster, admin, kind, api_key, rule, named)
+    assert {tp: at[0] for tp, at in found.items()} == {GOOD: 0, BAD: 0}

@@ -56,7 +56,7 @@ def run_process(threaded_broker: ThreadedCluster) -> Run:
             [
                 sys.executable,
                 "-m",
-                "aioprod.cli",
+                "aioprod",
                 *arguments,
                 "-b",
                 threaded_broker.bootstrap_servers,

@@ -35,6 +35,16 @@ def shell(request: pytest.FixtureRequest) -> str:
 
 Complete = Callable[..., set[str]]
 
+# Options and arguments that take any text; all others have choices, or a type that checks them.
+ANY_TEXT = {
+    *("--bootstrap-servers", "--delegation-token", "--format", "--group", "--host"),
+    *("--key-subject", "--owner", "--page", "--prefix", "--principal", "--registry", "--renewer"),
+    *("--subject", "--super-user", "--to-bootstrap-servers", "--to-topic", "--topic"),
+    *("--topic-prefix", "--transactional-id", "--unset", "--user"),
+    *("GROUP", "TOKEN", "TOPIC", "USER"),
+}
+CHECKED_BY_THE_BROKER = {"--mechanism"}  # of `aioprod broker`
+
 
 @pytest.fixture
 def complete(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Complete:
@@ -107,3 +117,21 @@ def test_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(["completion", "tcsh"])
     assert "tcsh" in capsys.readouterr().err
+
+
+def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from actions_of(below)
+        else:
+            yield action
+
+
+def test_an_option_that_takes_some_words_only_has_choices() -> None:
+    found = {
+        action.option_strings[-1] if action.option_strings else str(action.metavar)
+        for action in actions_of(command_parser())
+        if action.nargs != 0 and action.choices is None and action.type is None
+    }
+    assert found == ANY_TEXT | CHECKED_BY_THE_BROKER

@@ -47,7 +47,7 @@ def running(cluster: ThreadedCluster, *arguments: str) -> Iterator[subprocess.Po
     command = [
         sys.executable,
         "-m",
-        "aioprod.cli",
+        "aioprod",
         "consume",
         *arguments,
         "-b",
@@ -271,7 +271,7 @@ def test_a_terminal_shows_how_far_it_is(filled: ThreadedCluster, command: str) -
     arguments = [
         sys.executable,
         "-m",
-        "aioprod.cli",
+        "aioprod",
         command,
         "orders",
         "-b",

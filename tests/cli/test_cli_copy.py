@@ -74,7 +74,7 @@ def total(contents: list[Content]) -> int:
 
 @contextmanager
 def following(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "aioprod.cli", "copy", *arguments]
+    command = [sys.executable, "-m", "aioprod", "copy", *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as process:

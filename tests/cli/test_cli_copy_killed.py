@@ -60,7 +60,7 @@ def fill(servers: str, topic: str, draw: random.Random, count: int) -> None:
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "aioprod.cli", "copy", *arguments, "--once", "--quiet"],
+        [sys.executable, "-m", "aioprod", "copy", *arguments, "--once", "--quiet"],
         stderr=subprocess.PIPE,
         start_new_session=True,
     )

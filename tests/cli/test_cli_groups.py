@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from aioprod import Producer, TopicPartition
+from aioprod.admin.groups import GROUP_STATES, GROUP_TYPES
+from aioprod.cli.groups import STATES, TYPES
 from aioprod.testing import ThreadedCluster
 
 Run = Callable[..., tuple[int, str, str]]
@@ -145,7 +147,7 @@ def test_list_describe_and_delete(run: Run, filled: ThreadedCluster) -> None:
         ]
         == "mine"
     )
-    assert json.loads(run("groups", "list", "--state", "Stable", "--json")[1]) == []
+    assert json.loads(run("groups", "list", "--state", "stable", "--json")[1]) == []
     lines = run("groups", "describe", "mine")[1].splitlines()
     assert lines[0] == "mine  classic  Empty  0 members"
     assert [line.split() for line in lines[2:]] == [
@@ -164,6 +166,16 @@ def test_list_describe_and_delete(run: Run, filled: ThreadedCluster) -> None:
     assert status == 1 and output.startswith("mine") and "group missing" in errors
     assert run("groups", "delete", "mine") == (0, "", "")
     assert run("groups", "list") == (0, "", "")
+
+
+def test_options_have_the_names_of_states_and_types(run: Run) -> None:
+    assert (STATES, TYPES) == (GROUP_STATES, GROUP_TYPES)
+    status, output, errors = run("groups", "list", "--type", "shared")
+    assert (status, output) == (2, "")
+    assert "value of --type: shared; did you mean share? (known: classic, consumer," in errors
+    status, output, errors = run("groups", "list", "--state", "Stabel")
+    assert (status, output) == (2, "")
+    assert "value of --state: Stabel; did you mean Stable? (known: Stable, Empty," in errors
 
 
 def test_a_group_whose_topic_is_gone_is_described(run: Run, filled: ThreadedCluster) -> None:

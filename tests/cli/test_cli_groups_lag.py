@@ -114,7 +114,7 @@ def commit(cluster: ThreadedCluster, offset: int) -> None:
 
 
 def test_watching_prints_a_line_of_json_per_interval(lagging: ThreadedCluster) -> None:
-    command = [sys.executable, "-m", "aioprod.cli", "groups", "lag", "mail", "--watch", "--json"]
+    command = [sys.executable, "-m", "aioprod", "groups", "lag", "mail", "--watch", "--json"]
     command += ["--interval", "0.1", "-b", lagging.bootstrap_servers]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

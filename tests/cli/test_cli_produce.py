@@ -155,7 +155,7 @@ def test_lines_are_sent_as_they_come_and_ctrl_c_ends_it(threaded_broker: Threade
     command = [
         sys.executable,
         "-m",
-        "aioprod.cli",
+        "aioprod",
         "produce",
         "orders",
         "-b",
@@ -211,7 +211,7 @@ def test_security_settings_pass_through(where: str, tmp_path: Path) -> None:
             ]
         for arguments in (["produce", "orders", *options], ["topics", "list", *options]):
             done = subprocess.run(
-                [sys.executable, "-m", "aioprod.cli", *arguments],
+                [sys.executable, "-m", "aioprod", *arguments],
                 input=b"tea\n",
                 capture_output=True,
                 timeout=60,

@@ -34,7 +34,7 @@ def test_a_topics_life(run: Run, kafka: str, protocol: str) -> None:
         json.dumps({"key": f"k{number}", "value": number, "headers": {"n": str(number)}}) + "\n"
         for number in range(100)
     )
-    command = [sys.executable, "-m", "aioprod.cli", "produce", topic, "--format", "json", *where]
+    command = [sys.executable, "-m", "aioprod", "produce", topic, "--format", "json", *where]
     produced = subprocess.run(
         command, input=given, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
@@ -104,7 +104,7 @@ def test_a_share_group(run: Run, kafka: str) -> None:
             await take(consumer, 6, max_records=6)
             await consumer.commit()
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "aioprod.cli", *command, *where), stdout=PIPE, stderr=PIPE
+                *(sys.executable, "-m", "aioprod", *command, *where), stdout=PIPE, stderr=PIPE
             )
             output, errors = await asyncio.wait_for(process.communicate(), LIMIT_S)
         return process.returncode or 0, output.decode(), errors.decode()

@@ -175,7 +175,7 @@ def in_terminal(servers: str, *arguments: str) -> tuple[int, subprocess.Popen[by
     """The command in a terminal of 100 columns, and the other end of that."""
     screen, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    command = [sys.executable, "-m", "aioprod.cli", *(arguments or ("top",))]
+    command = [sys.executable, "-m", "aioprod", *(arguments or ("top",))]
     command += ["--interval", "0.1", "-b", servers]
     process = subprocess.Popen(
         command,

@@ -20,6 +20,9 @@ from tests.compat import (
     scenarios_producer,
 )
 
+# Waiting in either client costs no time.
+pytestmark = pytest.mark.virtual_time
+
 Scenario = Callable[[ModuleType, str], Awaitable[object]]
 
 SCENARIOS: dict[str, Scenario] = {

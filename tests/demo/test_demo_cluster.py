@@ -81,7 +81,7 @@ def test_two_executors_without_aioprod_run_the_submitted_pipeline(
 @pytest.mark.timeout(900)
 def test_the_demo_on_three_kafka_nodes_and_two_workers(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "aioprod.cli", "demo", "--cluster"],
+        [sys.executable, "-m", "aioprod", "demo", "--cluster"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -31,7 +31,7 @@ SPARK_LIMIT_S = 200
 
 
 def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "aioprod.cli", *arguments]
+    return [sys.executable, "-m", "aioprod", *arguments]
 
 
 def _environment() -> dict[str, str]:

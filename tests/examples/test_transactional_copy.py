@@ -146,7 +146,16 @@ async def run(example: str, servers: str, kills: int, seed: int, log: Path) -> N
     )
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("example", COPIES)
+@pytest.mark.parametrize(
+    "bootstrap",
+    [
+        pytest.param("real", marks=pytest.mark.kafka),
+        pytest.param("embedded", marks=pytest.mark.interop),
+    ],
+    indirect=True,
+)
 async def test_each_record_is_copied_once_although_processes_are_killed(
     example: str, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -283,8 +283,9 @@ async def counted(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, in
     yield counts
 
 
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
-@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize(
+    ("mechanism", "idempotent"), [("SCRAM-SHA-512", True), ("OAUTHBEARER", False)]
+)
 async def test_under_load_a_renewed_session_loses_doubles_and_reorders_nothing(
     secured: RealKafka, monkeypatch: pytest.MonkeyPatch, mechanism: str, idempotent: bool
 ) -> None:

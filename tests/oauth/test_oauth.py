@@ -308,6 +308,30 @@ class TestClients:
         assert {request["scope"] for request in provider.requests} == {"kafka"}
         assert len(provider.requests) == 2  # one for each client, not for each connection
 
+    async def test_a_token_that_the_broker_refuses_is_not_sent_again(
+        self, provider: IdentityProvider
+    ) -> None:
+        sent: list[str] = []
+
+        def validate(token: str, extensions: object) -> str | None:
+            sent.append(token)  # as if the first one had been withdrawn
+            return None if token == sent[0] else provider.user_of(token)
+
+        ask = tokens(provider)
+        async with EmbeddedCluster(security=BrokerSecurity(token_validator=validate)) as broker:
+            login: dict[str, Any] = {
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauth_token_provider": ask,
+            }
+            with pytest.raises(AuthenticationError, match="invalid_token"):
+                async with Producer(broker.bootstrap_servers, **login):
+                    pass
+            async with Producer(broker.bootstrap_servers, **login) as producer:
+                await producer.send_and_wait("orders", b"1")
+        assert len(set(sent)) == 2
+        assert len(provider.requests) == 2
+
     async def test_javas_login_module(self, provider: IdentityProvider) -> None:
         seen: list[Any] = []
 

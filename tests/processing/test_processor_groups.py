@@ -1,5 +1,5 @@
-"""Several processors of a group in real time, on the embedded broker and on a real one: each group
-protocol, static members, exactly once.
+"""Several processors of a group on the embedded broker, in virtual time, and on a real one: each
+group protocol, static members, exactly once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from aioprod.processing.records import Handler
 
 Raw = Record[bytes | None, bytes | None]
 PARTITIONS = 4
-RECORDS = 400
+RECORDS = 300
 KEYS = 20
 
-QUICK = {"heartbeat_interval_ms": 100, "session_timeout_ms": 10_000}
+QUICK = {"heartbeat_interval_ms": 100, "session_timeout_ms": 6_000}
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {"partition_assignment_strategy": ("range",), **QUICK},
     "cooperative": {"partition_assignment_strategy": ("cooperative-sticky",), **QUICK},
@@ -88,8 +88,8 @@ def processor_of(
 def params() -> list[Any]:
     """Each protocol on each broker that has it."""
     return [
-        pytest.param(broker, protocol, marks=[pytest.mark.kafka] if broker == "real" else [])
-        for broker in ("embedded", "real")
+        pytest.param(broker, protocol, marks=mark)
+        for broker, mark in (("embedded", pytest.mark.virtual_time), ("real", pytest.mark.kafka))
         for protocol in PROTOCOLS
     ]
 

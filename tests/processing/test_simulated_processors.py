@@ -29,8 +29,8 @@ from tests.processing.simulated_members import (
     running,
 )
 
-SEEDS = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "12")))
-SEEDS_OF_CONSUMER_PROTOCOL = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "4")))
+SEEDS = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "8")))
+SEEDS_OF_CONSUMER_PROTOCOL = range(int(os.environ.get("AIOPROD_PROCESSING_SEEDS", "3")))
 
 
 def outputs(run: Run) -> list[bytes]:
@@ -150,23 +150,24 @@ async def admit_first(self: AtMostOnce, items: Any) -> bool:
 
 
 complete = CompletedOffsets.complete
-PLANTED: list[tuple[Judge, type, str, Any]] = [
-    (at_least_once, CompletedOffsets, "complete", commit_the_last_done),
-    (at_least_once, AtLeastOnce, "deliver", commit_first),
-    (at_least_once, OrderedScheduler, "add", forget_the_lane),
-    (at_least_once, OrderedScheduler, "drop", lambda self, partition: None),
-    (exactly_once, ExactlyOnce, "_transact", commit_nothing),
-    (at_most_once, AtMostOnce, "admit", admit_first),
+# The last is a seed that has found the bug before, quickly.
+PLANTED: list[tuple[Judge, type, str, Any, int]] = [
+    (at_least_once, CompletedOffsets, "complete", commit_the_last_done, 0),
+    (at_least_once, AtLeastOnce, "deliver", commit_first, 0),
+    (at_least_once, OrderedScheduler, "add", forget_the_lane, 0),
+    (at_least_once, OrderedScheduler, "drop", lambda self, partition: None, 0),
+    (exactly_once, ExactlyOnce, "_transact", commit_nothing, 1),
+    (at_most_once, AtMostOnce, "admit", admit_first, 7),
 ]
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted[3].__name__)
 def test_planted_bugs_are_found(
-    planted: tuple[Judge, type, str, Any], monkeypatch: pytest.MonkeyPatch
+    planted: tuple[Judge, type, str, Any, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guarantee, kind, method, bug = planted
+    guarantee, kind, method, bug, likely = planted
     monkeypatch.setattr(kind, method, bug)
-    assert any(_finds(guarantee, seed) for seed in range(30))
+    assert any(_finds(guarantee, seed) for seed in (likely, *range(30)))
 
 
 def _finds(guarantee: Judge, seed: int) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
-import re
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +92,10 @@ class BrowserPage:
         return base64.b64decode(told["data"])
 
 
-@asynccontextmanager
-async def browser_page(browser: str, directory: Path, url: str) -> AsyncIterator[BrowserPage]:
-    """Open a page in a new browser, which ends with the block."""
-    process = await asyncio.create_subprocess_exec(
+@contextmanager
+def running_browser(browser: str, directory: Path) -> Iterator[int]:
+    """Run a browser, and yield its DevTools port."""
+    command = [
         browser,
         "--headless=new",
         "--remote-debugging-port=0",
@@ -106,46 +107,45 @@ async def browser_page(browser: str, directory: Path, url: str) -> AsyncIterator
         "--no-proxy-server",
         "--no-sandbox",  # which root, containers and some CI machines do not have; the page is ours
         "about:blank",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        port = await _port(process)
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-                target = next(each for each in await answer.json() if each["type"] == "page")
+    ]
+    unheard = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=unheard, stdout=unheard, stderr=unheard) as process:
+        try:
+            yield _port(process, directory / "DevToolsActivePort")
+        finally:
+            process.kill()
+
+
+def _port(process: subprocess.Popen[bytes], told: Path) -> int:
+    """Wait until the browser has written its port."""
+    until = time.monotonic() + _START_LIMIT_S
+    while time.monotonic() < until:
+        assert process.poll() is None, "the browser has ended"
+        if told.exists() and (lines := told.read_text().splitlines()):
+            return int(lines[0])
+        time.sleep(0.02)
+    raise TimeoutError(f"the browser has not told its port within {_START_LIMIT_S} s")
+
+
+@asynccontextmanager
+async def browser_page(port: int, url: str) -> AsyncIterator[BrowserPage]:
+    """Open a page in a new tab of a running browser, which is closed with the block."""
+    address = f"http://127.0.0.1:{port}/json"
+    async with aiohttp.ClientSession() as session:
+        async with session.put(f"{address}/new?about:blank") as answer:
+            target = await answer.json()
+        try:
             async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
                 page = BrowserPage(socket)
-                reading = {asyncio.create_task(work) for work in (page.read(), _drain(process))}
+                reading = asyncio.create_task(page.read())
                 try:
                     for domain in ("Page", "Runtime", "Log"):
                         await page.call(f"{domain}.enable")
                     await page.call("Page.navigate", url=url)
                     yield page
                 finally:
-                    for task in reading:
-                        task.cancel()
-                    await asyncio.wait(reading)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-async def _port(process: asyncio.subprocess.Process) -> int:
-    """Wait until the browser has told its port."""
-    assert process.stderr is not None
-    async with asyncio.timeout(_START_LIMIT_S):
-        async for line in process.stderr:
-            found = re.search(rb"DevTools listening on ws://127.0.0.1:(\d+)/", line)
-            if found is not None:
-                return int(found[1])
-    raise AssertionError("the browser has ended")
-
-
-async def _drain(process: asyncio.subprocess.Process) -> None:
-    """Read what else the browser writes, which would wait otherwise."""
-    assert process.stderr is not None
-    while await process.stderr.read(4_096):
-        pass
+                    reading.cancel()
+                    await asyncio.wait([reading])
+        finally:
+            async with session.get(f"{address}/close/{target['id']}"):
+                pass

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pytest
 
 from aioprod.spark.page import ProgressPage
 
-from .browser import BrowserPage, browser_page, find_browser
+from .browser import BrowserPage, browser_page, find_browser, running_browser
 from .page_progress import FIGURES, REJECTED, batch, rejected, signs_of
 
 BROWSER = find_browser()
@@ -32,15 +32,23 @@ pytestmark = [
 ]
 
 
-@asynccontextmanager
-async def opened(page: ProgressPage, directory: Path) -> AsyncIterator[BrowserPage]:
-    """Open the page, and check that the browser has nothing to complain about in the end."""
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a browser for all tests: to start one takes seconds."""
     assert BROWSER is not None
-    async with browser_page(BROWSER, directory / "profile", page.url) as browser:
+    with running_browser(BROWSER, tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@asynccontextmanager
+async def opened(page: ProgressPage, port: int) -> AsyncIterator[BrowserPage]:
+    """Open the page, and check that the browser has nothing to complain about in the end."""
+    async with browser_page(port, page.url) as browser:
         await browser.look(width=1_300, height=900, dark=False)
         yield browser
         # A server that has gone is not an error of the page.
         assert [text for text in browser.complaints if "ERR_CONNECTION_REFUSED" not in text] == []
+    page._server._readers.clear()  # it would wait for the tab, which is closed
 
 
 def text_of(selector: str) -> str:
@@ -79,9 +87,9 @@ async def card(browser: BrowserPage, query: str) -> dict[str, str]:
     return found
 
 
-async def test_figures_appear_as_they_are_reported(tmp_path: Path) -> None:
+async def test_figures_appear_as_they_are_reported(port: int) -> None:
     with ProgressPage("pipeline of flights", lag_limit=100) as page:
-        async with opened(page, tmp_path) as browser:
+        async with opened(page, port) as browser:
             await shows(browser, "starting Spark")
             await save(browser, "starting")
             feed(page)
@@ -125,10 +133,10 @@ async def test_figures_appear_as_they_are_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1_300])
-async def test_the_page_fits_its_window(tmp_path: Path, width: int, dark: bool) -> None:
+async def test_the_page_fits_its_window(port: int, width: int, dark: bool) -> None:
     with ProgressPage("pipeline of flights", lag_limit=5_000) as page:
         feed(page)
-        async with opened(page, tmp_path) as browser:
+        async with opened(page, port) as browser:
             await browser.look(width=width, height=800, dark=dark)
             await browser.wait_for("document.querySelectorAll('figure').length >= 9")
             found_width, height = await save(
@@ -169,10 +177,10 @@ async def contrast(browser: BrowserPage, selector: str) -> float:
     return found
 
 
-async def test_each_chart_has_a_description_and_a_table(tmp_path: Path) -> None:
+async def test_each_chart_has_a_description_and_a_table(port: int) -> None:
     with ProgressPage("pipeline of flights") as page:
         feed(page)
-        async with opened(page, tmp_path) as browser:
+        async with opened(page, port) as browser:
             await browser.wait_for("document.querySelectorAll('figure').length >= 9")
             await browser.call("Accessibility.enable")
             tree = (await browser.call("Accessibility.getFullAXTree"))["nodes"]
@@ -208,11 +216,11 @@ async def test_each_chart_has_a_description_and_a_table(tmp_path: Path) -> None:
 
 
 async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
-    tmp_path: Path,
+    port: int,
 ) -> None:
     page = ProgressPage(HOSTILE)
     with page:
-        async with opened(page, tmp_path) as browser:
+        async with opened(page, port) as browser:
             lags = {HOSTILE: {"0": 5}}
             page.add(batch(0, HOSTILE, lag=5, lag_by_partition=lags, phases_ms={HOSTILE: 3}))
             await shows(browser, "running")
@@ -236,11 +244,11 @@ async def test_a_failure_is_shown_as_text_and_stays_when_the_server_has_gone(
             assert await browser.evaluate(text_of("#state")) == "failed"
 
 
-async def test_a_stalled_query_is_shown_until_it_is_heard_of(tmp_path: Path) -> None:
+async def test_a_stalled_query_is_shown_until_it_is_heard_of(port: int) -> None:
     now = [0.0]
     signs = signs_of(lambda: now[0])
     with ProgressPage("pipeline of flights", signs=signs) as page:
-        async with opened(page, tmp_path) as browser:
+        async with opened(page, port) as browser:
             feed(page, 3)
             signs.heard("1", FIGURES)
             await shows(browser, "running")
@@ -256,10 +264,10 @@ async def test_a_stalled_query_is_shown_until_it_is_heard_of(tmp_path: Path) -> 
             assert await browser.evaluate("document.getElementById('problem').hidden")
 
 
-async def test_a_stopped_run_is_told_from_a_lost_connection(tmp_path: Path) -> None:
+async def test_a_stopped_run_is_told_from_a_lost_connection(port: int) -> None:
     page = ProgressPage("pipeline of flights")
     with page:
-        async with opened(page, tmp_path) as browser:
+        async with opened(page, port) as browser:
             feed(page, 3)
             await shows(browser, "running")
             page._server.close()  # as if its process had been killed
@@ -271,8 +279,8 @@ async def test_a_stopped_run_is_told_from_a_lost_connection(tmp_path: Path) -> N
             assert (await card(browser, FIGURES))["rows in all"] == "3,000"
 
             # A new run on the same port: the page begins again, without being loaded again.
-            port = urlsplit(page.url).port or 0
-            with ProgressPage("second run", port=port) as second:
+            port_of_page = urlsplit(page.url).port or 0
+            with ProgressPage("second run", port=port_of_page) as second:
                 feed(second, 1, first=7)
                 await browser.wait_for(f"{text_of('h1')} === 'second run'")
                 assert (await card(browser, FIGURES))["rows in all"] == "1,000"

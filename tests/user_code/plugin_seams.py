@@ -9,6 +9,8 @@ import random
 from functools import partial
 from typing import Any
 
+import pytest
+
 from aioprod import Producer, ProducerInterceptor
 from aioprod.errors import AuthenticationError, ConfigError
 from aioprod.testing import BrokerSecurity
@@ -93,6 +95,26 @@ async def next_token(run: Run) -> None:
             assert len(broker.records("t")) >= 8
 
 
+async def refused_token(run: Run) -> None:
+    async def provide() -> OAuthToken:
+        return await good_token() if run.raised else OAuthToken("old", on_refused=run.fail)
+
+    def validate(token: str, _extensions: object) -> str | None:
+        return None if token == "old" else "alice"
+
+    async with cluster(security=BrokerSecurity(token_validator=validate)) as broker:
+        settings = {**QUICK, **OAUTH, "sasl_oauth_token_provider": provide}
+        producer = Producer(broker.bootstrap_servers, **settings)
+        try:
+            with pytest.raises(AuthenticationError, match="invalid_token"):
+                await producer.start()
+            await asyncio.sleep(0.02)  # reconnect_backoff_max_ms, for wrong credentials
+            await producer.start()
+            await expect_next(producer)
+        finally:
+            await producer.close()
+
+
 PROVIDERS = [
     Seam(
         "sasl_oauth_token_provider",
@@ -107,6 +129,7 @@ PROVIDERS = [
         "await",
     ),
     Seam("sasl_oauth_token_provider", absorbed, next_token, "next login"),
+    Seam("OAuthToken(on_refused)", absorbed, refused_token),
 ]
 
 

@@ -90,13 +90,13 @@ class PartitionAcknowledgements:
     """The acknowledgements of one partition.
 
     Attributes:
-        give_up_at: loop time after which a refused one is not sent again.
+        since: loop time at which the first of them was given.
         types: the type by offset; the last one counts.
         locked_until: loop time at which the lock of each of these offsets ends.
         others: the offsets that the application did not get.
     """
 
-    give_up_at: float
+    since: float
     types: dict[int, AcknowledgeType] = field(default_factory=dict)
     locked_until: dict[int, float] = field(default_factory=dict)
     others: list[Skipped] = field(default_factory=list)
@@ -118,23 +118,23 @@ class PartitionAcknowledgements:
             return []
         return [offset for offset, kind in self.types.items() if kind is AcknowledgeType.RENEW]
 
-    def pop_late(self, now: float) -> dict[int, AcknowledgeType]:
-        """Remove those whose lock has ended, and return the types by offset of records."""
+    def pop_late(self, now: float) -> PartitionAcknowledgements:
+        """Remove those whose lock has ended, and return those of records."""
+        late = PartitionAcknowledgements(self.since)
         if self.others:
             self.others = [each for each in self.others if each.locked_until > now]
-        if min(self.locked_until.values(), default=now + 1) > now:
-            return {}
-        late = [offset for offset, until in self.locked_until.items() if until <= now]
-        for offset in late:
-            del self.locked_until[offset]
-        return {offset: self.types.pop(offset) for offset in late}
+        if min(self.locked_until.values(), default=now + 1) <= now:
+            for offset in [offset for offset, end in self.locked_until.items() if end <= now]:
+                late.locked_until[offset] = self.locked_until.pop(offset)
+                late.types[offset] = self.types.pop(offset)
+        return late
 
     def add_older(self, older: PartitionAcknowledgements) -> None:
         """Add acknowledgements that were given before these."""
         self.types = {**older.types, **self.types}
         self.locked_until = {**older.locked_until, **self.locked_until}
         self.others = older.others + self.others
-        self.give_up_at = min(self.give_up_at, older.give_up_at)
+        self.since = min(self.since, older.since)
 
 
 class Acknowledgements:
@@ -162,11 +162,11 @@ class Acknowledgements:
         partition: SharePartition,
         offsets: Iterable[int],
         kind: AcknowledgeType,
-        give_up_at: float,
+        now: float,
         locked_until: float,
     ) -> None:
         """Add the acknowledgement of records."""
-        waiting = self._of(partition, give_up_at)
+        waiting = self._of(partition, now)
         types = dict.fromkeys(offsets, kind)
         waiting.types |= types
         waiting.locked_until |= dict.fromkeys(types, locked_until)
@@ -182,26 +182,26 @@ class Acknowledgements:
         partition: SharePartition,
         runs: Sequence[tuple[int, int]],
         kind: int,
-        give_up_at: float,
+        now: float,
         locked_until: float,
     ) -> None:
         """Add runs of offsets that the application did not get; ``GAP`` is a type, too."""
         if runs:
-            self._of(partition, give_up_at).others += [
+            self._of(partition, now).others += [
                 Skipped(OffsetRun(first, last, [kind]), locked_until) for first, last in runs
             ]
 
     def put_back(self, partition: SharePartition, sent: PartitionAcknowledgements) -> None:
         """Add those of a request that is to be repeated."""
-        self._of(partition, sent.give_up_at).add_older(sent)
+        self._of(partition, sent.since).add_older(sent)
 
     def take(
         self, now: float
     ) -> tuple[
         dict[SharePartition, PartitionAcknowledgements],
-        dict[SharePartition, dict[int, AcknowledgeType]],
+        dict[SharePartition, PartitionAcknowledgements],
     ]:
-        """Return those to send, and the types by offset of those whose lock has ended; forget all.
+        """Return those to send, and those whose lock has ended; forget all.
 
         A broker does not refuse each late acknowledgement: not if another member has accepted the
         record, and the group has gone on. If it refuses one, it refuses all of the partition.
@@ -210,7 +210,7 @@ class Acknowledgements:
         late = {partition: waiting.pop_late(now) for partition, waiting in taken.items()}
         return (
             {each: waiting for each, waiting in taken.items() if waiting.types or waiting.others},
-            {each: types for each, types in late.items() if types},
+            {each: waiting for each, waiting in late.items() if waiting.types},
         )
 
     def drop_renewals(self) -> None:
@@ -221,8 +221,8 @@ class Acknowledgements:
             if not (waiting.types or waiting.others):
                 del self._waiting[partition]
 
-    def _of(self, partition: SharePartition, give_up_at: float) -> PartitionAcknowledgements:
+    def _of(self, partition: SharePartition, since: float) -> PartitionAcknowledgements:
         found = self._waiting.get(partition)
         if found is None:
-            found = self._waiting[partition] = PartitionAcknowledgements(give_up_at)
+            found = self._waiting[partition] = PartitionAcknowledgements(since)
         return found

@@ -100,10 +100,9 @@ class ShareBroker:
         self._surroundings = surroundings
         self._reporter = reporter
         self._pacing = Pacing(backoff, self.look)
-        self._limit_s = limit_s
         self._waiting = Acknowledgements()
         self._settlement = Settlement(
-            node_id, self._waiting, outcomes, reporter, requests.principal
+            node_id, self._waiting, outcomes, reporter, requests.principal, limit_s
         )
         self._in_flight: asyncio.Future[Any] | None = None
         self._sent_at = 0.0
@@ -137,7 +136,7 @@ class ShareBroker:
         now = asyncio.get_running_loop().time()
         renew = kind is AcknowledgeType.RENEW
         self._pacing.acknowledged(now, first=not self._waiting, urgent=renew)
-        self._waiting.add(partition, offsets, kind, now + self._limit_s, locked_until)
+        self._waiting.add(partition, offsets, kind, now, locked_until)
 
     def skip(
         self,
@@ -150,7 +149,7 @@ class ShareBroker:
         now = asyncio.get_running_loop().time()
         if runs and not self._ended:
             self._pacing.acknowledged(now, first=not self._waiting, urgent=False)
-            self._waiting.add_runs(partition, runs, kind, now + self._limit_s, locked_until)
+            self._waiting.add_runs(partition, runs, kind, now, locked_until)
 
     def flush(self) -> None:
         """Send acknowledgements now."""

@@ -73,14 +73,18 @@ class Outcomes:
         finally:
             self._collected = None
 
-    def confirmed(self, tp: TopicPartition, types: Mapping[int, AcknowledgeType]) -> None:
-        """Note that a broker has confirmed acknowledgements."""
+    def confirmed(
+        self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], since: float
+    ) -> None:
+        """Note that a broker has confirmed acknowledgements. The first of them was given at the
+        loop time ``since``.
+        """
         told = self._told(types)
         if told:
             self._refusals.pop(tp, None)
             self._tell(tp, told, None)
         if types:
-            self._reporter.acknowledged(tp, types, None)
+            self._reporter.acknowledged(tp, types, since, None)
 
     def retried(self, tp: TopicPartition, error: KafkaError) -> None:
         """Note that a broker has refused acknowledgements, which are sent again."""
@@ -89,15 +93,21 @@ class Outcomes:
         self._refusals[tp] = Refusals(now if before is None else before.since, now, error)
 
     def failed(
-        self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], error: KafkaError
+        self,
+        tp: TopicPartition,
+        types: Mapping[int, AcknowledgeType],
+        error: KafkaError,
+        since: float,
     ) -> None:
-        """Note that acknowledgements have failed, or may have failed."""
+        """Note that acknowledgements have failed, or may have failed. The first of them was given
+        at the loop time ``since``.
+        """
         told = self._told(types)
         if told:
             self.retried(tp, error)
             self._tell(tp, told, error)
         if types:
-            self._reporter.acknowledged(tp, types, error)
+            self._reporter.acknowledged(tp, types, since, error)
 
     def _told(self, types: Mapping[int, AcknowledgeType]) -> Collection[int]:
         """Return the offsets of those that the application hears of."""

@@ -69,15 +69,23 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
         self,
         tp: TopicPartition,
         types: Mapping[int, AcknowledgeType],
+        since: float,
         error: KafkaError | None,
     ) -> None:
-        """Report the outcome of acknowledgements; ``types`` has the type by offset."""
+        """Report the outcome of acknowledgements.
+
+        Args:
+            tp: their partition.
+            types: the type by offset.
+            since: loop time at which the first of them was given.
+            error: None if they are confirmed.
+        """
+        now = self.now()
         numbers = _numbers(list(types.values()))
-        self._metrics.acknowledged(numbers, error is not None, self.now())
+        self._metrics.acknowledged(numbers, error is not None, now)
         if self._wants_acknowledgements:
-            self._observers.tell(
-                "on_acknowledged", AcknowledgementsDone(*tp, numbers, for_observers(error))
-            )
+            done = AcknowledgementsDone(*tp, numbers, now - since, for_observers(error))
+            self._observers.tell("on_acknowledged", done)
 
     # -- the group ---------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ class Settlement:
         outcomes: hears of all.
         reporter: hears of those that are sent.
         principal: the principal of the client, for errors.
+        limit_s: how long those that the broker refuses are sent again, in seconds.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class Settlement:
         outcomes: Outcomes,
         reporter: ShareReporter,
         principal: str,
+        limit_s: float,
     ) -> None:
         self._node_id = node_id
         self._waiting = waiting
         self._outcomes = outcomes
         self._reporter = reporter
         self._principal = principal
+        self._limit_s = limit_s
         self._sent: dict[SharePartition, PartitionAcknowledgements] = {}
 
     @property
@@ -66,16 +69,13 @@ class Settlement:
     def send(self, now: float) -> Mapping[SharePartition, PartitionAcknowledgements]:
         """Return those that wait, for the next request. Those whose lock has ended fail."""
         self._sent, late = self._waiting.take(now)
-        for partition, types in late.items():
-            self._outcomes.failed(
-                partition.tp,
-                types,
-                BrokerError(
-                    ErrorCode.INVALID_RECORD_STATE,
-                    f"{_name(partition)}: the locks of the records timed out "
-                    "(share.record.lock.duration.ms of the group)",
-                ),
+        for partition, acknowledgements in late.items():
+            error = BrokerError(
+                ErrorCode.INVALID_RECORD_STATE,
+                f"{_name(partition)}: the locks of the records timed out "
+                "(share.record.lock.duration.ms of the group)",
             )
+            self._fail(partition, acknowledgements, error)
         if self._sent:
             self._reporter.acknowledgements_sent(sum(each.records for each in self._sent.values()))
         return self._sent
@@ -89,31 +89,44 @@ class Settlement:
             # Without an error code in the response, nothing is confirmed.
             code = codes.get(partition.key, ErrorCode.UNKNOWN_SERVER_ERROR)
             if not code:
-                self._outcomes.confirmed(partition.tp, acknowledgements.types)
+                self._outcomes.confirmed(
+                    partition.tp, acknowledgements.types, acknowledgements.since
+                )
                 renewed += [(partition, offset) for offset in acknowledgements.renewals()]
                 continue
             refused = True
             refusal = refusal_of(partition, code, "ShareAcknowledge", self._principal)
-            if code.retriable and not code.refresh_metadata and now < acknowledgements.give_up_at:
+            tries_again = now < acknowledgements.since + self._limit_s
+            if code.retriable and not code.refresh_metadata and tries_again:
                 self._outcomes.retried(partition.tp, refusal)
                 self._waiting.put_back(partition, acknowledgements)
             else:
-                self._outcomes.failed(partition.tp, acknowledgements.types, refusal)
+                self._fail(partition, acknowledgements, refusal)
         return Settled(refused, renewed)
 
     def session_lost(self, error: KafkaError) -> None:
         """Fail all: the broker releases the records of the session, or has done so."""
         sent, self._sent = self._sent, {}
         for partition, acknowledgements in sent.items():
-            self._outcomes.failed(partition.tp, acknowledgements.types, error)
+            self._fail(partition, acknowledgements, error)
         for partition, acknowledgements in self._waiting.take(-math.inf)[0].items():
-            self._outcomes.failed(partition.tp, acknowledgements.types, self._session_lost(error))
+            self._fail(partition, acknowledgements, self._session_lost(error))
+
+    def _fail(
+        self,
+        partition: SharePartition,
+        acknowledgements: PartitionAcknowledgements,
+        error: KafkaError,
+    ) -> None:
+        self._outcomes.failed(partition.tp, acknowledgements.types, error, acknowledgements.since)
 
     def refuse(
         self, partition: SharePartition, offsets: Sequence[int], kind: AcknowledgeType
     ) -> None:
         """Fail an acknowledgement of records of an earlier session."""
-        self._outcomes.failed(partition.tp, dict.fromkeys(offsets, kind), self._session_lost())
+        self._outcomes.failed(
+            partition.tp, dict.fromkeys(offsets, kind), self._session_lost(), self._reporter.now()
+        )
 
     def _session_lost(self, cause: KafkaError | None = None) -> KafkaError:
         error = BrokerError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 
 class ClientMechanism(ABC):
@@ -10,9 +11,13 @@ class ClientMechanism(ABC):
     challenge until the exchange is complete.
 
     Use an object once. It holds secrets, so its repr has only the name of the mechanism.
+
+    Attributes:
+        on_refused: to call if the broker refuses the login, or None.
     """
 
     name: str
+    on_refused: Callable[[], object] | None = None
 
     @abstractmethod
     def first_message(self) -> bytes:

@@ -30,7 +30,12 @@ class OAuthBearerClient(ClientMechanism):
 
     name = "OAUTHBEARER"
 
-    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        token: str,
+        extensions: Mapping[str, str],
+        on_refused: Callable[[], object] | None = None,
+    ) -> None:
         # Both come from users' code. Errors do not show the value: it may be the token.
         if not isinstance(token, str):
             kind = type(token).__name__
@@ -56,6 +61,12 @@ class OAuthBearerClient(ClientMechanism):
                     f"OAuth extension {name!r}: its value is empty or has characters other "
                     "than printable ASCII"
                 )
+        if on_refused is not None and not callable(on_refused):
+            kind = type(on_refused).__name__
+            raise AuthenticationError(
+                f"on_refused of the OAuth token must be a function, not {kind}"
+            )
+        self.on_refused = on_refused
         self._token = token
         self._extensions = dict(extensions)
         self._refusal = ""

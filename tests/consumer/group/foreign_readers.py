@@ -81,6 +81,8 @@ class AiokafkaReader(AiokafkaListener):  # type: ignore[misc]  # untyped
 
 
 class ConfluentReader:
+    """A member by librdkafka. Its group needs :func:`commit_beginnings`."""
+
     def __init__(
         self,
         bootstrap: str,
@@ -93,7 +95,6 @@ class ConfluentReader:
         self.processed = processed
         self._topic = topic
         self._leaving = threading.Event()
-        self._committed: dict[int | None, int] = {}
         self._done = False
         self._settings = {
             "bootstrap.servers": bootstrap,
@@ -114,31 +115,17 @@ class ConfluentReader:
 
     def run(self) -> None:
         consumer = Consumer(self._settings)
-        consumer.subscribe([self._topic], on_assign=self._look, on_revoke=self._commit)
+        consumer.subscribe([self._topic], on_revoke=self._commit)
         try:
             while not (self._leaving.is_set() and self._commit_all(consumer)):
                 message = consumer.poll(0.02)
-                if (
-                    message is not None
-                    and not message.error()
-                    and (message.offset() or 0) >= self._committed[message.partition()]
-                ):
+                if message is not None and not message.error():
                     self.processed.append(message.value() or b"")
         finally:
             # During close() librdkafka still calls the callbacks, also with no partitions, but may
             # answer nothing; and what they raise ends the thread without an outcome.
             self._done = True
             consumer.close()
-
-    def _look(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
-        """librdkafka may hand out a record that it fetched for an earlier assignment of a partition
-        that others have read since.
-        """
-        if not self._done:
-            self._committed |= {
-                place.partition: place.offset
-                for place in consumer.committed(assigned, timeout=LIMIT_S)
-            }
 
     def _commit_all(self, consumer: Consumer) -> bool:
         """While a cooperative group rebalances its commits are refused, also those that it makes as

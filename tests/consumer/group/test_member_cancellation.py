@@ -17,6 +17,8 @@ from aioprod.testing import EmbeddedCluster, cancel_at_each_point, fail, hold
 from aioprod.types import TopicPartition
 from tests.consumer.group.group_driver import Driver, Listener, shared_out
 
+pytestmark = pytest.mark.virtual_time
+
 EAGER: dict[str, Any] = {"partition_assignment_strategy": ("range",)}
 COOPERATIVE: dict[str, Any] = {"partition_assignment_strategy": ("cooperative-sticky",)}
 

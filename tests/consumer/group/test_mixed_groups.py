@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import random
 import uuid
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.consumer.group.group_readers import (
     make_topic,
     raise_failures,
 )
+from tests.testing.librdkafka_groups import commit_beginnings
 
 PARTITIONS = 6
 PAIRS = [
@@ -34,9 +36,16 @@ PAIRS = [
 ]
 
 
+async def prepare(bootstrap: str, topic: str, makers: Iterable[Any]) -> None:
+    """Create the topic, and make its group ready for members of these kinds."""
+    await make_topic(bootstrap, topic, PARTITIONS)
+    if any(maker.func is ConfluentReader for maker in makers):
+        await commit_beginnings(bootstrap, f"g-{topic}", topic, PARTITIONS)
+
+
 async def run(bootstrap: str, foreign: Any, seed: int, changes: int, **settings: Any) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
-    await make_topic(bootstrap, topic, PARTITIONS)
+    await prepare(bootstrap, topic, [foreign])
     makers = [
         partial(Reader, group_id=f"g-{topic}", **settings),
         partial(foreign, group_id=f"g-{topic}"),
@@ -50,6 +59,7 @@ async def run(bootstrap: str, foreign: Any, seed: int, changes: int, **settings:
     check_once(written, processed)
 
 
+@pytest.mark.real_time  # librdkafka's are in threads
 @pytest.mark.parametrize(("foreign", "strategy"), PAIRS)
 async def test_ours_and_theirs(bootstrap: str, foreign: Any, strategy: str) -> None:
     seed = 2 if strategy == "range" else 5
@@ -73,6 +83,7 @@ async def test_ours_and_theirs_on_kafka_3_9(kafka_3_9: str, foreign: Any, strate
     )
 
 
+@pytest.mark.real_time
 async def test_ours_and_librdkafka_in_a_group_of_the_new_protocol(bootstrap: str) -> None:
     settings: dict[str, Any] = {"group.protocol": "consumer"}
     foreign = partial(ConfluentReader, **settings)
@@ -90,13 +101,13 @@ MIGRATIONS = [
         partial(Reader, partition_assignment_strategy=("cooperative-sticky",)),
         partial(ConfluentReader, **NEW),
         id="ours-cooperative-librdkafka",
-        marks=pytest.mark.interop,
+        marks=[pytest.mark.interop, pytest.mark.real_time],
     ),
     pytest.param(
         partial(ConfluentReader, strategy="range"),
         partial(Reader, group_protocol="consumer"),
         id="librdkafka-eager-ours",
-        marks=pytest.mark.interop,
+        marks=[pytest.mark.interop, pytest.mark.real_time],
     ),
 ]
 
@@ -112,7 +123,7 @@ async def test_members_of_both_protocols(bootstrap: str, classic: Any, consumer:
     """
     topic = f"t-{uuid.uuid4().hex[:8]}"
     group, processed = f"g-{topic}", list[bytes]()
-    await make_topic(bootstrap, topic, PARTITIONS)
+    await prepare(bootstrap, topic, [classic, consumer])
     present: list[Any] = []
     ever: list[Any] = []
     kinds = []

@@ -9,9 +9,14 @@ import pytest
 from aioprod.testing import EmbeddedCluster
 
 
-@pytest.fixture(params=[pytest.param("kafka", marks=pytest.mark.kafka), "embedded"])
+@pytest.fixture(
+    params=[
+        pytest.param("kafka", marks=pytest.mark.kafka),
+        pytest.param("embedded", marks=pytest.mark.virtual_time),
+    ]
+)
 async def share_broker(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """Bootstrap servers of a real Kafka, and of an embedded broker."""
+    """Bootstrap servers of a real Kafka, and of an embedded broker in virtual time."""
     if request.param == "kafka":
         yield request.getfixturevalue("kafka")
         return

@@ -21,7 +21,7 @@ from tests.consumer.share.member_processes import (
 )
 from tests.consumer.share.share_groups import ShareTopic, lag
 
-KILLS = 7
+KILLS = 5
 # Of each process before the next one is killed: Java's client needs seconds to start.
 LEAST_ACCEPTED = 30
 

@@ -29,7 +29,7 @@ from aioprod.metrics import (
     StallChanged,
 )
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, fail
+from aioprod.testing import EmbeddedCluster, delay, fail
 from tests.consumer.share.share_groups import ShareTopic, numbers, reporter_to, take
 from tests.testing.java_client import java_clients
 
@@ -330,7 +330,7 @@ def test_no_event_is_made_if_no_observer_wants_it(monkeypatch: pytest.MonkeyPatc
         reporter = reporter_to(Deaf(), metrics=metrics)
         tp = TopicPartition("t", 0)
         reporter.handed_out(tp, [object(), object()], 1.0)  # type: ignore[list-item]
-        reporter.acknowledged(tp, {1: ACCEPT, 2: RELEASE}, None)
+        reporter.acknowledged(tp, {1: ACCEPT, 2: RELEASE}, 0.0, None)
         figures = metrics.snapshot(asyncio.get_running_loop().time(), {})
         assert figures["records-consumed-total"] == 2
         assert figures["acknowledgements-release-total"] == 1
@@ -350,3 +350,29 @@ def test_names_are_those_of_java() -> None:
     assert ours - shares - connections == OURS
     assert {name for name in shares - ours if not name.startswith(JAVAS)} == set()
     assert {name for name in connections - ours if not name.startswith(JAVAS)} == JAVAS_CONNECTIONS
+
+
+@pytest.mark.virtual_time
+async def test_the_latency_of_acknowledgements_has_their_retries(
+    topic: ShareTopic, broker: EmbeddedCluster
+) -> None:
+    recorder = Recorder()
+    await topic.write(range(2))
+    async with topic.consumer(**EXPLICIT, observers=[recorder]) as consumer:
+        first, second = await take(consumer, 2)
+        broker.on(
+            ApiKey.SHARE_ACKNOWLEDGE,
+            delay(1),
+            fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, topic=topic.topic),
+            times=2,
+        )
+        consumer.acknowledge(first)
+        await consumer.commit()
+        broker.on(ApiKey.SHARE_ACKNOWLEDGE, fail(ErrorCode.INVALID_RECORD_STATE))
+        consumer.acknowledge(second)
+        await consumer.commit()
+    late, refused = recorder.of(AcknowledgementsDone)
+    assert 2 <= late.latency_s < 3
+    assert late.error is None
+    assert 0 <= refused.latency_s < 1
+    assert refused.error is not None

@@ -124,17 +124,20 @@ def test_what_is_sent_again_does_not_replace_a_later_word() -> None:
     again, _ = waiting.take(0.0)
     assert again[PARTITIONS[0]].types == {1: ACCEPT, 2: RELEASE}
     assert again[PARTITIONS[0]].locked_until == {1: 60.0, 2: 50.0}
-    assert again[PARTITIONS[0]].give_up_at == 5.0
+    assert again[PARTITIONS[0]].since == 5.0
 
 
 def test_what_comes_after_the_end_of_the_lock_is_not_sent() -> None:
     waiting = Acknowledgements()
-    waiting.add(PARTITIONS[0], [1], ACCEPT, 99.0, locked_until=5.0)
-    waiting.add(PARTITIONS[0], [2], ACCEPT, 99.0, locked_until=6.0)
-    waiting.add(PARTITIONS[1], [3], ACCEPT, 99.0, locked_until=5.0)
+    waiting.add(PARTITIONS[0], [1], ACCEPT, 2.0, locked_until=5.0)
+    waiting.add(PARTITIONS[0], [2], ACCEPT, 4.0, locked_until=6.0)
+    waiting.add(PARTITIONS[1], [3], ACCEPT, 3.0, locked_until=5.0)
     sent, late = waiting.take(5.0)
     assert {partition: set(each.types) for partition, each in sent.items()} == {PARTITIONS[0]: {2}}
-    assert late == {PARTITIONS[0]: {1: ACCEPT}, PARTITIONS[1]: {3: ACCEPT}}
+    assert {partition: (each.types, each.since) for partition, each in late.items()} == {
+        PARTITIONS[0]: ({1: ACCEPT}, 2.0),
+        PARTITIONS[1]: ({3: ACCEPT}, 3.0),
+    }
 
 
 def test_releases_and_gaps_are_not_sent_after_the_end_of_the_lock() -> None:

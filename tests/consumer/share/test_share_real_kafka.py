@@ -217,7 +217,8 @@ async def test_a_broker_confirms_what_is_said_of_a_record_that_is_done(
     topic: ShareTopic, is_done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So two members may have a confirmation. Ours does not send what is late, if it knows that."""
-    monkeypatch.setattr(PartitionAcknowledgements, "pop_late", lambda *_: {})
+    none = PartitionAcknowledgements(0.0)
+    monkeypatch.setattr(PartitionAcknowledgements, "pop_late", lambda *_: none)
     await topic.create(share_record_lock_duration_ms="1000")
     await topic.write([0])
     async with topic.consumer(**EXPLICIT) as slow, topic.consumer(**EXPLICIT) as other:
@@ -445,9 +446,12 @@ async def test_several_topics_and_partitions(topic: ShareTopic) -> None:
     assert set(results.values()) <= {None}
 
 
-@pytest.mark.parametrize("version", ["4_1", "3_9"])
-async def test_a_cluster_without_share_groups(version: str, request: pytest.FixtureRequest) -> None:
-    old = request.getfixturevalue(f"kafka_{version}")
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    "fixture", ["kafka_3_9", pytest.param("kafka_4_1", marks=pytest.mark.interop)]
+)
+async def test_a_cluster_without_share_groups(fixture: str, request: pytest.FixtureRequest) -> None:
+    old = request.getfixturevalue(fixture)
     async with ShareTopic(old).consumer() as consumer:
         with pytest.raises(UnsupportedVersionError, match=r"Kafka 4\.2, .*share\.version=1"):
             await consumer.getmany(timeout_ms=20_000)

@@ -44,15 +44,19 @@ def an_acknowledgement_without_a_response_is_confirmed(patch: Patch) -> None:
         tp: TopicPartition,
         types: Mapping[int, AcknowledgeType],
         error: KafkaError,
+        since: float,
     ) -> None:
-        self.confirmed(tp, types)
+        self.confirmed(tp, types, since)
 
     patch.setattr(Outcomes, "failed", failed)
 
 
 @mutation("sent-too-late", found_by=7)
 def acknowledgements_are_sent_after_the_lock_has_ended(patch: Patch) -> None:
-    patch.setattr(PartitionAcknowledgements, "pop_late", lambda self, now: {})
+    def pop_late(self: PartitionAcknowledgements, now: float) -> PartitionAcknowledgements:
+        return PartitionAcknowledgements(self.since)
+
+    patch.setattr(PartitionAcknowledgements, "pop_late", pop_late)
 
 
 @mutation("failed-acknowledgement", found_by=7)

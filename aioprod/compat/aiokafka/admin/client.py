@@ -295,10 +295,10 @@ class AIOKafkaAdminClient:
         """Return a group's committed offsets; -1 for given partitions without one."""
         with aiokafka_errors():
             found = await self._admin.list_consumer_group_offsets(group_id, partitions)
-        return {
-            tp: OffsetAndMetadata(-1, "") if each is None else OffsetAndMetadata(*each[:2])
-            for tp, each in found.items()
-        }
+            return {
+                tp: OffsetAndMetadata(-1, "") if each is None else OffsetAndMetadata(*each[:2])
+                for tp, each in found.check().items()
+            }
 
     async def delete_records(
         self,

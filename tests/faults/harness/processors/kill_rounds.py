@@ -240,7 +240,7 @@ async def watch(servers: str, groups: list[ProcessorGroup]) -> None:
 async def committed_positions(admin: Admin, group: ProcessorGroup) -> dict[TopicPartition, int]:
     """Return the committed positions of a group; none if its coordinator does not answer."""
     try:
-        found = await admin.list_consumer_group_offsets(group.settings.group)
+        found = (await admin.list_consumer_group_offsets(group.settings.group)).check()
     except KafkaError:
         return {}
     return {tp: position.offset for tp, position in found.items() if position is not None}

@@ -1,4 +1,4 @@
-"""``python -m aioprod.cli``."""
+"""``python -m aioprod``: the command ``aioprod``."""
 
 import sys
 
