@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 from aioprod.types import TopicPartition
+from tests.simulation.call_checks import check_call
 from tests.simulation.history import (
     FLUSH,
     OK,
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    CallTrace,
     Finding,
     Guarantee,
     History,
@@ -386,7 +386,7 @@ def check_limits(history: History) -> Iterator[Finding]:
             took = history.duration(record.returned, record.resolved)
             yield from _check_duration(record, "was resolved", took, producer.delivery_limit)
     for call in history.calls:
-        yield from _check_call(call, history)
+        yield from check_call(history, call, _SLACK_SECONDS, "not-live")
 
 
 def check_flushes(history: History) -> Iterator[Finding]:
@@ -414,27 +414,6 @@ def check_flushes(history: History) -> Iterator[Finding]:
 def _check_duration(record: SentRecord, what: str, took: float, limit: float) -> Iterator[Finding]:
     if took > limit + _SLACK_SECONDS:
         yield _finding("late", record, f"{what} after {took:.3f} s; the limit is {limit} s")
-
-
-def _check_call(call: CallTrace, history: History) -> Iterator[Finding]:
-    if call.ended is None:
-        yield Finding(
-            "hang",
-            f"{call.owner}: {call.name} did not return; the limit is {call.limit} s",
-            (call.owner,),
-        )
-        return
-    took = history.duration(call.begun, call.ended)
-    if took > call.limit + _SLACK_SECONDS:
-        yield Finding(
-            "late",
-            f"{call.owner}: {call.name} took {took:.3f} s; the limit is {call.limit} s",
-            (call.owner,),
-        )
-    if call.must_succeed and call.outcome != OK:
-        yield Finding(
-            "not-live", f"{call.owner}: {call.name} ended with {call.outcome}", (call.owner,)
-        )
 
 
 def check_leftovers(history: History) -> Iterator[Finding]:

@@ -7,26 +7,32 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
 from tests.simulation.groups.scenario import PROTOCOLS
 from tests.simulation.groups.simulator import simulate_group
+from tests.simulation.seed_run import SimulationResult
+from tests.simulation.shares.simulator import simulate_shares
 from tests.simulation.simulator import simulate
 
 _SEEDS_PER_CHUNK = 10
-_PRODUCERS, _GROUPS = "producers", "groups"
+_PRODUCERS, _GROUPS, _SHARES = "producers", "groups", "shares"
 
 
 class SeedReport(NamedTuple):
-    """The report of a seed; ``report`` is empty if there are no findings."""
+    """The report of a seed; ``report`` is empty if there are no findings, and ``counts`` says how
+    often the checkers saw what may be.
+    """
 
     seed: int
     virtual_seconds: float
     report: str
     trace: str
+    counts: Counter[str]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,13 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = range(options.seed, options.seed + 1) if options.seed is not None else options.seeds
     begun = time.perf_counter()
     virtual_seconds, failed = 0.0, []
+    counts: Counter[str] = Counter()
     for result in _run_all(seeds, options):
         virtual_seconds += result.virtual_seconds
+        counts += result.counts
         if result.trace:
             print(result.trace)
         if result.report:
             failed.append(result.seed)
             print(result.report, flush=True)
+    for text, count in sorted(counts.items()):
+        print(f"{text}: {count}")
     took = time.perf_counter() - begun
     outcome = f"findings in the seeds {', '.join(map(str, failed))}" if failed else "no findings"
     print(f"{len(seeds)} seeds, {virtual_seconds:.0f} virtual seconds in {took:.1f} s: {outcome}")
@@ -58,16 +68,18 @@ def _run_all(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[Seed
 
 
 def _run_one(seed: int, options: argparse.Namespace) -> SeedReport:
-    result = (
-        simulate(seed, hostile=options.hostile)
-        if options.clients == _PRODUCERS
-        else simulate_group(seed, protocol=options.protocol, hostile=options.hostile)
-    )
+    run: dict[str, Callable[..., SimulationResult]] = {
+        _PRODUCERS: simulate,
+        _GROUPS: partial(simulate_group, protocol=options.protocol),
+        _SHARES: simulate_shares,
+    }
+    result = run[options.clients](seed, hostile=options.hostile)
     return SeedReport(
         seed,
         result.virtual_seconds,
         result.report() if result.findings else "",
         result.full_trace() if options.trace else "",
+        result.history.counts,
     )
 
 
@@ -87,9 +99,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--clients",
-        choices=[_PRODUCERS, _GROUPS],
+        choices=[_PRODUCERS, _GROUPS, _SHARES],
         default=_PRODUCERS,
-        help="producers and readers, or members of a group (default: producers)",
+        help="producers and readers, members of a group, or of a share group (default: producers)",
     )
     parser.add_argument(
         "--protocol",

@@ -7,6 +7,7 @@ Plain data. `checkers.py` checks it after the run; unit tests build histories by
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -240,12 +241,14 @@ class History:
     Attributes:
         suspensions: when the process was suspended, and for how many seconds; these do not count
             against limits.
+        freezes: when the process of a client was frozen, and when it continued: begin and end.
         leader_failed: whether a leader failed, which may lose records that only it had.
         group_offsets: the committed offset at the end, by transactional id.
         stored: offsets and record numbers of all records in the broker's log at the end, by
             partition, read without a client.
         leftovers: tasks, connections and failed callbacks that were left after closing.
         unexpected_log: log lines that report a bug of the library.
+        counts: how often the checkers saw what may be.
     """
 
     clock: Callable[[], float] = field(default=lambda: 0.0)
@@ -256,11 +259,13 @@ class History:
     producers: dict[str, ProducerTrace] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
     suspensions: list[tuple[float, float]] = field(default_factory=list)
+    freezes: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     leader_failed: bool = False
     group_offsets: dict[str, int] = field(default_factory=dict)
     stored: dict[TopicPartition, list[tuple[int, int | None]]] = field(default_factory=dict)
     leftovers: list[str] = field(default_factory=list)
     unexpected_log: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
     _by_content: dict[Content, int] = field(default_factory=dict)
 
     def note(self, text: str, *subjects: str) -> Moment:
@@ -288,6 +293,14 @@ class History:
             - begun.at
             - sum(seconds for at, seconds in self.suspensions if begun.at <= at <= ended.at)
         )
+
+    def time_of(self, owner: str, begun: Moment, ended: Moment) -> float:
+        """Return the seconds between two moments in which the owner was running."""
+        frozen = sum(
+            max(0.0, min(end, ended.at) - max(begin, begun.at))
+            for begin, end in self.freezes.get(owner, ())
+        )
+        return self.duration(begun, ended) - frozen
 
     # -- records -----------------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.simulation.seed_run import SimulationResult
+
 Patch = pytest.MonkeyPatch
 
 
@@ -32,6 +34,10 @@ class Mutation:
         """Return the seeds to try."""
         yield self.found_by
         yield from (seed for seed in range(count) if seed != self.found_by)
+
+
+FindBug = Callable[[Mutation, Callable[[int], SimulationResult], int], None]
+"""Plants a bug, and fails unless one of the first seeds of a simulation finds it."""
 
 
 def into(

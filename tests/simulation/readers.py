@@ -24,7 +24,7 @@ from tests.simulation.history import (
     Reading,
     error_name,
 )
-from tests.simulation.run_context import RunContext
+from tests.simulation.run_context import RunContext, start_client
 from tests.simulation.scenario import TOPIC, ReaderPlan
 
 _CLIENT_SETTINGS: dict[str, Any] = {
@@ -37,7 +37,6 @@ _CLIENT_SETTINGS: dict[str, Any] = {
     "socket_connection_setup_timeout_max_ms": 1_000,
 }
 _FINAL_LIMIT_MS = 20_000
-_PAUSE_SECONDS = 0.1
 
 
 async def read_along(run: RunContext, plan: ReaderPlan) -> None:
@@ -47,7 +46,7 @@ async def read_along(run: RunContext, plan: ReaderPlan) -> None:
     run.history.readings.append(reading)
     client = ClusterClient(run.bootstrap_servers, client_id=plan.name, **_CLIENT_SETTINGS)
     try:
-        await _start(client)
+        await start_client(client)
         # Longer than the run: the reader must not give up.
         settings = FetchSettings(
             isolation_level=plan.isolation, retry_limit_ms=600_000, **plan.settings
@@ -57,16 +56,6 @@ async def read_along(run: RunContext, plan: ReaderPlan) -> None:
         reading.failure = error_name(error)
     finally:
         await client.close()
-
-
-async def _start(client: ClusterClient) -> None:
-    while True:
-        try:
-            await client.start()
-        except KafkaError:
-            await asyncio.sleep(_PAUSE_SECONDS)
-        else:
-            return
 
 
 async def _read(run: RunContext, reading: Reading, reader: PartitionReader) -> None:

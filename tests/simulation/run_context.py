@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from aioprod.errors import KafkaError
 from aioprod.testing import EmbeddedCluster
@@ -17,6 +17,25 @@ from tests.simulation.history import CANCELLED, OK, History, error_name
 _HANG_SECONDS = 60.0
 # How long a cancelled call may take: `close` waits up to a second for its tasks, twice.
 _CLEANUP_SECONDS = 2.5
+_PAUSE_SECONDS = 0.1
+
+
+class Startable(Protocol):
+    """A client."""
+
+    async def start(self) -> None:
+        """Connect to a broker."""
+
+
+async def start_client(client: Startable) -> None:
+    """Start a client, as soon as a broker answers."""
+    while True:
+        try:
+            await client.start()
+        except KafkaError:
+            await asyncio.sleep(_PAUSE_SECONDS)
+        else:
+            return
 
 
 class RunContext:

@@ -47,6 +47,17 @@ class OffsetRun(NamedTuple):
     types: list[int]
 
 
+class Skipped(NamedTuple):
+    """Offsets that the application did not get.
+
+    Attributes:
+        locked_until: loop time at which their lock ends.
+    """
+
+    run: OffsetRun
+    locked_until: float
+
+
 def offset_runs(types: Mapping[int, int], others: Iterable[OffsetRun]) -> list[OffsetRun]:
     """Return acknowledgements in ascending order, with those of neighboring records in one run.
 
@@ -82,24 +93,24 @@ class PartitionAcknowledgements:
         since: loop time at which the first of them was given.
         types: the type by offset; the last one counts.
         locked_until: loop time at which the lock of each of these offsets ends.
-        others: runs of offsets that the application did not get.
+        others: the offsets that the application did not get.
     """
 
     since: float
     types: dict[int, AcknowledgeType] = field(default_factory=dict)
     locked_until: dict[int, float] = field(default_factory=dict)
-    others: list[OffsetRun] = field(default_factory=list)
+    others: list[Skipped] = field(default_factory=list)
 
     @property
     def records(self) -> int:
         """How many records they are of; gaps are none."""
         return len(self.types) + sum(
-            last - first + 1 for first, last, types in self.others if types != [GAP]
+            run.last - run.first + 1 for run, _ in self.others if run.types != [GAP]
         )
 
     def batches(self, make: Callable[[int, int, list[int]], BatchT]) -> list[BatchT]:
         """Return the batches of a request."""
-        return [make(*run) for run in offset_runs(self.types, self.others)]
+        return [make(*run) for run in offset_runs(self.types, (run for run, _ in self.others))]
 
     def renewals(self) -> list[int]:
         """Return the offsets of the records whose locks are to be renewed."""
@@ -108,8 +119,10 @@ class PartitionAcknowledgements:
         return [offset for offset, kind in self.types.items() if kind is AcknowledgeType.RENEW]
 
     def pop_late(self, now: float) -> PartitionAcknowledgements:
-        """Remove and return those whose lock has ended."""
+        """Remove those whose lock has ended, and return those of records."""
         late = PartitionAcknowledgements(self.since)
+        if self.others:
+            self.others = [each for each in self.others if each.locked_until > now]
         if min(self.locked_until.values(), default=now + 1) <= now:
             for offset in [offset for offset, end in self.locked_until.items() if end <= now]:
                 late.locked_until[offset] = self.locked_until.pop(offset)
@@ -170,11 +183,12 @@ class Acknowledgements:
         runs: Sequence[tuple[int, int]],
         kind: int,
         now: float,
+        locked_until: float,
     ) -> None:
         """Add runs of offsets that the application did not get; ``GAP`` is a type, too."""
         if runs:
             self._of(partition, now).others += [
-                OffsetRun(first, last, [kind]) for first, last in runs
+                Skipped(OffsetRun(first, last, [kind]), locked_until) for first, last in runs
             ]
 
     def put_back(self, partition: SharePartition, sent: PartitionAcknowledgements) -> None:
@@ -190,7 +204,7 @@ class Acknowledgements:
         """Return those to send, and those whose lock has ended; forget all.
 
         A broker does not refuse each late acknowledgement: not if another member has accepted the
-        record, and the group has gone on.
+        record, and the group has gone on. If it refuses one, it refuses all of the partition.
         """
         taken, self._waiting = self._waiting, {}
         late = {partition: waiting.pop_late(now) for partition, waiting in taken.items()}

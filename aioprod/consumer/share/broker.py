@@ -138,12 +138,18 @@ class ShareBroker:
         self._pacing.acknowledged(now, first=not self._waiting, urgent=renew)
         self._waiting.add(partition, offsets, kind, now, locked_until)
 
-    def skip(self, partition: SharePartition, runs: Sequence[tuple[int, int]], kind: int) -> None:
+    def skip(
+        self,
+        partition: SharePartition,
+        runs: Sequence[tuple[int, int]],
+        kind: int,
+        locked_until: float,
+    ) -> None:
         """Acknowledge acquired offsets that the application does not get."""
         now = asyncio.get_running_loop().time()
         if runs and not self._ended:
             self._pacing.acknowledged(now, first=not self._waiting, urgent=False)
-            self._waiting.add_runs(partition, runs, kind, now)
+            self._waiting.add_runs(partition, runs, kind, now, locked_until)
 
     def flush(self) -> None:
         """Send acknowledgements now."""

@@ -91,8 +91,8 @@ class ShareBuffer:
         """
         ranges = acquired_ranges(data.acquired_records)
         acquired = read_acquired(partition.tp, data.records, ranges, check_crcs=self._check_crcs)
-        broker.skip(partition, acquired.gaps, GAP)
-        broker.skip(partition, acquired.unread, AcknowledgeType.RELEASE)
+        broker.skip(partition, acquired.gaps, GAP, locked_until)
+        broker.skip(partition, acquired.unread, AcknowledgeType.RELEASE, locked_until)
         fetched = FetchedRecords(broker, partition, acquired, locked_until, self._converter)
         if partition.topic not in self._topics:  # it was requested before
             fetched.release()

@@ -62,7 +62,7 @@ class ShareCalls:
         with self._guard.call():
             self._subscribe(names)
             if self._runtime.started:
-                for name in names:
+                for name in sorted(names):
                     self._runtime.metadata.touch(name)
 
     async def unsubscribe(self) -> None:

@@ -126,7 +126,8 @@ class FetchedRecords:
     def _skip(self, records: list[ConsumerRecord]) -> None:
         if self.is_in_session:
             offsets = [(record.offset, record.offset) for record in records]
-            self.lock.broker.skip(self.lock.partition, offsets, AcknowledgeType.RELEASE)
+            partition, broker, _, until = self.lock
+            broker.skip(partition, offsets, AcknowledgeType.RELEASE, until)
 
 
 def with_counts(records: Sequence[ConsumerRecord], counts: Sequence[int]) -> list[ShareRecord]:

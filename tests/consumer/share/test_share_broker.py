@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import uuid
 from collections.abc import Iterable, Mapping
@@ -228,7 +229,7 @@ def accept(broker: ShareBroker, partition: SharePartition, *offsets: int) -> Non
 async def test_acknowledgements_go_with_the_next_fetch() -> None:
     world, broker = await opened()
     accept(broker, ZERO, 0, 1)
-    broker.skip(ONE, [(3, 5)], GAP)
+    broker.skip(ONE, [(3, 5)], GAP, math.inf)
     world.wants_records = True
     broker.look()
     assert [(each.kind, each.epoch) for each in world.sent] == [("fetch", 0), ("fetch", 1)]

@@ -100,7 +100,7 @@ def test_what_waits_is_sent_once_and_the_last_word_counts() -> None:
     waiting.add(PARTITIONS[0], [1], RENEW, 9.0, locked_until=5.0)
     assert waiting.renews
     waiting.add(PARTITIONS[0], [1], ACCEPT, 9.0, locked_until=6.0)
-    waiting.add_runs(PARTITIONS[1], [(3, 7)], GAP, 9.0)
+    waiting.add_runs(PARTITIONS[1], [(3, 7)], GAP, 9.0, 9.0)
     assert waiting
     assert not waiting.renews
     assert waiting.only_of(frozenset(PARTITIONS[:2]))
@@ -138,6 +138,18 @@ def test_what_comes_after_the_end_of_the_lock_is_not_sent() -> None:
         PARTITIONS[0]: ({1: ACCEPT}, 2.0),
         PARTITIONS[1]: ({3: ACCEPT}, 3.0),
     }
+
+
+def test_releases_and_gaps_are_not_sent_after_the_end_of_the_lock() -> None:
+    waiting = Acknowledgements()
+    waiting.add_runs(PARTITIONS[0], [(1, 2)], RELEASE, 99.0, locked_until=5.0)
+    waiting.add_runs(PARTITIONS[0], [(3, 3)], GAP, 99.0, locked_until=6.0)
+    waiting.add_runs(PARTITIONS[1], [(4, 4)], GAP, 99.0, locked_until=5.0)
+    sent, late = waiting.take(5.0)
+    assert {partition: each.batches(OffsetRun) for partition, each in sent.items()} == {
+        PARTITIONS[0]: [OffsetRun(3, 3, [GAP])]
+    }
+    assert late == {}
 
 
 def test_a_renewal_counts_for_what_was_said_since() -> None:
@@ -295,8 +307,10 @@ class Skipped:
         self.session = ShareSession()
         self.runs: list[tuple[int, int]] = []
 
-    def skip(self, partition: SharePartition, runs: list[tuple[int, int]], kind: int) -> None:
-        assert kind == RELEASE
+    def skip(
+        self, partition: SharePartition, runs: list[tuple[int, int]], kind: int, until: float
+    ) -> None:
+        assert (kind, until) == (RELEASE, 9.0)
         self.runs += runs
 
 

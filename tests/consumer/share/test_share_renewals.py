@@ -75,6 +75,21 @@ async def test_locks_are_renewed_for_the_limit_only(broker: EmbeddedCluster) -> 
 
 
 @pytest.mark.virtual_time
+async def test_records_that_are_released_too_late_refuse_no_other_acknowledgement(
+    broker: EmbeddedCluster,
+) -> None:
+    topic = ShareTopic(broker.bootstrap_servers)
+    await topic.create(share_record_lock_duration_ms="1000")
+    await topic.write(range(3))
+    async with topic.consumer(**KEEPS) as keeps, topic.consumer() as other:
+        (kept,) = await take(keeps, 1, max_records=1)
+        assert numbers(await take(other, 2)) == [1, 2]  # their lock was not renewed
+        keeps.acknowledge(kept)
+        keeps.subscribe(["another"])  # releases what was fetched
+        assert set((await keeps.commit()).values()) == {None}
+
+
+@pytest.mark.virtual_time
 async def test_a_lost_session_renews_nothing(broker: EmbeddedCluster) -> None:
     topic = ShareTopic(broker.bootstrap_servers)
     await topic.create()

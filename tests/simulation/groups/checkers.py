@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from aioprod.types import TopicPartition
+from tests.simulation.call_checks import check_call
 from tests.simulation.groups.history import (
     ASSIGNED,
     LOST,
@@ -36,7 +37,6 @@ from tests.simulation.groups.history import (
 )
 from tests.simulation.history import OK, Finding
 
-# Timers fire after their time, and the tasks that they wake run after that.
 _SLACK_SECONDS = 0.05
 
 
@@ -402,20 +402,7 @@ def check_commits(history: GroupHistory) -> Iterator[Finding]:
 def check_calls(history: GroupHistory) -> Iterator[Finding]:
     """Check that each call ends within its limit, and that polls raise only what they should."""
     for call in history.calls:
-        if call.ended is None:
-            yield Finding("hang", f"{call.owner}: {call.name} does not end", (call.owner,))
-            continue
-        took = history.time_of(call.owner, call.begun, call.ended)
-        if took > call.limit + _SLACK_SECONDS:
-            yield Finding(
-                "late",
-                f"{call.owner}: {call.name} took {took:.3f} s; the limit is {call.limit} s",
-                (call.owner,),
-            )
-        if call.must_succeed and call.outcome != OK:
-            yield Finding(
-                "failed-call", f"{call.owner}: {call.name} ended with {call.outcome}", (call.owner,)
-            )
+        yield from check_call(history, call, _SLACK_SECONDS)
     for trace in history.members.values():
         for _, text in trace.failures:
             if not _is_refusal_of_instance(trace, text):

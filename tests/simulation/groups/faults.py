@@ -1,19 +1,18 @@
-"""The faults of groups: those of all clients, error codes of the coordinator, a coordinator that
-moves, and members whose processes freeze.
+"""The faults of groups: those of all members, rebalances, and members that the coordinator removes
+or refuses.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from aioprod.testing import delay, drop_after, drop_before, fail
-from tests.simulation.fault_injector import FaultInjector, FaultPlan
-from tests.simulation.groups.history import GroupHistory
+from aioprod.testing import fail
+from tests.simulation.fault_injector import FaultPlan
+from tests.simulation.group_faults import MemberFaults
 from tests.simulation.groups.scenario import CLASSIC, CONSUMER, GROUP, GroupScenario
 from tests.simulation.run_context import RunContext
 
@@ -71,102 +70,47 @@ _GROUP_APIS = {
         ApiKey.OFFSET_FETCH,
     ],
 }
-_ANY_API = {
-    CLASSIC: [
-        *_GROUP_APIS[CLASSIC],
-        *_CODES[CLASSIC],
-        ApiKey.LEAVE_GROUP,
-        ApiKey.API_VERSIONS,
-    ],
-    CONSUMER: [*_GROUP_APIS[CONSUMER], *_CODES[CONSUMER], ApiKey.API_VERSIONS],
+_OTHER_APIS = {
+    CLASSIC: [ApiKey.LEAVE_GROUP, ApiKey.API_VERSIONS],
+    CONSUMER: [ApiKey.API_VERSIONS],
 }
 
 
-class GroupFaults(FaultInjector):
+class GroupFaults(MemberFaults):
     """Injects the faults of a scenario and repairs them."""
 
-    def __init__(self, context: RunContext, history: GroupHistory, scenario: GroupScenario) -> None:
-        self._members = [plan.name for plan in scenario.members]
+    def __init__(self, context: RunContext, scenario: GroupScenario) -> None:
         plan = FaultPlan(
             scenario.faults,
             scenario.seconds,
             scenario.nodes,
             scenario.loses_responses,
             scenario.partitions,
-            self._members,
+            [plan.name for plan in scenario.members],
         )
-        super().__init__(context, plan)
-        self._history = history
+        protocol = scenario.protocol
+        super().__init__(
+            context, plan, GROUP, _CODES[protocol], _GROUP_APIS[protocol], _OTHER_APIS[protocol]
+        )
         self._scenario = scenario
-        self._codes = _CODES[scenario.protocol]
-        self._group_apis = _GROUP_APIS[scenario.protocol]
 
     def _kinds(self) -> list[Callable[[], Awaitable[None]]]:
-        kinds: list[Callable[[], Awaitable[None]]] = [
-            *[self._error_codes] * 3,
-            self._drop,
-            self._drop,
-            self._throttle,
-            *[self._flaky] * 3,
-            *[self._move_coordinator] * 3,
-            *[self._freeze_member] * 3,
-            self._refuse_connections,
-            self._rebalance,
-        ]
+        kinds = [*super()._kinds(), self._rebalance]
         if self._scenario.protocol == CONSUMER:
             kinds += [*[self._expel_member] * 2, self._refuse_instance]
         if self._plan.loses_responses:
-            kinds += [
-                *[self._lose_responses] * 3,
-                self._hold_responses,
-                self._delay,
-                self._stop_node,
-                self._kill_node,
-                self._freeze_node,
-                self._cut,
-                self._cut_while_sending,
-                self._cut_while_sending,
-                self._partition,
-                self._black_hole,
-                self._slow,
-                self._latency,
-                self._block_responses,
-                self._block_responses,
-                self._jump,
-            ]
+            kinds += self._losing_kinds()
         if self._plan.nodes > 1:
             kinds += [self._move_leaders, self._move_leaders]
             if self._plan.loses_responses:
                 kinds += [self._outage, self._pause_replication]
         return kinds
 
-    def _any_api(self) -> ApiKey:
-        return self._rng.choice(_ANY_API[self._scenario.protocol])
-
-    async def _error_codes(self) -> None:
-        api = self._rng.choice(list(self._codes))
-        code = self._rng.choice(self._codes[api])
-        self._add_rule(api, fail(code), code.name)
-
-    async def _flaky(self) -> None:
-        """For a while, lose, refuse or delay a share of the requests of one API."""
-        api = self._rng.choice(self._group_apis)
-        share = self._rng.choice([0.1, 0.3, 0.6])
-        actions = [drop_before(), fail(self._rng.choice(self._codes[api]))]
-        if self._plan.loses_responses:
-            actions += [drop_after(), drop_after(), delay(0.05), delay(0.6)]
-        action = self._rng.choice(actions)
-        text = f"{share:.0%} of {api.name} requests get {type(action).__name__.strip('_')}"
-        self._note(text)
-        rule = self._cluster.on_every(api, action, where=lambda _: self._rng.random() < share)
-        await asyncio.sleep(2 * self._duration())
-        rule.cancel()
-        self._note(f"ended: {text}")
-
-    async def _move_coordinator(self) -> None:
-        node = self._rng.choice(self._cluster.node_ids)
-        self._note(f"node {node} coordinates the group")
-        self._cluster.move_coordinator("group", GROUP, node)
+    def _long_freezes(self) -> list[float]:
+        return [
+            self._scenario.session_s * self._rng.uniform(0.5, 2),
+            self._scenario.max_poll_s * self._rng.uniform(0.8, 1.5),
+        ]
 
     async def _rebalance(self) -> None:
         if GROUP in self._cluster.group_ids and self._cluster.group(GROUP).members:
@@ -188,27 +132,6 @@ class GroupFaults(FaultInjector):
         self._cluster.on(
             ApiKey.CONSUMER_GROUP_HEARTBEAT, refusal, times=times, where=_joins_as_static_member
         )
-
-    async def _freeze_member(self) -> None:
-        """Stop the process of a member, perhaps until its session or poll interval has passed."""
-        name = self._rng.choice(self._members)
-        hosts = self._context.loop.hosts
-        if name in hosts.frozen:
-            return
-        seconds = self._rng.choice(
-            [
-                self._duration(),
-                self._scenario.session_s * self._rng.uniform(0.5, 2),
-                self._scenario.max_poll_s * self._rng.uniform(0.8, 1.5),
-            ]
-        )
-        self._note(f"{name} freezes for {seconds:.3f} s")
-        begun = self._context.loop.time()
-        hosts.freeze(name)
-        await asyncio.sleep(seconds)
-        hosts.unfreeze(name)
-        self._history.freezes.setdefault(name, []).append((begun, self._context.loop.time()))
-        self._note(f"{name} continues")
 
 
 def _joins_as_static_member(request: Message) -> bool:

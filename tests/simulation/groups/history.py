@@ -222,7 +222,6 @@ class GroupHistory(History):
         members: the members by name.
         events: everything that happened, in order.
         logs: the numbers of all records by partition and offset, at the end of the run.
-        freezes: when a member's process was frozen, and when it continued: begin and end.
         epochs: whether members have epochs (KIP-848), not the generation of a classic group.
         peaceful: whether nothing happened that may cause a record to be read twice.
         lossless: whether requests are handled in the order in which they were sent.
@@ -232,19 +231,10 @@ class GroupHistory(History):
     members: dict[str, MemberTrace] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     logs: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
-    freezes: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     epochs: bool = False
     peaceful: bool = False
     lossless: bool = False
     final: FinalState | None = None
-
-    def time_of(self, owner: str, begun: Moment, ended: Moment) -> float:
-        """Return the seconds between two moments in which the owner was running."""
-        frozen = sum(
-            max(0.0, min(end, ended.at) - max(begin, begun.at))
-            for begin, end in self.freezes.get(owner, ())
-        )
-        return self.duration(begun, ended) - frozen
 
     # -- events of members -------------------------------------------------------------------------
 

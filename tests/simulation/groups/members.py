@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from aioprod import Consumer
+from aioprod import Consumer, ShareConsumer
 from aioprod.consumer import ConsumerStatus, RebalanceListener
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, KafkaTimeoutError, WakeupError
@@ -22,51 +21,50 @@ from tests.simulation.groups.history import (
 )
 from tests.simulation.groups.scenario import GROUP, NAMES, PATTERN, MemberPlan
 from tests.simulation.history import CANCELLED, OK, error_name
+from tests.simulation.member_actor import CLOSE_SLACK_SECONDS, MemberActor
 from tests.simulation.run_context import RunContext
 
 _LISTENER_COMMIT_MS = 1_000
 _CALM_PAUSE_SECONDS = 0.05
 _CALM_POLL_MS = 200
-# `close` waits this long for each of its last tasks, beyond its limit.
-_CLOSE_SLACK_SECONDS = 4.0
 
 
-class MemberActor(RebalanceListener):
+class GroupActor(MemberActor, RebalanceListener):
     """Runs one member.
 
     Attributes:
-        calm: whether the last fault is over: it polls and commits without tricks.
-        running: whether it has started and neither left nor died.
         trace: what the checkers judge.
         positions: where it would commit each of its partitions.
         reached: where it read last, of all partitions that it had.
     """
 
     def __init__(self, context: RunContext, history: GroupHistory, plan: MemberPlan) -> None:
+        super().__init__(context, plan)
         self.plan = plan
-        self.calm = False
-        self.running = False
         self.trace = MemberTrace(
-            plan.name, plan.commits == "auto", plan.is_cooperative, plan.instance
+            plan.name,
+            plan.commits == "auto",
+            plan.is_cooperative,
+            plan.instance,
+            leftovers=self.leftovers,
         )
         self.positions: dict[TopicPartition, int] = {}
         self.reached: dict[TopicPartition, int] = {}
         self.consumer: Consumer
-        self._context = context
         self._history = history
         history.members[plan.name] = self.trace
-        self._rng: random.Random = context.loop.random(f"member {plan.name}")
         self._callback: str | None = None
-        self._ending = asyncio.Event()  # leaves or dies
-        self._nudged = asyncio.Event()  # it ends, or the faults are over
-        self._dead = False
         self._resume_at: float | None = None
 
     # -- life --------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Start, poll until told to end, and leave or die."""
-        await asyncio.sleep(self.plan.after)
+        """See :meth:`MemberActor.run`."""
+        await super().run()
+        if self._callback is not None:
+            self.leftovers.append(f"a callback ({self._callback}) has not ended")
+
+    def _make(self) -> Consumer:
         self.consumer = Consumer(
             bootstrap_servers=self._context.bootstrap_servers,
             group_id=GROUP,
@@ -75,31 +73,10 @@ class MemberActor(RebalanceListener):
             rng=self._context.loop.random(f"consumer {self.plan.name}"),
             **self.plan.settings,
         )
-        if self.plan.leaves_after is not None:
-            self._context.loop.call_later(self.plan.leaves_after, self.end)
-        while not (self.running or self._ending.is_set()):
-            self.running = await self._call("start", self.consumer.start()) is None
-            await self._wait(0.05)
-        if self.running:
-            self._subscribe(self.plan.topics)
-            await self._live()
-        self.running = False
-        if self.plan.dies:
-            await self._die()
-        else:
-            await self._close(self.plan.close_timeout_ms)
-
-    def calm_down(self) -> None:
-        """Poll and commit without tricks from now on."""
-        self.calm = True
-        self._nudged.set()
-
-    def end(self) -> None:
-        """Leave."""
-        self._ending.set()
-        self._nudged.set()
+        return self.consumer
 
     async def _live(self) -> None:
+        self._subscribe(self.plan.topics)
         while not self._ending.is_set():
             if await self._poll():
                 return  # another member has its instance id
@@ -124,34 +101,15 @@ class MemberActor(RebalanceListener):
         pattern = re.compile(regex) if own else SubscriptionPattern(regex)
         self.consumer.subscribe(pattern=pattern, listener=self)
 
-    async def _die(self) -> None:
-        """End as a killed process, or a machine that is switched off, does."""
-        self._dead = True
+    async def _die(self, consumer: Consumer | ShareConsumer) -> None:
         self._history.gone(self.plan.name)
-        network = self._context.loop.network
-        if self._rng.random() < 0.5:
-            network.cut(self.plan.name)
-        grave = network.vanish(self.plan.name)
-        # Nothing gets out; this only ends its tasks.
-        await self.consumer.close(0)
-        self._record_leftovers()
-        grave.heal()
+        await super()._die(consumer)
 
-    async def _close(self, timeout_ms: int) -> None:
+    async def _close(self, consumer: Consumer | ShareConsumer) -> None:
         # Without any time, only what can be sent at once is sent: not if it has to connect again.
-        self.trace.hurried = not timeout_ms and bool(self.state)
+        self.trace.hurried = not self.plan.close_timeout_ms and bool(self.state)
         self._history.began(self.plan.name, "close")
-        limit = timeout_ms / 1000 + _CLOSE_SLACK_SECONDS
-        await self._context.call(
-            self.plan.name, "close", self.consumer.close(timeout_ms), limit, must_succeed=True
-        )
-        self._record_leftovers()
-
-    def _record_leftovers(self) -> None:
-        if self._callback is not None:
-            self.trace.leftovers.append(f"a callback ({self._callback}) has not ended")
-        if self.consumer._lifecycle.runtime.brokers.connected:
-            self.trace.leftovers.append("connections are open")
+        await super()._close(consumer)
 
     # -- polls -------------------------------------------------------------------------------------
 
@@ -296,7 +254,7 @@ class MemberActor(RebalanceListener):
 
     async def _unsubscribe(self) -> None:
         self._history.began(self.plan.name, "unsubscribe")
-        limit = self.plan.settings["default_api_timeout_ms"] / 1000 + _CLOSE_SLACK_SECONDS
+        limit = self.plan.settings["default_api_timeout_ms"] / 1000 + CLOSE_SLACK_SECONDS
         await self._call("unsubscribe", self.consumer.unsubscribe(), limit)
         self._subscribe(self.plan.topics)
 
@@ -321,7 +279,7 @@ class MemberActor(RebalanceListener):
             return
         told = frozenset(partitions)
         if self._callback is not None:
-            self.trace.leftovers.append(f"{kind} while {self._callback} is running")
+            self.leftovers.append(f"{kind} while {self._callback} is running")
         self._callback = kind
         self._history.told(
             self.plan.name,
@@ -352,26 +310,6 @@ class MemberActor(RebalanceListener):
         finally:
             if not self._dead:
                 self._history.committed(self.plan.name, number, outcome)
-
-    # -- calls -------------------------------------------------------------------------------------
-
-    async def _call(
-        self, name: str, work: Coroutine[Any, Any, Any], limit: float = 10.0
-    ) -> BaseException | None:
-        cancel_after = None
-        if not self.calm and self._rng.random() < self.plan.cancel_share:
-            cancel_after = self._rng.choice([0.0, 1e-6, 3e-6, self._rng.uniform(0, 0.3)])
-        return await self._context.call(
-            self.plan.name, name, work, limit, cancel_after=cancel_after
-        )
-
-    async def _wait(self, seconds: float) -> None:
-        """Wait, but no longer than until it ends, or until the faults are over."""
-        try:
-            async with asyncio.timeout(seconds):
-                await (self._ending if self.calm else self._nudged).wait()
-        except TimeoutError:
-            pass
 
     @property
     def state(self) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tests.simulation.history import summarize
+from tests.simulation.member_plans import LifePlan, draw_backoffs, draw_lives
 
 GROUP = "g"
 TOPICS = ("t", "u")
@@ -56,40 +58,26 @@ _REPORTED_FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemberPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPlan(LifePlan):
     """A member of the group and what it does.
 
     Attributes:
-        settings: the settings of :class:`aioprod.Consumer`.
-        topics: the topics that it subscribes to.
         commits: ``auto``, ``sync`` or ``async``.
         polls: ``getmany``, ``getone`` or ``iterate``.
         pause: the longest pause between two polls, in seconds.
         busy_share: the share of pauses that are longer than max.poll.interval.ms.
-        cancel_share: the share of calls that are cancelled at a random time.
         trick_share: the share of polls before which it seeks, pauses a partition, changes its
             subscription, or asks for positions.
-        after: seconds until it starts.
-        leaves_after: seconds until it leaves; None for at the end.
-        dies: whether it leaves without a word.
         subscribes: ``NAMES``, ``PATTERN`` or ``BROKER_PATTERN``.
     """
 
-    name: str
-    settings: dict[str, Any]
-    topics: tuple[str, ...]
     commits: str
     polls: str
     poll_timeout_ms: int
     pause: float
     busy_share: float
-    cancel_share: float
     trick_share: float
-    after: float
-    leaves_after: float | None
-    dies: bool
-    close_timeout_ms: int
     subscribes: str = NAMES
 
     @property
@@ -256,28 +244,20 @@ def _draw_members(rng: random.Random, seconds: float, peaceful: bool) -> tuple[M
         settings = dict(shared)
         if is_static and rng.random() < 0.7:
             settings["group_instance_id"] = f"instance-{number}"
-        after = rng.choice([0.0, 0.0, rng.uniform(0, seconds / 2)])
-        while True:
-            plan = _draw_member(rng, name, settings, topics, after, seconds, peaceful)
-            plans.append(plan)
-            if plan.leaves_after is None or rng.random() < 0.3:
-                break
-            # It comes back: before its session times out, or later.
-            after = plan.after + plan.leaves_after + rng.choice([0.0, 0.1, 1.0, 8.0])
-            if after > seconds:
-                break
-            name += "+"
+        draw = partial(_draw_member, rng, settings, topics, seconds, peaceful)
+        # It comes back before its session times out, or later.
+        plans += draw_lives(rng, name, seconds, [0.0, 0.1, 1.0, 8.0], draw)
     return tuple(plans)
 
 
 def _draw_member(
     rng: random.Random,
-    name: str,
     shared: dict[str, Any],
     topics: tuple[str, ...],
-    after: float,
     seconds: float,
     peaceful: bool,
+    name: str,
+    after: float,
 ) -> MemberPlan:
     commits = rng.choice(["auto", "sync", "sync", "async"])
     settings = {
@@ -290,12 +270,7 @@ def _draw_member(
         "max_partition_fetch_bytes": rng.choice([200, 1_048_576]),
         "request_timeout_ms": rng.choice([500, 2_000]),
         "default_api_timeout_ms": rng.choice([2_000, 8_000]),
-        "retry_backoff_ms": rng.choice([10, 50]),
-        "retry_backoff_max_ms": rng.choice([100, 400]),
-        "reconnect_backoff_ms": rng.choice([1, 10]),
-        "reconnect_backoff_max_ms": rng.choice([20, 200]),
-        "socket_connection_setup_timeout_ms": rng.choice([100, 500]),
-        "socket_connection_setup_timeout_max_ms": 1_000,
+        **draw_backoffs(rng),
         "stall_timeout_ms": 3_000,
     }
     if rng.random() < 0.2:

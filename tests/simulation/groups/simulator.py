@@ -15,7 +15,7 @@ from tests.simulation.groups.broker_watch import BrokerWatch
 from tests.simulation.groups.checkers import check
 from tests.simulation.groups.faults import GroupFaults
 from tests.simulation.groups.history import FinalState, GroupHistory
-from tests.simulation.groups.members import MemberActor
+from tests.simulation.groups.members import GroupActor
 from tests.simulation.groups.scenario import (
     CONSUMER,
     GROUP,
@@ -89,7 +89,7 @@ class _GroupRun:
         self._history = history
         self._watch = BrokerWatch(context.cluster, history)
         self._written = 0
-        self._actors: dict[MemberActor, asyncio.Task[None]] = {}
+        self._actors: dict[GroupActor, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Run it to its end."""
@@ -102,7 +102,7 @@ class _GroupRun:
                 loop.create_task(self._add_partitions(), name="added partitions"),
                 loop.create_task(asyncio.sleep(scenario.seconds)),
             ]
-        await GroupFaults(self._context, self._history, scenario).run()
+        await GroupFaults(self._context, scenario).run()
         repaired = self._history.note("no faults from now on", "fault")
         await asyncio.gather(*others)
         await asyncio.gather(
@@ -116,7 +116,7 @@ class _GroupRun:
         self._look_after_the_end()
 
     def _add(self, plan: MemberPlan) -> None:
-        actor = MemberActor(self._context, self._history, plan)
+        actor = GroupActor(self._context, self._history, plan)
         instances = [each.instance for each in self._scenario.members]
         actor.trace.may_be_fenced = plan.instance is not None and (
             instances.count(plan.instance) > 1
@@ -238,7 +238,7 @@ class _GroupRun:
             )
         )
 
-    def _share(self, actor: MemberActor) -> frozenset[TopicPartition]:
+    def _share(self, actor: GroupActor) -> frozenset[TopicPartition]:
         return frozenset(
             tp
             for member_id, member in self._cluster.group(GROUP).members.items()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import warnings
-from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -12,7 +10,7 @@ from tests.simulation.command import main
 from tests.simulation.groups.group_mutations import EPOCH_MUTATIONS, GROUP_MUTATIONS
 from tests.simulation.groups.scenario import CLASSIC, CONSUMER, PROTOCOLS, draw
 from tests.simulation.groups.simulator import simulate_group
-from tests.simulation.planting import Mutation
+from tests.simulation.planting import FindBug, Mutation
 
 SEEDS = {CLASSIC: 5, CONSUMER: 4}
 # Known bugs with which a run waits for what never comes, or is long.
@@ -59,17 +57,6 @@ def test_a_seed_gives_the_same_run_again(protocol: str) -> None:
     assert first == again != other
 
 
-@pytest.fixture
-def ignore_unclosed_clients(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Collect clients that a run with a planted bug could not close."""
-    yield
-    caplog.clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
-@pytest.mark.usefixtures("ignore_unclosed_clients")
 @pytest.mark.parametrize(
     ("protocol", "mutation"),
     [
@@ -83,15 +70,8 @@ def ignore_unclosed_clients(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         for each in mutations
     ],
 )
-def test_a_known_bug_is_found(
-    protocol: str, mutation: Mutation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutation.plant(monkeypatch)
-    runs = (simulate_group(seed, protocol=protocol) for seed in mutation.seeds(SEEDS[protocol]))
-    found = next((result for result in runs if result.findings), None)
-    assert found is not None, f"{SEEDS[protocol]} seeds have no findings"
-    # The expected anomaly, not a crash that any change could cause.
-    assert mutation.anomalies & {finding.anomaly for finding in found.findings}, found.report()
+def test_a_known_bug_is_found(protocol: str, mutation: Mutation, find_bug: FindBug) -> None:
+    find_bug(mutation, partial(simulate_group, protocol=protocol), SEEDS[protocol])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
