@@ -288,7 +288,7 @@ class Metadata:
         wanted = (
             None
             if topics is None or self.want_all_topics
-            else [MetadataRequestTopic(name=name) for name in topics]
+            else [MetadataRequestTopic(name=name) for name in sorted(topics)]  # same in each run
         )
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=self._create_topics)
 

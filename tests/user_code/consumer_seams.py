@@ -351,12 +351,12 @@ async def clock(run: Run) -> None:
 async def acknowledged(run: Run) -> None:
     outcomes = Outcomes(run.fail, reporter_to())
     error = BrokerError(ErrorCode.INVALID_RECORD_STATE, "t-1")
-    with outcomes.collected() as collected:
-        outcomes.confirmed(ZERO, dict.fromkeys([0, 1], AcknowledgeType.ACCEPT), 0.0)
-        outcomes.failed(ONE, {2: AcknowledgeType.ACCEPT}, error, 0.0)
+    outcomes.confirmed(ZERO, dict.fromkeys([0, 1], AcknowledgeType.ACCEPT), 0.0)
+    outcomes.failed(ONE, {2: AcknowledgeType.ACCEPT}, error, 0.0)
     assert run.raised == 2
-    assert collected[ZERO] is None
-    assert str(collected[ONE]) == str(error)
+    taken = outcomes.take()
+    assert taken[ZERO] is None
+    assert str(taken[ONE]) == str(error)
     await asyncio.sleep(0)
 
 

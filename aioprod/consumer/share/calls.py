@@ -62,7 +62,7 @@ class ShareCalls:
         with self._guard.call():
             self._subscribe(names)
             if self._runtime.started:
-                for name in sorted(names):
+                for name in names:
                     self._runtime.metadata.touch(name)
 
     async def unsubscribe(self) -> None:
@@ -103,14 +103,14 @@ class ShareCalls:
         check_timeout_ms(timeout_ms)
         async with self._guard.waiting_call():
             deadline = self._guard.deadline(timeout_ms)
-            with self._outcomes.collected() as outcomes:
-                self._in_hand.accept_all()
-                self._fetcher.flush()
-                while not self._fetcher.settled:
-                    if not await self._notifier.wait(deadline):
-                        raise self._unconfirmed(timeout_ms)
-                    self._guard.check_open()
-            return outcomes
+            self._in_hand.accept_all()
+            self._fetcher.flush()
+            while not self._fetcher.settled:
+                if not await self._notifier.wait(deadline):
+                    raise self._unconfirmed(timeout_ms)
+                self._guard.check_open()
+            # Also of those that were sent before: a call that tells less would hide failures.
+            return self._outcomes.take()
 
     def _unconfirmed(self, timeout_ms: float | None) -> KafkaTimeoutError:
         limit_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms

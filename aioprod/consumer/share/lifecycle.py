@@ -113,7 +113,7 @@ class ShareLifecycle(ClientLifecycle):
     def _metadata_changed(self, snapshot: ClusterSnapshot) -> None:
         """Keep the subscribed topics up to date, and note those that can't be read."""
         metadata = self.runtime.metadata
-        for topic in sorted(self._member.topics):
+        for topic in self._member.topics:
             metadata.touch(topic)
             error = snapshot.topic_error(topic)
             if error is None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from aioprod.consumer.share.reporting import ShareReporter
@@ -54,7 +53,7 @@ class Outcomes:
         self._callback = callback
         self._reporter = reporter
         self._tells_renewals = tells_renewals
-        self._collected: dict[TopicPartition, KafkaError | None] | None = None
+        self._since_commit: dict[TopicPartition, KafkaError | None] = {}
         self._refusals: dict[TopicPartition, Refusals] = {}
 
     def refusals(self, after: float) -> dict[TopicPartition, Refusals]:
@@ -64,14 +63,12 @@ class Outcomes:
         self._refusals = {tp: each for tp, each in self._refusals.items() if each.last > after}
         return self._refusals
 
-    @contextmanager
-    def collected(self) -> Iterator[dict[TopicPartition, KafkaError | None]]:
-        """Collect the outcomes during the ``with`` block: the first error of each partition."""
-        found = self._collected = {}
-        try:
-            yield found
-        finally:
-            self._collected = None
+    def take(self) -> dict[TopicPartition, KafkaError | None]:
+        """Return the outcomes since the last call: by partition the first error, None if all
+        acknowledgements are confirmed.
+        """
+        taken, self._since_commit = self._since_commit, {}
+        return taken
 
     def confirmed(
         self, tp: TopicPartition, types: Mapping[int, AcknowledgeType], since: float
@@ -116,8 +113,8 @@ class Outcomes:
         return [each for each in types if types[each] is not AcknowledgeType.RENEW]
 
     def _tell(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError | None) -> None:
-        if self._collected is not None and self._collected.get(tp) is None:
-            self._collected[tp] = error if error is None else copy_of(error)
+        if self._since_commit.get(tp) is None:
+            self._since_commit[tp] = error if error is None else copy_of(error)
         if self._callback is not None:
             try:
                 self._callback({tp: frozenset(offsets)}, error if error is None else copy_of(error))

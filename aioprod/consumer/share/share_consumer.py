@@ -250,8 +250,9 @@ class ShareConsumer:
             timeout_ms: the limit; ``default_api_timeout_ms`` by default.
 
         Returns:
-            By partition None if the broker has confirmed the acknowledgements, else the error: then
-            some of the records may be delivered again.
+            The outcomes since the last ``commit`` that has returned, also of acknowledgements that
+            were sent without it: by partition None if the broker has confirmed all, else the first
+            error: then some of the records may be delivered again.
 
         Raises:
             KafkaTimeoutError: if there is no outcome in time. The client continues to send the

@@ -315,7 +315,9 @@ async def test_a_dropped_connection_releases_the_records(topic: ShareTopic) -> N
         consumer.acknowledge(records[1])
         (outcome,) = (await consumer.commit()).values()
         assert isinstance(outcome, KafkaError)
-        consumer.acknowledge(records[2])
+        consumer.acknowledge(records[2])  # its session is lost: it fails at once
+        (outcome,) = (await consumer.commit()).values()
+        assert isinstance(outcome, KafkaError)
         again = await take(consumer, 2)
         assert [(int(record.value), record.delivery_count) for record in again] == [(1, 2), (2, 2)]
         for record in again:
@@ -444,6 +446,29 @@ async def test_several_topics_and_partitions(topic: ShareTopic) -> None:
         assert len(set(numbers(found))) == 250
         results = await consumer.commit()
     assert set(results.values()) <= {None}
+
+
+async def test_commit_also_tells_of_acknowledgements_that_were_sent_before(
+    topic: ShareTopic,
+) -> None:
+    await topic.create(share_record_lock_duration_ms="1000")
+    await topic.write([0, 1])
+    tp, told = TopicPartition(topic.topic, 0), asyncio.Event()
+    async with topic.consumer(
+        **EXPLICIT, acknowledgement_commit_callback=lambda offsets, error: told.set()
+    ) as consumer:
+        first, second = await take(consumer, 2)
+        consumer.acknowledge(first)
+        await told.wait()
+        assert await consumer.commit() == {tp: None}
+        told.clear()
+        await asyncio.sleep(1.1)  # the lock ends
+        consumer.acknowledge(second)
+        await told.wait()
+        error = (await consumer.commit())[tp]
+        assert isinstance(error, BrokerError)
+        assert error.code == ErrorCode.INVALID_RECORD_STATE
+        assert await consumer.commit() == {}
 
 
 @pytest.mark.kafka

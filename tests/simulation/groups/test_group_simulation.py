@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from tests.simulation.command import main
+from tests.simulation.command_process import run_command
 from tests.simulation.groups.group_mutations import EPOCH_MUTATIONS, GROUP_MUTATIONS
 from tests.simulation.groups.scenario import CLASSIC, CONSUMER, PROTOCOLS, draw
 from tests.simulation.groups.simulator import simulate_group
@@ -55,6 +56,15 @@ def test_the_seed_draws_the_protocol_unless_it_is_given() -> None:
 def test_a_seed_gives_the_same_run_again(protocol: str) -> None:
     first, again, other = (simulate_group(seed, protocol=protocol).digest for seed in (1, 1, 2))
     assert first == again != other
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_seed_gives_the_same_run_in_another_process(protocol: str, hash_seed: str) -> None:
+    arguments = "--clients", "groups", "--protocol", protocol, "--seed", "2", "--trace"
+    replayed = run_command(*arguments, hash_seed=hash_seed).stdout
+    assert f"digest {simulate_group(2, protocol=protocol).digest}\n" in replayed
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ class ShareActor(MemberActor):
         self._held: dict[Place, ShareRecord] = {}
         self._due: dict[Place, float] = {}  # when a record that is kept is done
         self._slow_left = _LAST_SLOW_RECORDS
+        self._since_commit: dict[TopicPartition, str | None] = {}  # what the callback was told
 
     def _make(self) -> ShareConsumer:
         self.consumer = ShareConsumer(
@@ -168,9 +169,17 @@ class ShareActor(MemberActor):
 
     async def _commit(self) -> None:
         limit = self.plan.settings["default_api_timeout_ms"] / 1000 + 1.0
-        error = await self._call("commit", self.consumer.commit(), limit)
+        error = await self._call("commit", self._compare_outcomes(), limit)
         if isinstance(error, KafkaError) and not isinstance(error, KafkaTimeoutError):
             self.trace.failures.append(f"commit: {error_name(error)}")
+
+    async def _compare_outcomes(self) -> None:
+        """Commit. It must not hide a failure of which the callback was told."""
+        outcomes = await self.consumer.commit()
+        found = {tp: None if error is None else error_name(error) for tp, error in outcomes.items()}
+        told, self._since_commit = self._since_commit, {}
+        if found != told:
+            self.trace.failures.append(f"commit: returned {found}, but the callback got {told}")
 
     def _take(self, records: Sequence[ShareRecord]) -> None:
         """Note the records of a call. In implicit mode those of the call before are accepted."""
@@ -194,5 +203,6 @@ class ShareActor(MemberActor):
     ) -> None:
         text = None if error is None else error_name(error)
         for tp, found in offsets.items() if not self._dead else ():
+            self._since_commit[tp] = self._since_commit.get(tp) or text
             for offset in sorted(found):
                 self._history.add(Told(self.plan.name, (*tp, offset), text))

@@ -51,6 +51,19 @@ def an_acknowledgement_without_a_response_is_confirmed(patch: Patch) -> None:
     patch.setattr(Outcomes, "failed", failed)
 
 
+@mutation("failed-call", found_by=0)
+def commit_hides_what_failed_before(patch: Patch) -> None:
+    commit = ShareCalls.commit
+
+    async def forget_and_commit(
+        self: ShareCalls, timeout_ms: float | None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        self._outcomes.take()
+        return await commit(self, timeout_ms)
+
+    patch.setattr(ShareCalls, "commit", forget_and_commit)
+
+
 @mutation("sent-too-late", found_by=7)
 def acknowledgements_are_sent_after_the_lock_has_ended(patch: Patch) -> None:
     def pop_late(self: PartitionAcknowledgements, now: float) -> PartitionAcknowledgements:

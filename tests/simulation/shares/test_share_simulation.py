@@ -17,6 +17,7 @@ SEEDS = 3
 QUICK = {
     "an_acknowledgement_without_a_response_is_confirmed",
     "a_cancelled_call_loses_its_records",
+    "commit_hides_what_failed_before",
     "the_generation_of_a_session_is_not_checked",
     "renewals_go_on_after_the_close",
 }
