@@ -19,7 +19,7 @@ from aioprod.consumer.group.classic import ClassicMember
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi
 from aioprod.consumer.group.heartbeats import Heartbeats
-from aioprod.consumer.group.offsets import Committer, GroupOffsets
+from aioprod.consumer.group.offsets import GroupOffsets
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.reconciling import ReconcilingMember
 from aioprod.consumer.group.session import Session
@@ -261,16 +261,6 @@ def a_fenced_epoch_is_sent_again(patch: Patch) -> None:
     rules = error_actions._RULES[GroupApi.CONSUMER_HEARTBEAT]
     patch.setitem(rules, ErrorCode.FENCED_MEMBER_EPOCH, ErrorAction.RETRY)
     patch.setitem(rules, ErrorCode.UNKNOWN_MEMBER_ID, ErrorAction.RETRY)
-
-
-@epoch_mutation("lost-commit", found_by=32)
-def a_commit_is_retried_outside_the_group(patch: Patch) -> None:
-    original = ReconcilingMember.committer
-
-    def committer(self: ReconcilingMember, before: Committer | None = None) -> Committer:
-        return original(self, before if self._in_group else None)
-
-    patch.setattr(ReconcilingMember, "committer", committer)
 
 
 @epoch_mutation("needless-duplicate", found_by=76)

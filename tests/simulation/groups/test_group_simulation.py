@@ -16,7 +16,6 @@ from tests.simulation.planting import FindBug, Mutation
 SEEDS = {CLASSIC: 5, CONSUMER: 4}
 # Known bugs with which a run waits for what never comes, or is long.
 SLOW = {
-    "a_commit_is_retried_outside_the_group",
     "a_fenced_epoch_is_sent_again",
     "a_member_does_not_hear_of_rebalances",
     "heartbeats_come_too_seldom",
