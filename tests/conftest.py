@@ -90,9 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in unwanted]
 
 
-def pytest_asyncio_loop_factories(
-    item: pytest.Item,
-) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run tests marked ``virtual_time``, and their fixtures, in a simulated loop: a limit of
     milliseconds is over when all that the test waits for took that long, however slow the machine.
 

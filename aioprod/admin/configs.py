@@ -268,11 +268,11 @@ class ConfigCalls:
         """
         checked = check_mapping("changes", changes, "ConfigResource")
         written = {
-            resource: [
+            _checked(resource): [
                 _change(name, change)
                 for name, change in check_mapping(f"changes of {resource}", its, "names").items()
             ]
-            for resource, its in zip(map(_checked, checked), checked.values(), strict=True)
+            for resource, its in checked.items()
         }
 
         async def ask(

@@ -63,12 +63,10 @@ class ShareBuffer:
     def keep(self, topics: frozenset[str]) -> None:
         """Release the records of all except these topics, also those that come later."""
         self._topics = topics
-        others = [
-            fetched for fetched in self._fetched if fetched.lock.partition.topic not in topics
-        ]
-        for fetched in others:
-            fetched.release()
-            self._fetched.remove(fetched)
+        for fetched in self._fetched:
+            if fetched.lock.partition.topic not in topics:
+                fetched.release()
+        self._keep_unless(lambda lock: lock.partition.topic not in topics)
 
     def add(
         self,
