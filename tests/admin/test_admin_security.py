@@ -87,6 +87,7 @@ async def test_a_user_with_a_password_may_do_what_an_acl_allows(
         enable_metrics_push=False,
     )
     (await admin.alter_user_scram_credentials([ScramPassword("alice", "first")])).check()
+    await until_known(guarded, "alice", "first")
     async with alice:
         with pytest.raises(BrokerError, match="orders") as refused:
             await alice.send_and_wait("orders", b"1")
@@ -141,6 +142,25 @@ async def seen_by_confluent(guarded: RealKafka) -> set[tuple[str, ...]]:
         )
         for acl in found
     }
+
+
+async def until_known(guarded: RealKafka, user: str, password: str) -> None:
+    """Wait until the broker has learned from the controller of a user's password."""
+    client = Admin(
+        guarded.bootstrap_servers_of("SASL_PLAINTEXT"),
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username=user,
+        sasl_password=password,
+        enable_metrics_push=False,
+    )
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                async with client:
+                    return
+            except AuthenticationError:
+                await asyncio.sleep(0.02)
 
 
 async def until_bob_has(admin: Admin, count: int) -> None:
@@ -199,6 +219,7 @@ async def test_tokens_are_refused_by_the_embedded_broker_as_by_a_real_one(
     guarded: RealKafka, admin: Admin
 ) -> None:
     (await admin.alter_user_scram_credentials([ScramPassword("dora", "pencil")])).check()
+    await until_known(guarded, "dora", "pencil")
     requests: list[Request[Any]] = [
         CreateDelegationTokenRequest(renewers=[CreatableRenewers("User", "bob")]),
         CreateDelegationTokenRequest("User", "dora"),

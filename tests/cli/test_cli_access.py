@@ -56,16 +56,19 @@ def test_a_users_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     status, output, errors = run("users", "change", "alice", *given)
     assert (status, output) == (1, "") and "alice has no password for SCRAM-SHA-512" in errors
     assert run("users", "add", "alice", *given) == (0, "", "")
+    wait_until(lambda: "alice" in run("users", "list", *where)[1])
     status, _, errors = run("users", "add", "alice", *given)
     assert status == 1 and errors.endswith("alice has a password for SCRAM-SHA-512; use change\n")
     short = ["--mechanism", "SCRAM-SHA-256", "--iterations", "4096"]
     assert run("users", "add", "alice", *short, *given) == (0, "", "")
-    assert run("users", "list", *where)[1].splitlines() == [
+    listed = [
         "USER   MECHANISM      ITERATIONS",
         "alice  SCRAM-SHA-256  4096",
         "alice  SCRAM-SHA-512  8192",
     ]
+    wait_until(lambda: run("users", "list", *where)[1].splitlines() == listed)
     assert run("users", "remove", "alice", *short[:2], *where) == (0, "", "")
+    wait_until(lambda: "SCRAM-SHA-256" not in run("users", "list", *where)[1])
     status, output, errors = run("users", "list", "alice", "bob", "--json", *where)
     assert status == 1 and "RESOURCE_NOT_FOUND" in errors and "user bob" in errors
     assert json.loads(output) == [
@@ -73,16 +76,16 @@ def test_a_users_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     ]
 
     assert run("users", "change", "alice", "--password-file", str(second), *where)[0] == 0
+    wait_until(lambda: run("topics", "list", *login(guarded, tmp_path, f"{SECRET}-2"))[0] == 0)
     status, _, errors = run("topics", "list", *login(guarded, tmp_path, SECRET))
     assert status == 1 and "Authentication failed" in errors
-    assert run("topics", "list", *login(guarded, tmp_path, f"{SECRET}-2"))[0] == 0
 
     status, output, errors = run("users", "remove", "alice", "bob", *where)
     assert status == 1 and SECRET not in output + errors
     assert "remove SCRAM_SHA_512 credentials of User:bob" in errors
     assert "RESOURCE_NOT_FOUND" in errors
-    status, _, errors = run("topics", "list", *login(guarded, tmp_path, f"{SECRET}-2"))
-    assert status == 1 and "Authentication failed" in errors
+    removed = login(guarded, tmp_path, f"{SECRET}-2")
+    wait_until(lambda: "Authentication failed" in run("topics", "list", *removed)[2])
 
 
 @pytest.mark.kafka
@@ -94,12 +97,13 @@ def test_an_acls_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     denied = ["--cluster", "--principal", "User:bob", "--operation", "alter"]
     assert run("acls", "add", *denied, "--permission", "deny", *where)[0] == 0
     cluster = "CLUSTER   kafka-cluster  LITERAL   User:bob    DENY        ALTER      *"
-    assert run("acls", "list", *where)[1].splitlines() == [
+    listed = [
         "RESOURCE  NAME           PATTERN   PRINCIPAL   PERMISSION  OPERATION  HOST",
         "TOPIC     orders-        PREFIXED  User:alice  ALLOW       READ       *",
         "TOPIC     orders-        PREFIXED  User:alice  ALLOW       WRITE      *",
         cluster,
     ]
+    wait_until(lambda: run("acls", "list", *where)[1].splitlines() == listed)
     matching = ["--topic", "orders-2026", "--pattern", "MATCH", "--operation", "Write"]
     assert json.loads(run("acls", "list", *matching, "--json", *where)[1]) == [
         {
@@ -116,6 +120,7 @@ def test_an_acls_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     password.write_text(SECRET)
     assert run("users", "add", "alice", "--password-file", str(password), *where)[0] == 0
     alice = login(guarded, tmp_path, SECRET)
+    wait_until(lambda: run("topics", "list", *alice)[0] == 0)
     status, _, errors = run("acls", "add", "--topic", "t", *orders[4:], *read_write, *alice)
     assert status == 1 and "CLUSTER_AUTHORIZATION_FAILED" in errors
     assert "create ACL ALLOW User:alice READ TOPIC t from *" in errors
@@ -130,11 +135,10 @@ def test_an_acls_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     assert (status, output) == (1, "") and "no ACL is selected" in errors
     status, output, _ = run("acls", "remove", *orders, *read_write, *where)
     assert status == 0 and len(output.splitlines()) == 3
-    assert run("acls", "list", *where)[1].splitlines()[1:] == [
-        "CLUSTER   kafka-cluster  LITERAL  User:bob   DENY        ALTER      *"
-    ]
+    left = ["CLUSTER   kafka-cluster  LITERAL  User:bob   DENY        ALTER      *"]
+    wait_until(lambda: run("acls", "list", *where)[1].splitlines()[1:] == left)
     assert run("acls", "remove", "--all", *where)[0] == 0
-    assert run("acls", "list", *where) == (0, "", "")
+    wait_until(lambda: run("acls", "list", *where) == (0, "", ""))
     assert run("users", "remove", "alice", *where)[0] == 0
 
 
@@ -147,6 +151,7 @@ def test_a_tokens_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     password.write_text(SECRET)
     assert run("users", "add", "alice", "--password-file", str(password), *where)[0] == 0
     alice = login(guarded, tmp_path, SECRET)
+    wait_until(lambda: run("topics", "list", *alice)[0] == 0)
     status, printed, errors = run("tokens", "create", "--renewer", "User:bob", *alice)
     assert (status, errors) == (0, "")
     settings = dict(line.split("=", 1) for line in printed.splitlines())
@@ -179,6 +184,7 @@ def test_a_tokens_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for a state: a broker learns of users and ACLs after the controller has them."""
     deadline = time.monotonic() + 20
     while not is_so():
         assert time.monotonic() < deadline
