@@ -29,7 +29,8 @@ KafkaError
 ├── InvalidOffsetError                 no valid position, and auto_offset_reset="none"
 │   ├── NoOffsetError                  neither a position nor a committed offset
 │   ├── OffsetOutOfRangeError          the position is outside the range of the partition
-│   └── LogTruncationError             the log was truncated before the position (KIP-320)
+│   ├── LogTruncationError             the log was truncated before the position (KIP-320)
+│   └── TopicRecreatedError            the topic was deleted and created again
 ├── CommitFailedError                  the consumer is not in its group any more
 ├── RebalanceInProgressError           the group rebalances: poll, then commit again
 └── BrokerError                        a broker responded with an error code
@@ -40,6 +41,7 @@ KafkaError
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, TypeVar
 
 from aioprod.error_codes import ErrorCode
@@ -77,6 +79,7 @@ __all__ = [
     "RecordTooLargeError",
     "RequestTimedOutError",
     "SerializationError",
+    "TopicRecreatedError",
     "TransactionAbortedError",
     "TransactionStateError",
     "UnsupportedVersionError",
@@ -295,9 +298,33 @@ class LogTruncationError(InvalidOffsetError):
         self.divergent_offset = divergent_offset
 
 
+class TopicRecreatedError(InvalidOffsetError):
+    """The topic was deleted and created again: the position belongs to the deleted topic, and says
+    nothing about the new one.
+
+    Attributes:
+        offset: the position in the deleted topic; -1 if none was known yet.
+        former_topic_id: the id of the deleted topic.
+        topic_id: the id of the present topic.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        topic_partition: TopicPartition,
+        offset: int,
+        former_topic_id: uuid.UUID,
+        topic_id: uuid.UUID,
+    ) -> None:
+        super().__init__(message, topic_partition)
+        self.offset = offset
+        self.former_topic_id = former_topic_id
+        self.topic_id = topic_id
+
+
 class CommitFailedError(KafkaError):
     """The offsets were not committed: the consumer is not in its group any more, and another one
-    may read its partitions.
+    may read its partitions; or they belong to a topic that was deleted and created again.
     """
 
 

@@ -56,6 +56,7 @@ OF_OTHERS = {
     "NoOffsetError",
     "OffsetOutOfRangeError",
     "RebalanceInProgressError",
+    "TopicRecreatedError",
     "WakeupError",
 }
 WAYS = {"constructor", "start", "send", "delivery", "transaction"}

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import uuid
 from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints, is_typeddict
@@ -110,6 +111,7 @@ PARTITION = aioprod.TopicPartition("orders", 0)
         aioprod.NoOffsetError("x", PARTITION),
         aioprod.OffsetOutOfRangeError("x", PARTITION, 5),
         aioprod.LogTruncationError("x", PARTITION, 5, 3),
+        aioprod.TopicRecreatedError("x", PARTITION, 5, uuid.UUID(int=1), uuid.UUID(int=2)),
     ],
     ids=lambda error: type(error).__name__,
 )

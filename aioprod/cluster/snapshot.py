@@ -89,6 +89,18 @@ class ClusterSnapshot:
             return None
         return explain(BrokerError(topic.error, f"topic {name!r}"), "Metadata", self.principal)
 
+    def topic_id(self, name: str) -> uuid.UUID:
+        """Return a topic's id; zero if it is unknown, or the topic does not exist."""
+        topic = self.topics.get(name)
+        return ZERO_UUID if topic is None else topic.topic_id
+
+    def has_other_topic(self, name: str, topic_id: uuid.UUID) -> bool:
+        """Return whether a topic is known to be another one than that with this id: it was deleted
+        and created again.
+        """
+        present = self.topic_id(name)
+        return bool(present.int and topic_id.int) and present != topic_id
+
     def topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
         """Return the topics' ids; none of them if one is unknown, since a request has either the
         ids or the names of all its topics.

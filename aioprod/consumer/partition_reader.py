@@ -5,13 +5,13 @@ a connection breaks.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+import uuid
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from aioprod.cluster.client import ClusterClient
-from aioprod.cluster.retry import RetryLimit, retry
+from aioprod.cluster.retry import retry
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.aborted import AbortedBatches
@@ -24,19 +24,26 @@ from aioprod.consumer.offset_lookup import (
     left_out,
     list_offsets_request,
 )
+from aioprod.consumer.reader_retries import (
+    LIMIT_NAME,
+    UNKNOWN_TOPIC_LIMIT_S,
+    Patience,
+    backoff_of,
+    retry_lookup,
+)
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
-    BrokerConnectionError,
     BrokerError,
     ConfigError,
     CorruptRecordError,
     KafkaError,
     RequestTimedOutError,
+    TopicRecreatedError,
 )
-from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.refusals import explain, principal_of
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import Record, read_batch_records
 from aioprod.types import TopicPartition
@@ -45,11 +52,6 @@ T = TypeVar("T")
 
 LATEST = LATEST_TIMESTAMP
 EARLIEST = EARLIEST_TIMESTAMP
-
-# Some brokers do not know a new topic yet; a missing topic fails earlier than the whole limit.
-_UNKNOWN_TOPIC_LIMIT_S = 5.0
-_UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
-_LIMIT_NAME = "default.api.timeout.ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class FetchedRecords:
 
 
 async def partitions_of(
-    client: ClusterClient, topics: Iterable[str], *, limit_s: float = _UNKNOWN_TOPIC_LIMIT_S
+    client: ClusterClient, topics: Iterable[str], *, limit_s: float = UNKNOWN_TOPIC_LIMIT_S
 ) -> list[TopicPartition]:
     """Return all partitions of these topics, sorted; within ``limit_s``.
 
@@ -144,7 +146,7 @@ async def partitions_of(
             for info in snapshot.topics[name].partitions
         ]
 
-    return await _retry(client, attempt, limit_s, f"partitions of {', '.join(names)}")
+    return await retry_lookup(client, attempt, limit_s, f"partitions of {', '.join(names)}")
 
 
 async def list_offsets(
@@ -178,7 +180,7 @@ async def list_offsets(
             raise failure
 
     if timestamps:
-        await _retry(client, attempt, retry_limit_ms / 1000, "looking up offsets")
+        await retry_lookup(client, attempt, retry_limit_ms / 1000, "looking up offsets")
     return found
 
 
@@ -191,6 +193,11 @@ class PartitionReader:
         start: first offset to read.
         end: stop before this offset; None never stops.
         settings: how to fetch.
+        topic_id: the id of the topic that ``start`` and ``end`` belong to (KIP-516); None for the
+            topic that has this name when the first fetch is sent.
+
+    Attributes:
+        topic_id: the same; zero if brokers have no topic ids.
 
     Iterate over it with ``async for``; each item is the `FetchedRecords` of one response. Leader
     moves, lost connections and timeouts are retried with backoff, up to ``retry_limit_ms`` for
@@ -200,6 +207,8 @@ class PartitionReader:
         BrokerError: if ``start`` is not in the leader's log (OFFSET_OUT_OF_RANGE), or for another
             code that a retry does not cure.
         BrokerConnectionError, RequestTimedOutError: if there is no progress within the limit.
+        TopicRecreatedError: if the topic was deleted and created again, after a few tries, since a
+            broker may be late: offsets of the deleted topic say nothing about the new one.
         CorruptRecordError: if the broker's bytes are not record batches.
     """
 
@@ -210,7 +219,9 @@ class PartitionReader:
         start: int,
         end: int | None = None,
         settings: FetchSettings | None = None,
+        topic_id: uuid.UUID | None = None,
     ) -> None:
+        self.topic_id = topic_id or ZERO_UUID
         self.partition = partition
         self.position = start
         self.end = end
@@ -218,8 +229,8 @@ class PartitionReader:
         self._client = client
         self._settings = settings or FetchSettings()
         self._leader: PartitionInfo | None = None
-        self._backoff = _backoff(client)
-        self._patience = _Patience(self._settings.retry_limit_ms / 1000)
+        self._backoff = backoff_of(client)
+        self._patience = Patience(self._settings.retry_limit_ms / 1000)
 
     async def __aiter__(self) -> AsyncIterator[FetchedRecords]:
         while self.end is None or self.position < self.end:
@@ -239,7 +250,7 @@ class PartitionReader:
             async with TimeLimit(
                 self._settings.retry_limit_ms,
                 self._doing(),
-                _LIMIT_NAME,
+                LIMIT_NAME,
                 error_type=RequestTimedOutError,
             ):
                 return await self._fetch()
@@ -251,6 +262,7 @@ class PartitionReader:
         """Return this partition's data of one response; raise its error code, if any."""
         if self._leader is None:
             leaders = await _leaders(self._client, (self.partition,))
+            self._check_topic()
             self._leader = leaders[self.partition]
         request = self._request(self._leader)
         reply = await self._client.request(request, self._leader.leader)
@@ -265,12 +277,27 @@ class PartitionReader:
             raise explain(BrokerError(code, self._doing()), "Fetch", principal)
         return data
 
+    def _check_topic(self) -> None:
+        """Raise TopicRecreatedError if another topic has the name now."""
+        snapshot, name = self._client.snapshot, self.partition.topic
+        if snapshot.has_other_topic(name, self.topic_id):
+            present = snapshot.topic_id(name)
+            raise TopicRecreatedError(
+                f"{self._doing()}: topic {name!r} was deleted and created again (topic id "
+                f"{present}, before {self.topic_id})",
+                self.partition,
+                self.position,
+                self.topic_id,
+                present,
+            )
+        if not self.topic_id.int:
+            self.topic_id = snapshot.topic_id(name)
+
     def _doing(self) -> str:
         return f"fetch from {_name(self.partition)} at offset {self.position}"
 
     def _request(self, leader: PartitionInfo) -> FetchRequest:
         settings = self._settings
-        topic_id = self._client.snapshot.topics[self.partition.topic].topic_id
         partition = FetchPartition(
             partition=self.partition.partition,
             current_leader_epoch=leader.leader_epoch,
@@ -283,7 +310,9 @@ class PartitionReader:
             max_bytes=settings.fetch_max_bytes,
             isolation_level=ISOLATION_LEVELS[settings.isolation_level],
             topics=[
-                FetchTopic(topic=self.partition.topic, topic_id=topic_id, partitions=[partition])
+                FetchTopic(
+                    topic=self.partition.topic, topic_id=self.topic_id, partitions=[partition]
+                )
             ],
         )
 
@@ -345,58 +374,6 @@ class PartitionReader:
             code,
             f"{context}: the log holds offsets {low[self.partition]} to {high[self.partition]}",
         )
-
-
-class _Patience:
-    """The time for which errors and empty responses without progress are accepted."""
-
-    def __init__(self, limit_s: float) -> None:
-        self.limit_s = limit_s
-        self._since: float | None = None
-
-    def reset(self) -> None:
-        """Note progress."""
-        self._since = None
-
-    def exhausted(self) -> bool:
-        """Return whether the limit has passed since the first call after progress."""
-        return self._elapsed_s() >= self.limit_s
-
-    def is_retriable(self, error: KafkaError) -> bool:
-        """Return whether another attempt may succeed before the limit."""
-        unknown = isinstance(error, BrokerError) and error.code in _UNKNOWN_TOPIC
-        limit_s = min(self.limit_s, _UNKNOWN_TOPIC_LIMIT_S) if unknown else self.limit_s
-        return self._elapsed_s() < limit_s and _retriable(error)
-
-    def _elapsed_s(self) -> float:
-        now = asyncio.get_running_loop().time()
-        if self._since is None:
-            self._since = now
-        return now - self._since
-
-
-async def _retry(
-    client: ClusterClient, attempt: Callable[[], Awaitable[T]], limit_s: float, what: str
-) -> T:
-    return await retry(
-        attempt,
-        _backoff(client).seconds,
-        is_retriable=_Patience(limit_s).is_retriable,
-        limit=RetryLimit(limit_s * 1000, what, _LIMIT_NAME, RequestTimedOutError),
-    )
-
-
-def _backoff(client: ClusterClient) -> Backoff:
-    config = client.config
-    return Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random())
-
-
-def _retriable(error: KafkaError) -> bool:
-    if isinstance(error, BrokerError):
-        return error.code is not ErrorCode.OFFSET_OUT_OF_RANGE and (
-            error.code.retriable or error.code.refresh_metadata
-        )
-    return isinstance(error, BrokerConnectionError | RequestTimedOutError)
 
 
 async def _leaders(

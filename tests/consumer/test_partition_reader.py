@@ -15,6 +15,7 @@ from aioprod import (
     Producer,
     RequestTimedOutError,
     TopicPartition,
+    TopicRecreatedError,
 )
 from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import (
@@ -26,8 +27,9 @@ from aioprod.consumer.partition_reader import (
     partitions_of,
 )
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.metadata import MetadataResponse
 from aioprod.protocol.record_reader import Record
-from aioprod.testing import EmbeddedCluster, close, drop_after, fail
+from aioprod.testing import EmbeddedCluster, change_answer, close, drop_after, fail
 
 TP = TopicPartition("numbers", 0)
 SMALL = FetchSettings(max_partition_fetch_bytes=300, fetch_max_wait_ms=20, retry_limit_ms=5_000)
@@ -327,3 +329,47 @@ async def test_bytes_that_are_no_batch_are_an_error_and_no_endless_loop(
         with pytest.raises(KafkaError, match="40 bytes without a complete batch"):
             async for _ in reader:
                 pass
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("bound", ["by its first fetch", "by its caller"])
+async def test_offsets_of_a_deleted_topic_are_not_read_in_the_one_that_was_created_again(
+    broker: EmbeddedCluster, bound: str
+) -> None:
+    await fill(broker, 10)
+    async with ClusterClient(broker.bootstrap_servers) as client:
+        former = (await client.refresh_topics(["numbers"])).topic_id("numbers")
+        reader = PartitionReader(
+            client, TP, 5, 15, SMALL, former if bound == "by its caller" else None
+        )
+        batches = aiter(reader)
+        if bound == "by its first fetch":
+            assert values((await anext(batches)).records()) == [5, 6, 7, 8, 9]
+        broker.delete_topic("numbers")
+        broker.create_topic("numbers", num_partitions=1)
+        await fill(broker, 20, first=100)
+        with pytest.raises(TopicRecreatedError, match="was deleted and created again") as caught:
+            await anext(batches)
+    assert caught.value.former_topic_id == former == reader.topic_id
+    assert caught.value.topic_id == broker.topics["numbers"].topic_id
+
+
+@pytest.mark.virtual_time
+async def test_a_reader_of_the_new_topic_waits_for_a_broker_with_old_metadata(
+    broker: EmbeddedCluster,
+) -> None:
+    await fill(broker, 10)
+    former = broker.topics["numbers"].topic_id
+    broker.delete_topic("numbers")
+    broker.create_topic("numbers", num_partitions=1)
+    await fill(broker, 10, first=100)
+
+    def as_before(answer: MetadataResponse) -> None:
+        for topic in answer.topics:
+            topic.topic_id = former
+
+    async with ClusterClient(broker.bootstrap_servers) as client:
+        broker.on(ApiKey.METADATA, change_answer(as_before), times=2)
+        reader = PartitionReader(client, TP, 0, 10, SMALL, broker.topics["numbers"].topic_id)
+        found = [record async for fetched in reader for record in fetched.records()]
+    assert values(found) == list(range(100, 110))

@@ -39,7 +39,10 @@ def translated(error: BaseException) -> BaseException:
     found: Exception | None = None
     if isinstance(error, aioprod.BrokerError) and error.code in _FENCED:
         found = errors.ProducerFenced(str(error))
-    elif isinstance(error, aioprod.OffsetOutOfRangeError | aioprod.LogTruncationError):
+    elif isinstance(
+        error,
+        aioprod.OffsetOutOfRangeError | aioprod.LogTruncationError | aioprod.TopicRecreatedError,
+    ):
         found = errors.OffsetOutOfRangeError({error.topic_partition: error.offset})
     else:
         for kind, make in _BY_TYPE:
