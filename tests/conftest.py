@@ -24,7 +24,7 @@ from aioprod.testing.jars import (
 )
 from aioprod.testing.kafka_process import kafka_class_archive
 from aioprod.testing.real_kafka import RealKafka
-from aioprod.testing.simulation import SimulatedLoop
+from tests import loops
 from tests.testing.java_compiler import java_compiler
 
 if TYPE_CHECKING:
@@ -97,17 +97,27 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
     A single parameter of a test may have the marker, which is known when the test begins. The
     marker ``real_time`` of a test has precedence: threads and processes know no other time.
     """
-    return {"loop": lambda: _loop_type()}
+    return {"loop": lambda: _new_loop()}
 
 
-_loop_type: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+_new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    global _loop_type
+    global _new_loop
     virtual = item.get_closest_marker("virtual_time") and not item.get_closest_marker("real_time")
-    _loop_type = SimulatedLoop if virtual else asyncio.new_event_loop
+    _new_loop = loops.factory(item.config.option.loop, virtual=bool(virtual))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--loop",
+        choices=loops.KINDS,
+        default=loops.KINDS[0],
+        help="the event loop of all tests: asyncio's own; uvloop's; asyncio's with "
+        "asyncio.eager_task_factory (Python 3.12); or asyncio's in debug mode",
+    )
 
 
 def pytest_configure() -> None:

@@ -34,6 +34,7 @@ BASE_MODULES = {
     "preparation",
     "public_module",
     "arguments",
+    "earliest_timer",
     "threads",
     "user_code",
     "_version",

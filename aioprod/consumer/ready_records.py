@@ -63,7 +63,7 @@ class ReadyRecords:
         self._in_group = config.group_id is not None  # the slow path is needed at intervals
         self._source: FetchedData | None = None
         self._count = 0  # records from the source, including those taken by the application
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # settle() may run outside of it
 
     def fill(self, most: int) -> bool:

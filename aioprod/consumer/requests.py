@@ -45,7 +45,7 @@ class Requests:
         self._limit_s = config.request_timeout_ms / 1000
         self._brokers = brokers
         self._unsent: dict[int, deque[_Unsent]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._closed = False
         self._on_change = on_change
 

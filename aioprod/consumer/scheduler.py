@@ -30,7 +30,7 @@ class Scheduler:
         self._on_fault = on_fault
         self._loop: asyncio.AbstractEventLoop | None = None
         self._soon: asyncio.Handle | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
 
     def start(self, steps: Sequence[Callable[[float], float]]) -> None:
         """Start, in the running event loop.

@@ -30,7 +30,7 @@ class IdleTimer:
         self.is_needed: Callable[[], bool] = lambda: False
         self._busy = busy
         self._on_idle = on_idle
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
 
     def start(self, idle_ms: int) -> None:
         """Call back once ``idle_ms`` have passed since the last use."""

@@ -78,7 +78,7 @@ class PendingRequests:
         self._silence = SilenceWatch(self._waiting_since, on_silence)
         # One timer for all requests, as few of them time out. It fires at the first timeout or
         # earlier.
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._timer_due = _NEVER
         self._all_replied: asyncio.Future[None] | None = None
 

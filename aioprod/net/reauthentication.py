@@ -39,7 +39,7 @@ class Reauthentication:
         self._host = host
         self._rng = rng
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self.task: asyncio.Task[None] | None = None
         self.due = 0.0
         self._ends_at = 0.0

@@ -38,7 +38,7 @@ class SilenceWatch:
         self._loop = asyncio.get_running_loop()
         self._waiting_since = waiting_since
         self._on_silence = on_silence
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._stopped = False
 
     def begin(self) -> None:

@@ -70,7 +70,7 @@ class Workers:
         self._on_failure = on_failure
         self._tasks: dict[asyncio.Task[None], list[Item]] = {}
         self._called_at: dict[asyncio.Task[None], float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._turn = 0  # counts the turns of the event loop in which handlers run
         self._turn_ends = 0.0

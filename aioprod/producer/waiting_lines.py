@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from aioprod.earliest_timer import EarliestTimer
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.pending import PendingCall
 
@@ -21,7 +22,7 @@ class WaitingLines:
 
     def __init__(self) -> None:
         self._queues: dict[PartitionQueue, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = EarliestTimer(self._time_out)
 
     @property
     def waiting(self) -> int:
@@ -41,9 +42,8 @@ class WaitingLines:
             first.wake()
             return
         self._queues.pop(queue, None)
-        if not self._queues and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if not self._queues:
+            self._timer.stop()
 
     def new_waiter(
         self, call: PendingCall, loop: asyncio.AbstractEventLoop
@@ -51,20 +51,11 @@ class WaitingLines:
         """Return a future that is completed if another task wakes the call, which is in a line, and
         fails with TimeoutError at the call's deadline.
         """
-        timer = self._timer
-        if timer is None or call.deadline < timer.when():
-            self._set_timer(call.deadline, loop)
+        self._timer.set(call.deadline)
         return call.new_waiter(loop)
 
-    def _set_timer(self, at: float, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = loop.call_at(at, self._time_out, at, loop)
-
-    def _time_out(self, at: float, loop: asyncio.AbstractEventLoop) -> None:
+    def _time_out(self, now: float) -> None:
         """Time out the calls whose deadline has come, and set the timer for the next one."""
-        self._timer = None
-        now = max(at, loop.time())  # a loop may be early by the resolution of its clock
         following = float("inf")
         for queue in self._queues:
             for call in queue.line:
@@ -73,4 +64,4 @@ class WaitingLines:
                 else:
                     following = min(following, call.deadline)
         if following < float("inf"):
-            self._set_timer(max(following, now + _STEP_S), loop)
+            self._timer.set(max(following, now + _STEP_S))

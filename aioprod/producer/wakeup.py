@@ -23,7 +23,7 @@ class SenderWakeup:
         self._send: Callable[[float], float] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake_at = NEVER  # when the sender runs next: soon, or when the alarm rings
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.Handle | None = None
         self._alarm_at = NEVER
         # The callbacks must not run in, and keep alive, the context of the task that wakes them.
         self._context = contextvars.Context()

@@ -61,7 +61,7 @@ async def test_each_call_times_out_at_its_deadline(order: Callable[[float], floa
         assert not woken and 0 <= end - start - after <= _STEP_S
     for head, queue in zip(heads, queues, strict=True):
         lines.withdraw(head, queue)
-    assert lines.waiting == 0 and lines._timer is None
+    assert lines.waiting == 0 and lines._timer.due == float("inf")
 
 
 async def test_a_call_that_leaves_wakes_the_first_one_left() -> None:
@@ -82,10 +82,10 @@ async def test_many_deadlines_close_together_cost_one_look_per_step(
     looks = 0
     look = WaitingLines._time_out
 
-    def counted(lines: WaitingLines, at: float, loop: asyncio.AbstractEventLoop) -> None:
+    def counted(lines: WaitingLines, now: float) -> None:
         nonlocal looks
         looks += 1
-        look(lines, at, loop)
+        look(lines, now)
 
     monkeypatch.setattr(WaitingLines, "_time_out", counted)
     lines, queue, start = WaitingLines(), partition(), asyncio.get_running_loop().time()

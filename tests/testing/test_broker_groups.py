@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.protocol.messages.list_groups import ListGroupsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster, GroupSettings, fail
-from aioprod.testing.broker.groups.coordinator import GroupCoordinator
 from aioprod.types import TopicPartition
 from tests.testing.raw_client import RawClient, until
 from tests.testing.raw_group import RawMember, Scene, assignment, open_scene, subscription
@@ -25,14 +23,9 @@ from tests.testing.raw_group import RawMember, Scene, assignment, open_scene, su
 QUICK = GroupSettings(min_session_timeout_ms=50)
 
 
-def group_timers() -> list[asyncio.TimerHandle]:
-    """Return the timers of groups on the event loop, including canceled ones."""
-    loop: Any = asyncio.get_running_loop()
-    return [
-        each
-        for each in loop._scheduled
-        if isinstance(getattr(each._callback, "__self__", None), GroupCoordinator)
-    ]
+def due_times(broker: EmbeddedCluster) -> list[float]:
+    """Return when the timers of groups are due."""
+    return [timer.due for timer in broker._store.groups._timers.values()]
 
 
 @pytest.fixture
@@ -325,21 +318,24 @@ class TestTime:
         it = await scene.member(session_timeout_ms=100_000)
         await scene.stable(it)
         await broker.stop_all()
-        assert [each for each in group_timers() if not each.cancelled()] == []
+        assert due_times(broker) == []
         await broker.start()
-        (timer,) = [each for each in group_timers() if not each.cancelled()]
-        assert timer.when() == pytest.approx(asyncio.get_running_loop().time() + 100, abs=5)
+        (due,) = due_times(broker)
+        assert due == pytest.approx(asyncio.get_running_loop().time() + 100, abs=5)
         assert (broker.group("g").state, list(broker.group("g").members)) == (
             "Stable",
             [it.member_id],
         )
 
-    async def test_many_heartbeats_leave_one_timer(self, scene: Scene) -> None:
+    async def test_many_heartbeats_set_no_timer(
+        self, broker: EmbeddedCluster, scene: Scene
+    ) -> None:
         it = await scene.member()
         await scene.stable(it)
+        before = due_times(broker)
         for _ in range(100):
             await it.heartbeat()
-        assert len(group_timers()) == 1
+        assert due_times(broker) == before and len(before) == 1
 
 
 class TestConnections:

@@ -36,7 +36,7 @@ class CutOffWatch:
         self._on_release = on_release
         self._silent_s = 0.0
         self._held_since = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
 
     def confirmed(self, sent_at: float, session_s: float) -> None:
         """Note that the coordinator has answered a heartbeat that was sent at this loop time."""

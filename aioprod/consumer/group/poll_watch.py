@@ -37,7 +37,7 @@ class PollWatch:
         self._on_overdue = on_overdue
         self._on_certain = on_certain
         self._polled_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._session_ends_at: float | None = None  # None: no session, or a heartbeat is in flight
         self._sent_at = 0.0
         self._in_doubt = False

@@ -4,9 +4,9 @@ go with, and failures for a backoff.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
+from aioprod.earliest_timer import EarliestTimer
 from aioprod.net.backoff import Backoff
 
 # How long an acknowledgement waits for a fetch that it can go with.
@@ -23,11 +23,10 @@ class Pacing:
 
     def __init__(self, backoff: Backoff, on_due: Callable[[], None]) -> None:
         self._backoff = backoff
-        self._on_due = on_due
         self._send_at = 0.0
         self._retry_at = 0.0
         self._failures = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = EarliestTimer(lambda _: on_due())
 
     def acknowledged(self, now: float, *, first: bool, urgent: bool) -> None:
         """Note an acknowledgement.
@@ -68,19 +67,8 @@ class Pacing:
 
     def wait(self, now: float, *, acknowledgements: bool) -> None:
         """Call ``on_due`` when the pause is over, and acknowledgements no longer wait."""
-        due = max(self._retry_at, self._send_at if acknowledgements else now)
-        if self._timer is not None:
-            if self._timer.when() <= due:
-                return
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(due, self._expired)
+        self._timer.set(max(self._retry_at, self._send_at if acknowledgements else now))
 
     def stop(self) -> None:
         """Call ``on_due`` no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _expired(self) -> None:
-        self._timer = None
-        self._on_due()
+        self._timer.stop()

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from aioprod.consumer.share.fetched import Lock
+from aioprod.earliest_timer import EarliestTimer
 from aioprod.net.bounds import MAX_LOCK_MS, MIN_LOCK_MS, bounded
 from aioprod.types import AcknowledgeType, ShareRecord
 
@@ -36,21 +37,21 @@ class LockRenewal:
         self._most_s = most_s
         self._kept: dict[Place, tuple[Held, float]] = {}  # with the end of its renewals
         self._asked: dict[Place, float] = {}  # the end of the lock for which a new one is asked for
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = EarliestTimer(self._look)
 
     def keep(self, records: Mapping[Place, Held]) -> None:
         """Renew the locks of these records, which the application has got just now."""
         until = asyncio.get_running_loop().time() + self._most_s
         for place, held in records.items():
             self._kept[place] = held, until
-        self._look_at(min(map(_due, {held.lock for held in records.values()})))
+        self._timer.set(min(map(_due, {held.lock for held in records.values()})))
 
     def renewed(self, place: Place, held: Held) -> None:
         """Note the new end of a lock."""
         kept = self._kept.get(place)
         if kept is not None:
             self._kept[place] = held, kept[1]
-            self._look_at(_due(held.lock))
+            self._timer.set(_due(held.lock))
 
     def drop(self, place: Place) -> None:
         """Renew the lock of a record no longer: it is acknowledged."""
@@ -60,20 +61,9 @@ class LockRenewal:
     def stop(self) -> None:
         """Renew no lock any more."""
         self._kept.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.stop()
 
-    def _look_at(self, due: float) -> None:
-        if self._timer is not None:
-            if self._timer.when() <= due:
-                return
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(due, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        now = asyncio.get_running_loop().time()
+    def _look(self, now: float) -> None:
         asked: list[Held] = []
         next_due = float("inf")
         for place, (held, until) in self._kept.items():
@@ -87,7 +77,7 @@ class LockRenewal:
                 asked.append(held)
         _renew(asked)
         if next_due < float("inf"):
-            self._look_at(next_due)
+            self._timer.set(next_due)
 
 
 def _due(lock: Lock) -> float:

@@ -16,7 +16,7 @@ class LagWatch:
 
     def __init__(self, lag_time_max_ms: int) -> None:
         self._lag_time_max_ms = lag_time_max_ms
-        self._timers: dict[Partition, dict[int, asyncio.TimerHandle]] = {}
+        self._timers: dict[Partition, dict[int, asyncio.Handle]] = {}
         self._runs = False
 
     def update(self, partition: Partition) -> None:

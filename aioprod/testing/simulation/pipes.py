@@ -115,7 +115,7 @@ class Pipe:
         self._in_flight: deque[tuple[float, bytes | ControlPacket]] = deque()
         self._in_flight_bytes = 0
         self._last_arrival = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._fin_sent = self._rst_sent = False
 
     # -- the sender's side -------------------------------------------------------------------------

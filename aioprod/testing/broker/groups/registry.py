@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TypeVar
 
+from aioprod.earliest_timer import EarliestTimer
 from aioprod.testing.broker.cluster import GROUP, NO_NODE, Cluster
 from aioprod.testing.broker.epoch_groups.group import EpochGroup
 from aioprod.testing.broker.groups.group import Group
@@ -26,7 +28,7 @@ class GroupRegistry(ABC):
         self.groups: dict[str, AnyGroup] = {}
         self._cluster = cluster
         self._homes: dict[str, int] = {}  # the coordinator of each group
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, EarliestTimer] = {}
         self._watchers: set[asyncio.Future[None]] = set()
         cluster.watchers.append(self._follow_cluster)
 
@@ -75,22 +77,20 @@ class GroupRegistry(ABC):
                 watcher.set_result(None)
 
     def _arm(self, group: AnyGroup) -> None:
-        present = self._timers.get(group.group_id)
+        timer = self._timers.get(group.group_id)
         due = min(group.deadlines.values(), default=None) if self._home(group) != NO_NODE else None
-        if present is not None and (due is None or due < present.when()):
-            present.cancel()
+        if due is not None:
+            if timer is None:
+                timer = EarliestTimer(partial(self._fire, group))
+                self._timers[group.group_id] = timer
+            # Heartbeats only postpone deadlines, so a timer that fires too early is set again.
+            timer.set(due)
+        elif timer is not None:
+            timer.stop()
             del self._timers[group.group_id]
-            present = None
-        # Heartbeats only postpone deadlines, so a timer that fires too early is set again.
-        if due is not None and present is None:
-            self._timers[group.group_id] = asyncio.get_running_loop().call_at(
-                due, self._fire, group, due
-            )
 
-    def _fire(self, group: AnyGroup, due: float) -> None:
+    def _fire(self, group: AnyGroup, now: float) -> None:
         del self._timers[group.group_id]
-        # The clock may be a tick behind its timers.
-        now = max(due, asyncio.get_running_loop().time())
         self._expire(group, now)
 
     def _home(self, group: AnyGroup) -> int:

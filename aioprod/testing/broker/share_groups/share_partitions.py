@@ -43,7 +43,7 @@ class Shared:
     log: Partition
     state: SharePartition | None = None
     leader: int = 0
-    timer: asyncio.TimerHandle | None = None
+    timer: asyncio.Handle | None = None
 
 
 class SharePartitions:

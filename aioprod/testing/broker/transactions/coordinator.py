@@ -37,7 +37,7 @@ class TransactionTimers:
     def __init__(self, expired: Callable[[str], None]) -> None:
         self._expired = expired
         self._timeouts_ms: dict[str, int] = {}
-        self._handles: dict[str, asyncio.TimerHandle] = {}
+        self._handles: dict[str, asyncio.Handle] = {}
 
     def start(self, name: str, timeout_ms: int) -> None:
         """Start the timer of a transaction."""

@@ -1,0 +1,68 @@
+"""The event loops that the tests run in: ``pytest --loop=KIND``."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.events import TimerHandle
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, NoReturn
+
+from aioprod.testing.simulation import SimulatedLoop
+
+KINDS = ("asyncio", "uvloop", "eager", "debug")
+
+
+class BareTimer(TimerHandle):
+    """A timer that offers what each event loop's do: uvloop's may have no ``when()``."""
+
+    __slots__ = ()
+
+    def when(self) -> NoReturn:
+        """Refuse."""
+        raise AttributeError("the timers of some event loops have no when()")
+
+
+class VirtualLoop(SimulatedLoop):
+    """A simulated loop whose timers are bare."""
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> TimerHandle:
+        """See ``asyncio.AbstractEventLoop.call_at``."""
+        timer = super().call_at(when, callback, *args, context=context)
+        timer.__class__ = BareTimer
+        return timer
+
+
+def factory(kind: str, *, virtual: bool) -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return what makes the event loop of a test.
+
+    Args:
+        virtual: whether the test runs in virtual time. uvloop has no such time: there it takes as
+            long as it says.
+    """
+    if kind == "uvloop":
+        import uvloop
+
+        return uvloop.new_event_loop
+    new_loop = VirtualLoop if virtual else asyncio.new_event_loop
+    if kind == "eager":
+        return lambda: _with_eager_tasks(new_loop())
+    if kind == "debug":
+        return lambda: _in_debug_mode(new_loop())
+    return new_loop
+
+
+def _with_eager_tasks(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]  # Python 3.12
+    return loop
+
+
+def _in_debug_mode(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+    loop.set_debug(True)
+    return loop
