@@ -138,7 +138,13 @@ class UnsupportedVersionError(KafkaError):
 
 
 class BrokerConnectionError(KafkaError):
-    """Connecting to a broker failed, or the connection was lost."""
+    """Connecting to a broker failed, or the connection was lost.
+
+    Attributes:
+        was_open: whether a broker had accepted the connection, and then ended it.
+    """
+
+    was_open: bool = False
 
 
 class KafkaTimeoutError(KafkaError, TimeoutError):

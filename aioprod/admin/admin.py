@@ -98,6 +98,7 @@ class Admin(
     async def start(self) -> None:
         """Connect and ask for the brokers, within ``default_api_timeout_ms``.
 
+        Servers that accept connections and then end them are asked again within the limit.
         It may be called again after a failure.
 
         Raises:

@@ -7,13 +7,20 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
+from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError
+from aioprod.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    ProtocolError,
+    RequestTimedOutError,
+)
 from aioprod.net.backoff import Backoff
-from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
 from aioprod.net.refusals import principal_of
@@ -26,6 +33,8 @@ from aioprod.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
+# A broker that has just started, or belongs to another cluster by now.
+_NOT_READY = (ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REBOOTSTRAP_REQUIRED)
 # Starting again for the same reason within this time continues what was logged.
 _SAME_REASON_S = 60.0
 
@@ -259,7 +268,8 @@ class Metadata:
         self._wake_waiters()
 
     async def first(self, topics: Iterable[str], *limits: str) -> None:
-        """Refresh for the first time, when the client starts.
+        """Refresh for the first time, when the client starts. Ask again within the limit as long as
+        brokers accept connections.
 
         Args:
             topics: the topics to ask for.
@@ -270,11 +280,16 @@ class Metadata:
             KafkaError: if no broker can be asked.
         """
         setting = max(limits, key=lambda name: float(getattr(self._config, name)))
-        what = (
-            f"starting the client (bootstrap_servers={', '.join(self._config.bootstrap_servers)})"
+        servers = ", ".join(self._config.bootstrap_servers)
+        what = f"starting the client (bootstrap_servers={servers})"
+        limit = RetryLimit(getattr(self._config, setting), what, setting)
+        await retry(
+            lambda: self.refresh(topics),
+            self._backoff.seconds,
+            is_retriable=_FirstAnswer(len(self._config.bootstrap_servers)).may_follow,
+            limit=limit,
+            on_failure=partial(_report_start, limit),
         )
-        async with TimeLimit(getattr(self._config, setting), what, setting):
-            await self.refresh(topics)
 
     async def refresh(self, topics: Iterable[str] | None) -> ClusterSnapshot:
         """Ask for topics now and update the snapshot.
@@ -300,7 +315,10 @@ class Metadata:
             self._rebootstrap(f"requested by {address}")
             raise BrokerError(ErrorCode.REBOOTSTRAP_REQUIRED, f"{address}: Metadata")
         if not reply.brokers:
-            raise ProtocolError(f"{address}: the metadata contains no broker")
+            # As one that has just started.
+            raise BrokerError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"{address}: the metadata contains no broker"
+            )
         self.refreshed_at = asyncio.get_running_loop().time()
         self._replace(self.snapshot.updated(reply, () if wanted is None else self._last_used))
         return self.snapshot
@@ -347,3 +365,41 @@ class Metadata:
         oldest = now - self._config.metadata_max_idle_ms / 1000
         for topic in [name for name, used in self._last_used.items() if used < oldest]:
             del self._last_used[topic]
+
+
+def _report_start(limit: RetryLimit, error: KafkaError, failures: int) -> None:
+    if failures == 1:
+        log.warning(
+            "%s: %s; retrying for %s=%.0f, further failures are not logged",
+            limit.what,
+            error,
+            limit.setting,
+            limit.limit_ms,
+        )
+
+
+class _FirstAnswer:
+    """Decides whether a client that starts asks again.
+
+    Args:
+        servers: the number of bootstrap servers.
+    """
+
+    def __init__(self, servers: int) -> None:
+        self._servers = servers
+        self._reached = False
+        self._unreadable = 0
+
+    def may_follow(self, error: KafkaError) -> bool:
+        """Return whether an answer may follow this error of the last attempt."""
+        if isinstance(error, BrokerConnectionError):
+            # Servers that can't be reached from the beginning are probably the wrong ones.
+            self._reached = self._reached or error.was_open
+            return self._reached
+        self._reached = True
+        if isinstance(error, BrokerError):
+            return error.code.retriable or error.code in _NOT_READY
+        if isinstance(error, ProtocolError):
+            self._unreadable += 1
+            return self._unreadable < self._servers  # the next one may be a Kafka broker
+        return isinstance(error, RequestTimedOutError)

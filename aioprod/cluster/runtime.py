@@ -157,6 +157,7 @@ class ClientRuntime:
             on_silence=on_silence,
             on_misrouted=lambda address: self.metadata.misrouted(address),
             is_needed=is_needed,
+            accepted=self.brokers.accepted,
         )
         self.metadata.inform(brokers)
         self._separate.append(brokers)

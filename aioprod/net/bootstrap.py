@@ -15,6 +15,7 @@ from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaErro
 from aioprod.net.broker_link import BrokerLink, ReconnectBackoff
 from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
+from aioprod.net.versions import AcceptedVersions
 
 #: The node id of bootstrap servers, which is unknown.
 BOOTSTRAP_NODE_ID = -1
@@ -31,7 +32,7 @@ class BootstrapServers:
         config: addresses, timeouts and credentials.
         rng: chooses the order of addresses.
         backoff: between attempts at one address.
-        on_connection, on_silence: as of :class:`aioprod.net.brokers.Brokers`.
+        on_connection, on_silence, accepted: as of :class:`aioprod.net.brokers.Brokers`.
 
     Attributes:
         connection: the open connection, if any.
@@ -44,6 +45,7 @@ class BootstrapServers:
         backoff: ReconnectBackoff,
         on_connection: ConnectionCallback,
         on_silence: Callable[[], object],
+        accepted: AcceptedVersions,
     ) -> None:
         self.connection: Connection | None = None
         self._config = config
@@ -51,6 +53,7 @@ class BootstrapServers:
         self._backoff = backoff
         self._on_connection = on_connection
         self._on_silence = on_silence
+        self._accepted = accepted
         self._links: dict[tuple[str, int], BrokerLink] = {}
         self._refusal: AuthenticationError | None = None
         self._refused_until = 0.0
@@ -72,9 +75,13 @@ class BootstrapServers:
         self._refused_until = asyncio.get_running_loop().time() + pause
 
     async def attempts(self) -> list[Attempt]:
-        """Return how to connect to each address, in random order."""
+        """Return how to connect to each address: in random order, but last to those where the last
+        connection failed or ended.
+        """
         addresses = await bootstrap_addresses(self._config)
         self._rng.shuffle(addresses)
+        links = self._links
+        addresses.sort(key=lambda each: links[each].failures if each in links else 0)
         return [partial(self._connect, host, port) for host, port in addresses]
 
     async def _connect(self, host: str, port: int) -> Connection:
@@ -86,6 +93,7 @@ class BootstrapServers:
                 port,
                 self._config,
                 self._rng,
+                accepted=self._accepted,
                 failures=link.failures,
                 on_closed=partial(self._connection_closed, link),
                 on_silence=partial(self._connection_silent, link),

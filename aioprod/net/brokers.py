@@ -26,6 +26,7 @@ from aioprod.net.failures import address_of
 from aioprod.net.handshake import connect
 from aioprod.net.race import first_answer, first_to_succeed
 from aioprod.net.silence import HESITATION_S, SilenceWatch
+from aioprod.net.versions import AcceptedVersions
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +53,10 @@ class Brokers:
         on_silence: called each second while a reply is due and a broker sends nothing.
         on_misrouted: called with the address if a connection leads to another node or cluster.
         is_needed: returns whether the connection to a node must stay open, even if it is idle.
+        accepted: shared by all connections of a client; its own if None.
 
     Attributes:
+        accepted: the brokers that accept only an older version of ApiVersions.
         cluster_id: the id of the cluster of `update_nodes`, if known.
     """
 
@@ -67,13 +70,17 @@ class Brokers:
         on_silence: Callable[[], object] = lambda: None,
         on_misrouted: Callable[[str], object] = lambda _: None,
         is_needed: Callable[[int], bool] = lambda _: False,
+        accepted: AcceptedVersions | None = None,
     ) -> None:
         self.cluster_id: str | None = None
+        self.accepted = accepted or AcceptedVersions()
         self._on_misrouted = on_misrouted
         self._config = config
         self._rng = rng
         self._backoff = ReconnectBackoff(config, rng)
-        self._bootstrap = BootstrapServers(config, rng, self._backoff, on_connection, on_silence)
+        self._bootstrap = BootstrapServers(
+            config, rng, self._backoff, on_connection, on_silence, self.accepted
+        )
         self._nodes: dict[int, BrokerAddress] = {}
         self._links: dict[int, BrokerLink] = {}
         # Nodes that were logged as unreachable. Kept here, as links are dropped and made again.
@@ -304,9 +311,13 @@ class Brokers:
         if refusal is not None:
             self._bootstrap.refused(refusal)
             raise refusal
-        raise BrokerConnectionError(
+        failure = BrokerConnectionError(
             "no broker answers: " + "; ".join(dict.fromkeys(str(error) for error in errors))
         )
+        failure.was_open = any(
+            isinstance(error, BrokerConnectionError) and error.was_open for error in errors
+        )
+        raise failure
 
     async def _attempts(self) -> list[Attempt]:
         """Return how to connect to any broker: first to the nodes that are known, then, if that is
@@ -353,6 +364,7 @@ class Brokers:
                 self._config,
                 self._rng,
                 expected=self._expected(node.node_id),
+                accepted=self.accepted,
                 failures=link.failures,
                 on_closed=partial(self._connection_closed, node, link),
                 on_silence=partial(self._connection_silent, link),

@@ -390,11 +390,14 @@ class Connection:
     def _stream_ended(self, reason: Exception | None) -> None:
         if self._error is None:
             tls, replied = self._stream.encrypted, self._pending.replied
-            self.abort(
+            error: KafkaError = (
                 closed_by_broker(self.address, replied, tls=tls)
                 if reason is None
                 else stream_failure(self.address, reason, tls=tls, replied=replied)
             )
+            if isinstance(error, BrokerConnectionError):
+                error.was_open = reason is None or isinstance(reason, ConnectionError)
+            self.abort(error)
 
     def _timed_out(self, request: PendingRequest) -> None:
         name, limit_ms = request.request_type.__name__, request.timeout_s * 1000

@@ -121,9 +121,11 @@ def _wrong_reply_size(address: str, error: FrameSizeError, replied: int) -> Kafk
         )
     limit = error.max_frame_bytes
     when = "" if limit == MAX_REPLY_BYTES else " before the login is complete"
-    return ProtocolError(
+    failure = ProtocolError(
         f"{address}: reply of {error.size} bytes: must be from {MIN_FRAME_BYTES} to {limit}{when}"
     )
+    failure.__cause__ = error
+    return failure
 
 
 def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from aioprod._version import __version__
 from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError
+from aioprod.errors import BrokerError, KafkaError
 from aioprod.net.authentication import authenticate, new_mechanism
 from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
 from aioprod.net.failures import address_of, unforeseen
 from aioprod.net.reauthentication import Reauthentication
 from aioprod.net.tls import tls_context
+from aioprod.net.versions import ROUTED_FROM, AcceptedVersions, older
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 
 
@@ -26,6 +29,7 @@ async def connect(
     rng: random.Random | None = None,
     *,
     expected: tuple[str, int] | None = None,
+    accepted: AcceptedVersions | None = None,
     failures: int = 0,
     on_closed: Callable[[Connection], None] = lambda _: None,
     on_silence: Callable[[], object] = lambda: None,
@@ -36,6 +40,7 @@ async def connect(
         rng: chooses the moments at which the client authenticates again.
         expected: the cluster id and node id of the broker, if known; a broker from Kafka 4.4 on
             refuses a connection that is meant for another (KIP-1242).
+        accepted: remembers brokers that end the connection at newer versions of ApiVersions.
         failures: how many attempts before this one have failed; each doubles the time that the
             next one has (KIP-601).
         on_closed, on_silence: see :class:`Connection`; may be called before this returns.
@@ -49,8 +54,9 @@ async def connect(
         ConfigError: if a file with certificates can't be read.
     """
     rng = rng or random.Random()
+    opening = _Opening(host, port, config, rng, failures, on_closed, on_silence)
     try:
-        return await _connect(host, port, config, rng, expected, failures, on_closed, on_silence)
+        return await _connect(opening, expected, accepted or AcceptedVersions())
     except Exception as error:
         # Callers retry after a KafkaError. Any other error, such as the UnicodeError of an invalid
         # host name, would end their tasks.
@@ -60,67 +66,104 @@ async def connect(
         raise failure from error
 
 
+class _Opening(NamedTuple):
+    """The arguments of :func:`connect` that opening a connection needs."""
+
+    host: str
+    port: int
+    config: ClientConfig
+    rng: random.Random
+    failures: int
+    on_closed: Callable[[Connection], None]
+    on_silence: Callable[[], object]
+
+    @property
+    def setup_timeout_ms(self) -> float:
+        """The limit on opening the connection, and again on ApiVersions (KIP-601)."""
+        config = self.config
+        setup = Backoff(
+            config.socket_connection_setup_timeout_ms,
+            config.socket_connection_setup_timeout_max_ms,
+            self.rng,
+        )
+        return (
+            setup.seconds(self.failures + 1) * 1000
+            if self.failures
+            else config.socket_connection_setup_timeout_ms
+        )
+
+    async def open(self, timeout_ms: float, login: Reauthentication | None) -> Connection:
+        """Open the connection."""
+        config = self.config
+        return await Connection.open(
+            self.host,
+            self.port,
+            client_id=config.client_id,
+            request_timeout_ms=config.request_timeout_ms,
+            setup_timeout_ms=timeout_ms,
+            send_buffer_bytes=config.send_buffer_bytes,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+            tls=tls_context(config),
+            reauthentication=login,
+            on_closed=self.on_closed,
+            on_silence=self.on_silence,
+        )
+
+
+class _Question(NamedTuple):
+    """What ApiVersions asks: the version to begin with, and the broker that is expected."""
+
+    version: int
+    expected: tuple[str, int] | None
+
+
 async def _connect(
-    host: str,
-    port: int,
-    config: ClientConfig,
-    rng: random.Random,
-    expected: tuple[str, int] | None,
-    failures: int,
-    on_closed: Callable[[Connection], None],
-    on_silence: Callable[[], object],
+    opening: _Opening, expected: tuple[str, int] | None, accepted: AcceptedVersions
 ) -> Connection:
-    setup = Backoff(
-        config.socket_connection_setup_timeout_ms,
-        config.socket_connection_setup_timeout_max_ms,
-        rng,
-    )
-    setup_timeout_ms = (
-        setup.seconds(failures + 1) * 1000
-        if failures
-        else config.socket_connection_setup_timeout_ms
-    )
-    reauthentication = Reauthentication(config, rng, host) if config.uses_sasl else None
-    connection = await Connection.open(
-        host,
-        port,
-        client_id=config.client_id,
-        request_timeout_ms=config.request_timeout_ms,
-        setup_timeout_ms=setup_timeout_ms,
-        send_buffer_bytes=config.send_buffer_bytes,
-        receive_buffer_bytes=config.receive_buffer_bytes,
-        tls=tls_context(config),
-        reauthentication=reauthentication,
-        on_closed=on_closed,
-        on_silence=on_silence,
-    )
-    try:
-        await _ask_versions(connection, expected, setup_timeout_ms)
-        if reauthentication is not None:
-            mechanism = await new_mechanism(config, host)
-            lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)
-            reauthentication.schedule(connection, lifetime_ms)
-    except BaseException:
-        await connection.close()
-        raise
-    if connection.error is not None:
-        # The stream ended together with the last reply: do not return a dead connection.
-        raise connection.error
-    connection.trust()
-    return connection
+    loop = asyncio.get_running_loop()
+    host, port, config = opening.host, opening.port, opening.config
+    setup_timeout_ms = opening.setup_timeout_ms
+    # All connections of the attempt together have the time that a single one has.
+    deadline = loop.time() + 2 * setup_timeout_ms / 1000
+    version: int | None = accepted.first(host, port, loop.time())
+    while version is not None:
+        reauthentication = Reauthentication(config, opening.rng, host) if config.uses_sasl else None
+        timeout_ms = min(setup_timeout_ms, (deadline - loop.time()) * 1000)
+        connection = await opening.open(timeout_ms, reauthentication)
+        try:
+            try:
+                await _ask_versions(connection, _Question(version, expected), timeout_ms)
+            except KafkaError as error:
+                version = older(version, error)
+                if version is None or loop.time() >= deadline:
+                    raise
+                await connection.close()
+                continue
+            accepted.note(host, port, version, loop.time())
+            if reauthentication is not None:
+                mechanism = await new_mechanism(config, host)
+                lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)
+                reauthentication.schedule(connection, lifetime_ms)
+        except BaseException:
+            await connection.close()
+            raise
+        if connection.error is not None:
+            # The stream ended together with the last reply: do not return a dead connection.
+            raise connection.error
+        connection.trust()
+        return connection
+    raise AssertionError("unreachable")
 
 
-async def _ask_versions(
-    connection: Connection, expected: tuple[str, int] | None, timeout_ms: float
-) -> None:
+async def _ask_versions(connection: Connection, question: _Question, timeout_ms: float) -> None:
+    version, expected = question
     # Brokers refuse other characters (KIP-511), such as the plus sign of a local version.
     software_version = re.sub(r"[^a-zA-Z0-9.-]", "-", __version__)
     request = ApiVersionsRequest(
         client_software_name="aioprod", client_software_version=software_version
     )
-    if expected is not None:
+    if expected is not None and version >= ROUTED_FROM:
         request.cluster_id, request.node_id = expected
-    version = ApiVersionsRequest.MAX_VERSION
     reply = await connection.request(request, version=version, timeout_ms=timeout_ms)
     if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
         # Such an answer has version 0, and since Kafka 2.4 has the supported versions (KIP-511).

@@ -104,8 +104,9 @@ class Producer(TransactionInterface):
         """Connect to the cluster. With ``transactional_id``, fence an older producer that has it,
         and abort its open transaction.
 
-        Connecting waits at most ``max_block_ms``, or ``request_timeout_ms`` if that is longer; the
-        transaction coordinator has another ``max_block_ms``. After a failure no connection stays
+        Connecting waits at most ``max_block_ms``, or ``request_timeout_ms`` if that is longer: so
+        long are servers asked again that accept connections and then end them. The transaction
+        coordinator has another ``max_block_ms``. After a failure no connection stays
         open, and ``start`` may be called again.
 
         Raises:

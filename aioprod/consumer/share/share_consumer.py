@@ -107,6 +107,8 @@ class ShareConsumer:
     async def start(self) -> None:
         """Connect to the cluster, within ``default_api_timeout_ms``; after a failure, try again.
 
+        Servers that accept connections and then end them are asked again within the limit.
+
         The first call for records joins the group.
 
         Raises:
