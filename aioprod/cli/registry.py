@@ -5,12 +5,11 @@ Needs the extra ``schema-registry``.
 
 from __future__ import annotations
 
-import io
 import json
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import fastavro
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 
@@ -25,7 +24,9 @@ from aioprod.schema_registry import (
     ProtobufSerializer,
     SchemaRegistry,
 )
-from aioprod.schema_registry.avro import Parsing
+from aioprod.schema_registry.avro import Parsing, read_by
+from aioprod.schema_registry.avro_json import from_json, to_json
+from aioprod.schema_registry.avro_resolution import UNDERLYING
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.serializers import SchemaDeserializer, SchemaSerializer
 from aioprod.schema_registry.sharing import BoundedCache
@@ -121,16 +122,14 @@ class RegistrySerializer:
 
 
 class _AvroToJson(AvroDeserializer):
-    def decode(self, parsed: Parsing, data: bytes) -> Any:
-        out = io.StringIO()
-        fastavro.json_writer(out, parsed.schema, [super().decode(parsed, data)])
-        return json.loads(out.getvalue())
+    def decoder(self, parsed: Parsing) -> Callable[[bytes], Any]:
+        read = read_by(parsed, parsed.node, UNDERLYING)
+        return lambda data: to_json(parsed.node, read(data, 0))
 
 
 class _JsonToAvro(AvroSerializer):
     def encode(self, parsed: Parsing, data: Any) -> bytes:
-        (content,) = fastavro.json_reader(io.StringIO(json.dumps(data)), parsed.schema)
-        return super().encode(parsed, content)
+        return super().encode(parsed, from_json(parsed.node, data))
 
 
 class _JsonToProtobuf(ProtobufSerializer):

@@ -1,18 +1,19 @@
-"""Avro, by fastavro."""
+"""Avro: the serializer and the deserializer."""
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
-
-import fastavro
-from fastavro.schema import SchemaParseException
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
 
 from aioprod.errors import ConfigError
 from aioprod.public_module import set_module
-from aioprod.schema_registry.avro_models import avro_schema, from_avro, to_avro
+from aioprod.schema_registry.avro_models import avro_schema
+from aioprod.schema_registry.avro_nodes import AvroNode, all_nodes, described, parse_node
+from aioprod.schema_registry.avro_objects import ObjectMaker, keep_branch, mark_branch
+from aioprod.schema_registry.avro_resolution import Form, converting, nothing, reading
+from aioprod.schema_registry.avro_writing import default_bytes, writer_of
 from aioprod.schema_registry.client import SchemaRegistry
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.schemas import Schema
@@ -28,22 +29,31 @@ if TYPE_CHECKING:
 
     from aioprod.schema_registry.columns import ColumnTypes, Decode
 
-Parsed = Any
-"""A schema as fastavro has it: it describes schemas by plain dictionaries, lists and texts."""
+_ROWS = Form("all", mark_branch)
+_OBJECTS = Form("all", keep_branch)
+_COLUMNS = Form("decimal", nothing)
 
 
-class Parsing(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Parsing:
     """A schema that was parsed with those that it refers to.
 
     Attributes:
-        schema: the schema.
-        is_bytes: whether it is "bytes".
-        names: the full names of its types, by their names without the namespace.
+        node: its type.
+        is_bytes: whether it is "bytes", whose data have no length in front.
+        encode: makes bytes of a value; made when it is needed first.
+        decode: makes a value of bytes; made when it is needed first.
     """
 
-    schema: Parsed
+    node: AvroNode
     is_bytes: bool
-    names: Mapping[str, str]
+    encode: Callable[[Any], bytes] | None = None
+    decode: Callable[[bytes], Any] | None = None
+
+    @property
+    def schema(self) -> Any:
+        """The schema as JSON has it, without references."""
+        return described(self.node)
 
 
 @set_module("aioprod.schema_registry")
@@ -54,8 +64,8 @@ class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
         registry: the client of the registry.
         schema: the schema: its text, the object that JSON makes of it, a :class:`Schema` (with
             references), or a class (dataclass or pydantic model). None if the registry's is used.
-        to_dict: makes of the data what fastavro writes; by default models become dictionaries.
-        strict: refuse dictionaries with fields that the schema does not have.
+        to_dict: makes of the data what is written; by default models are written themselves.
+        strict: refuse dictionaries and models with fields that the schema does not have.
         options: as of :class:`SchemaSerializer`: ``is_key``, ``auto_register``,
             ``use_latest_version``, ``use_schema_id``, ``latest_ttl_ms``, ``normalize``,
             ``subject``, ``id_in_header``.
@@ -86,14 +96,18 @@ class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
         return await parsed_with_references(self.registry, schema)
 
     def encode(self, parsed: Parsing, data: Any) -> bytes:
-        """Serialize data; of the type "bytes" they are stored without their length."""
-        convert = self._to_dict
-        data = to_avro(data, parsed.names) if convert is None else convert(data)
-        if parsed.is_bytes:
+        """Serialize data; of the type "bytes" they are stored without their length.
+
+        Raises:
+            TypeError, ValueError: if the data don't fit the schema; the text names the field.
+        """
+        if self._to_dict is not None:
+            data = self._to_dict(data)
+        if parsed.is_bytes and isinstance(data, bytes | bytearray | memoryview):
             return bytes(data)
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, parsed.schema, data, strict=self._strict)
-        return out.getvalue()
+        if parsed.encode is None:
+            parsed.encode = writer_of(parsed.node, strict=self._strict)
+        return parsed.encode(data)
 
     def encode_column(
         self, parsed: Parsing, prefix: bytes, column: pa.Array, first_row: int
@@ -108,7 +122,7 @@ class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
 
         if self._to_dict is not None:
             raise TypeError("to_dict is for records: columns are written as they are")
-        kind = avro_type(parsed.schema)
+        kind = avro_type(parsed.node)
         return encode_column(
             kind,
             column,
@@ -130,7 +144,7 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
             :class:`AvroSerializer` takes. None: each record is read as it was written.
         model: a dataclass or pydantic model to make of each record; its schema is the reader's
             unless ``reader_schema`` is given.
-        from_dict: makes the result of what fastavro reads, in place of ``model``.
+        from_dict: makes the result of what is read, in place of ``model``.
         is_key: whether it deserializes keys.
 
     Raises:
@@ -149,7 +163,8 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
         super().__init__(
             registry, reader_schema, schema_from, model=model, from_dict=from_dict, is_key=is_key
         )
-        self._reader: Parsed = None
+        self._reader: AvroNode | None = None
+        self._maker: ObjectMaker | None = None
 
     async def parse(self, schema: Schema) -> Parsing:
         """Parse the schema of a record, and the reader's when it is first needed."""
@@ -159,55 +174,65 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
     async def parse_reader(self) -> None:
         """Parse the reader's schema, once."""
         if self._reader_schema is not None and self._reader is None:
-            self._reader = (await parsed_with_references(self.registry, self._reader_schema)).schema
+            reader = (await parsed_with_references(self.registry, self._reader_schema)).node
+            if self._model is not None and self._from_dict is None:
+                self._maker = ObjectMaker(reader, self._model)
+            self._reader = reader
 
     def decode(self, parsed: Parsing, data: bytes) -> Any:
         """Deserialize data by the schema of the record and the reader's.
 
         Raises:
-            ValueError: if bytes are left over.
+            ValueError: if they don't fit, or bytes are left over.
         """
-        if parsed.is_bytes:
-            found: Any = data
-        else:
-            source = io.BytesIO(data)
-            found = fastavro.schemaless_reader(source, parsed.schema, self._reader)
-            if left := len(data) - source.tell():
-                raise ValueError(f"{left} bytes follow the Avro data")
-        return self._result(found, from_avro)
+        if parsed.decode is None:
+            parsed.decode = self.decoder(parsed)
+        return parsed.decode(data)
+
+    def decoder(self, parsed: Parsing) -> Callable[[bytes], Any]:
+        """Return what deserializes the records of a schema.
+
+        Raises:
+            ValueError: if no record of it can be read by the reader's schema.
+        """
+        finish: Callable[[Any], Any] | None = self._from_dict or self._maker
+        form = _ROWS if self._maker is None else _OBJECTS
+        read = read_by(parsed, self._reader or parsed.node, form)
+        if finish is None:
+            return lambda data: read(data, 0)
+        return lambda data: finish(read(data, 0))
 
     def column_types(self, place: Place | None, newest: Parsing | None) -> ColumnTypes:
         """Return the types of the reader's schema, or of the newest."""
         from aioprod.schema_registry.avro_types import avro_type
         from aioprod.schema_registry.columns import ColumnTypes
 
-        kind = avro_type(self._reader if newest is None else newest.schema)
+        kind = avro_type(self._known(newest))
         return ColumnTypes(kind.physical, kind.arrow)
 
     def column_decoder(
         self, parsed: Parsing, place: Place, reader: Place | None, newest: Parsing | None
     ) -> Decode:
         """Return what decodes records for the reader's schema, or the newest."""
-        from aioprod.schema_registry.avro_types import without_logical_types
+        return read_by(parsed, self._known(newest), _COLUMNS)
 
-        if parsed.is_bytes:
-            return lambda data, start: data[start:]
-        known = self._reader if newest is None else newest.schema
-        written, wanted = (
-            fastavro.parse_schema(without_logical_types(each)) for each in (parsed.schema, known)
-        )
-        as_written = None if written == wanted else wanted
-        read = fastavro.schemaless_reader
+    def _known(self, newest: Parsing | None) -> AvroNode:
+        if newest is not None:
+            return newest.node
+        assert self._reader is not None
+        return self._reader
 
-        def decode(data: bytes, start: int) -> Any:
-            source = io.BytesIO(data)
-            source.seek(start)
-            found = read(source, written, as_written)
-            if left := len(data) - source.tell():
-                raise ValueError(f"{left} bytes follow the Avro data")
-            return found
 
-        return decode
+def read_by(parsed: Parsing, reader: AvroNode, form: Form) -> Callable[[bytes, int], Any]:
+    """Return what decodes the records of a schema: ``(data, where they begin) -> value``.
+
+    Raises:
+        ValueError: if no record of it can be read by the reader's schema.
+    """
+    if not parsed.is_bytes:
+        return reading(parsed.node, reader, form)
+    convert = converting(parsed.node, reader, form)
+    return lambda data, start: convert(data[start:])
 
 
 def schema_from(given: GivenSchema) -> Schema | None:
@@ -230,62 +255,35 @@ def schema_from(given: GivenSchema) -> Schema | None:
         try:
             content = json.loads(schema.text)
             if not schema.references:
-                _parse(content, {})
-        except (ValueError, KeyError, SchemaParseException) as error:
-            raise ConfigError(f"schema: invalid Avro schema: {error!r}") from error
+                _check_defaults(parse_node(content))
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"schema: invalid Avro schema: {error}") from error
     return schema
 
 
+def _check_defaults(node: AvroNode) -> None:
+    for each in all_nodes(node):
+        for field in each.fields:
+            try:
+                default_bytes(field)
+            except ValueError as error:
+                raise ValueError(f"{each.name}.{error}") from None
+
+
 async def parsed_with_references(registry: SchemaRegistry, schema: Schema) -> Parsing:
-    """Parse a schema with those that it refers to."""
-    used: dict[str, Any] = {}
-    for each in (await registry.resolve(schema)).values():
-        _parse(json.loads(each.text), used)
-    content = json.loads(schema.text)
-    kind = content.get("type") if isinstance(content, dict) else content
-    named = dict(used)
-    parsed = _parse(content, named)
-    if used:
-        # fastavro parses a schema that is no record again for each call, without other schemas.
-        named = {}
-        parsed = _parse(_with_definitions(parsed, used, set()), named)
-    names = {name.rpartition(".")[2]: name for name in named}
-    return Parsing(parsed, kind == "bytes" and not _logical(content), names)
+    """Parse a schema with those that it refers to.
 
-
-def _with_definitions(schema: Any, used: Mapping[str, Any], written: set[str]) -> Any:
-    """Return a schema in which the first use of each name is the definition of that name."""
-    if isinstance(schema, list):
-        return [_with_definitions(each, used, written) for each in schema]
-    if isinstance(schema, str):
-        if schema not in used or schema in written:
-            return schema
-        schema = used[schema]
-    if "name" in schema:
-        written.add(schema["name"])
-    found = {name: value for name, value in schema.items() if not name.startswith("__")}
-    for part in ("type", "items", "values"):
-        if part in found:
-            found[part] = _with_definitions(found[part], used, written)
-    if "fields" in found:
-        found["fields"] = [
-            _with_definitions_of_field(each, used, written) for each in found["fields"]
-        ]
-    return found
-
-
-def _with_definitions_of_field(
-    field: Mapping[str, Any], used: Mapping[str, Any], written: set[str]
-) -> dict[str, Any]:
-    return {**field, "type": _with_definitions(field["type"], used, written)}
-
-
-def _parse(content: Any, named: dict[str, Any]) -> Parsed:
-    return fastavro.parse_schema(content, named_schemas=named)
-
-
-def _logical(content: Any) -> bool:
-    return isinstance(content, dict) and "logicalType" in content
+    Raises:
+        ValueError: if it is not an Avro schema.
+    """
+    named: dict[str, AvroNode] = {}
+    try:
+        for each in (await registry.resolve(schema)).values():
+            parse_node(json.loads(each.text), named)
+        node = parse_node(json.loads(schema.text), named)
+    except RecursionError:
+        raise ValueError("the schema has too many types in one another") from None
+    return Parsing(node, node.kind == "bytes" and node.logical is None)
 
 
 def full_name(content: Any) -> str | None:

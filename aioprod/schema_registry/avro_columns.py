@@ -22,7 +22,8 @@ from aioprod.schema_registry.arrow_bytes import (
     spread,
     zigzag_varints,
 )
-from aioprod.schema_registry.avro_types import MISSING, AvroField, AvroType
+from aioprod.schema_registry.avro_types import AvroField, AvroType
+from aioprod.schema_registry.avro_writing import default_bytes
 
 _FLAGS: Final = pa.array([b"\0", b"\1"], pa.binary())
 _END_OF_ARRAY: Final = pa.array([b"", b"\0"], pa.binary())
@@ -229,22 +230,13 @@ class _Encoder:
 
     def _default(self, field: AvroField, given: pa.DataType, path: str) -> bytes:
         """Return the bytes of a field that the column does not have."""
-        kind, default = field.kind, field.default
-        if default is MISSING or default is None:
-            if kind.null_branch is not None:
-                return bytes([kind.null_branch * 2])
-            if kind.kind != "null":
-                raise TypeError(
-                    f"{path}: {kind.name} has no default, and the column no field {field.name!r}: "
-                    f"it has {', '.join(each.name for each in given) or 'none'}"
-                )
-        if kind.kind in ("bytes", "fixed") and isinstance(default, str):
-            default = default.encode("latin-1")
-        if kind.is_decimal:
-            raise TypeError(f"{path}: the default of a decimal is not supported; add the field")
-        values = pa.array([default], kind.arrow)
-        data: bytes = joined(self.parts(kind, values, np.zeros(1, np.int64), path), 1)[0].as_py()
-        return data
+        found = default_bytes(field.node)
+        if found is None:
+            raise TypeError(
+                f"{path}: {field.kind.name} has no default, and the column no field "
+                f"{field.name!r}: it has {', '.join(each.name for each in given) or 'none'}"
+            )
+        return found
 
 
 def _blocks(parts: list[Part], lengths: Int64s) -> list[Part]:

@@ -1,4 +1,4 @@
-"""Avro schemas of dataclasses and pydantic models, and their data as fastavro has them.
+"""Avro schemas of dataclasses and pydantic models.
 
 | Python | Avro |
 |---|---|
@@ -23,26 +23,26 @@ from collections import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 from aioprod.errors import ConfigError
 from aioprod.public_module import set_module
+from aioprod.schema_registry.avro_json import to_json
+from aioprod.schema_registry.avro_nodes import AvroNode, all_nodes, parse_node, short_name
+from aioprod.schema_registry.avro_resolution import UNDERLYING, reading
+from aioprod.schema_registry.avro_writing import writer_of
 from aioprod.schema_registry.model_fields import (
     MISSING,
     Field,
+    computed_fields_of,
     described,
     fields_of,
     is_model,
-    is_pydantic,
-    member_of,
     symbol_of,
     union_of,
     without_annotation,
 )
 from aioprod.schema_registry.schemas import Schema
-
-__all__ = ["AvroDecimal", "avro_schema", "from_avro", "is_model", "to_avro"]
 
 _SIMPLE: dict[Any, Any] = {
     str: "string",
@@ -56,10 +56,8 @@ _SIMPLE: dict[Any, Any] = {
     datetime.time: {"type": "long", "logicalType": "time-micros"},
     uuid.UUID: {"type": "string", "logicalType": "uuid"},
 }
-_ARRAYS = (list, set, frozenset, tuple, abc.Sequence, abc.Set, abc.Collection, abc.Iterable)
-_WRITTEN_AS_THEY_ARE = frozenset({*_SIMPLE, decimal.Decimal})
-_NO_NAMES: Mapping[str, str] = MappingProxyType({})
-_MAPS = (dict, abc.Mapping, abc.MutableMapping)
+ARRAYS = (list, set, frozenset, tuple, abc.Sequence, abc.Set, abc.Collection, abc.Iterable)
+MAPS = (dict, abc.Mapping, abc.MutableMapping)
 
 
 @set_module("aioprod.schema_registry")
@@ -87,7 +85,10 @@ def avro_schema(model: type, *, namespace: str | None = None) -> Schema:
     Raises:
         ConfigError: if a field has a type that Avro does not have.
     """
-    return Schema(json.dumps(_Builder(namespace).record(model)))
+    builder = _Builder(namespace)
+    schema = builder.record(model)
+    builder.add_defaults(parse_node(schema))
+    return Schema(json.dumps(schema))
 
 
 class _Builder:
@@ -96,6 +97,7 @@ class _Builder:
     def __init__(self, namespace: str | None) -> None:
         self._namespace = namespace
         self._written: dict[str, Any] = {}
+        self._defaults: list[tuple[str, str, dict[str, Any], Any]] = []
 
     def record(self, model: Any) -> Any:
         if self._is_written(model):
@@ -105,8 +107,26 @@ class _Builder:
             schema["namespace"] = self._namespace
         if text := described(model):
             schema["doc"] = text
-        schema["fields"] = [self._field(model, field) for field in fields_of(model)]
+        fields = (*fields_of(model), *computed_fields_of(model))
+        schema["fields"] = [self._field(model, field) for field in fields]
         return schema
+
+    def add_defaults(self, node: AvroNode) -> None:
+        """Add the defaults of all fields, by the types that they have got.
+
+        Raises:
+            ConfigError: if a default does not fit its type.
+        """
+        records = {short_name(each.name): each for each in all_nodes(node)}
+        for record, name, schema, default in self._defaults:
+            field = next(each for each in records[record].fields if each.name == name)
+            try:
+                schema["default"] = default_json(field.node, default)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"{record}.{name}: the default {default!r} can't be written into an Avro "
+                    f"schema: {error}"
+                ) from None
 
     def _is_written(self, kind: Any) -> bool:
         before = self._written.get(kind.__name__)
@@ -116,13 +136,13 @@ class _Builder:
         return before is kind
 
     def _field(self, model: Any, field: Field) -> dict[str, Any]:
+        default = constant_default(field)
         try:
-            kind = self._type(field.hint, field.default)
-            schema = {"name": field.name, "type": kind}
-            if field.default is not MISSING:
-                schema["default"] = _default(field.default)
+            schema = {"name": field.name, "type": self._type(field.hint, default)}
         except ConfigError as error:
             raise ConfigError(f"{model.__qualname__}.{field.attribute}: {error}") from None
+        if default is not MISSING:
+            self._defaults.append((model.__name__, field.name, schema, default))
         return schema
 
     def _type(self, hint: Any, default: Any = MISSING) -> Any:
@@ -146,9 +166,9 @@ class _Builder:
             return self._enum(origin)
         if is_model(origin):
             return self.record(origin)
-        if origin in _ARRAYS and len([each for each in arguments if each is not ...]) == 1:
+        if origin in ARRAYS and len([each for each in arguments if each is not ...]) == 1:
             return {"type": "array", "items": self._type(arguments[0])}
-        if origin in _MAPS and len(arguments) == 2 and arguments[0] is str:
+        if origin in MAPS and len(arguments) == 2 and arguments[0] is str:
             return {"type": "map", "values": self._type(arguments[1])}
         raise ConfigError(f"the type {hint!r} has no Avro type (a Decimal needs AvroDecimal)")
 
@@ -165,7 +185,8 @@ class _Builder:
         # The default of a union belongs to its first type.
         first = [part for part in parts if default is None and part is type(None)]
         if default is not MISSING and default is not None:
-            first = [part for part in parts if _fits(part, default)][:1]
+            fitting = [part for part in parts if _fits(part, default)]
+            first = sorted(fitting, key=lambda part: not _is_of(part, default))[:1]
         return [self._type(part) for part in (*first, *(p for p in parts if p not in first))]
 
 
@@ -175,91 +196,46 @@ def _fits(hint: Any, value: Any) -> bool:
     return isinstance(kind, type) and isinstance(value, kind)
 
 
-def _default(value: Any) -> Any:
-    """Return a default as the JSON of a schema has it."""
-    value = to_avro(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    if isinstance(value, uuid.UUID):
-        return str(value)
-    if isinstance(value, list) and all(isinstance(each, str | int | float) for each in value):
-        return value
-    raise ConfigError(f"the default {value!r} can't be written into an Avro schema")
+def _is_of(hint: Any, value: Any) -> bool:
+    kind, _ = without_annotation(hint)
+    return (get_origin(kind) or kind) is type(value)
 
 
-def to_avro(value: Any, names: Mapping[str, str] = _NO_NAMES) -> Any:
-    """Return what fastavro writes for a value: models become dictionaries, members of enumerations
-    texts.
+def constant_default(field: Field) -> Any:
+    """Return the default of a field for its schema, MISSING if it has none that all objects share.
 
-    Args:
-        value: the value.
-        names: the full names of records by the names of classes, by which fastavro finds the type
-            of a union.
+    What a factory makes is one if it is a collection, or the empty value of a type, and the same
+    each time: not a time, a number that counts, or a UUID.
     """
-    kind = type(value)
-    if kind in _WRITTEN_AS_THEY_ARE:
-        return value
-    if kind is dict:
-        return {key: to_avro(each, names) for key, each in value.items()}
-    if is_model(kind):
-        content = {
-            each.name: to_avro(getattr(value, each.attribute), names) for each in fields_of(kind)
-        }
-        if kind.__name__ in names:
-            content["-type"] = names[kind.__name__]
-        return content
-    if isinstance(value, Enum):
-        return symbol_of(value)
-    if isinstance(value, tuple):  # fastavro's notation of a type of a union, or an array
-        return tuple(to_avro(each, names) for each in value)
-    if isinstance(value, list | set | frozenset):
-        return [to_avro(each, names) for each in value]
-    return value
+    if field.factory is None:
+        return field.default
+    first, second = field.factory(), field.factory()
+    if isinstance(field.factory, type) and not is_model(field.factory):
+        return first if not first and first == second else MISSING
+    same = is_model(type(first)) or isinstance(first, list | tuple | dict | set | frozenset)
+    return first if same and first == second and not _has_moments(first) else MISSING
 
 
-def from_avro(hint: Any, value: Any) -> Any:
-    """Return the object of a type for what fastavro has read.
+def _has_moments(value: Any) -> bool:
+    if is_model(type(value)):
+        fields = fields_of(type(value))
+        return any(
+            _has_moments(getattr(value, each.attribute))
+            or (each.factory is not None and constant_default(each) is MISSING)
+            for each in fields
+        )
+    if isinstance(value, Mapping):
+        return any(map(_has_moments, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_moments, value))
+    return isinstance(value, datetime.date | datetime.time | uuid.UUID)
+
+
+def default_json(node: AvroNode, value: Any) -> Any:
+    """Return a default as the JSON of a schema has it: unions do not name their branch.
 
     Raises:
-        ValueError: if the value does not fit.
+        TypeError, ValueError: if it is not of the type.
     """
-    hint, _ = without_annotation(hint)
-    if value is None or hint is Any:
-        return value
-    if (parts := union_of(hint)) is not None:
-        return _from_union(parts, value)
-    origin, arguments = get_origin(hint) or hint, get_args(hint)
-    if is_pydantic(origin):
-        return origin.model_validate(value)
-    if is_model(origin):
-        known = [each for each in fields_of(origin) if each.name in value]
-        return origin(**{each.attribute: from_avro(each.hint, value[each.name]) for each in known})
-    if isinstance(origin, type) and issubclass(origin, Enum):
-        return member_of(origin, value)
-    if origin in _MAPS and arguments:
-        return {key: from_avro(arguments[1], each) for key, each in value.items()}
-    if origin in _ARRAYS and arguments:
-        made = [from_avro(arguments[0], each) for each in value]
-        return origin(made) if origin in (set, frozenset, tuple) else made
-    return value
-
-
-def _from_union(parts: tuple[Any, ...], value: Any) -> Any:
-    failures = []
-    for part in parts:
-        kind, _ = without_annotation(part)
-        origin = get_origin(kind) or kind
-        fits = isinstance(value, dict) if is_model(origin) or origin in _MAPS else True
-        if origin in _SIMPLE:
-            fits = type(value) is origin
-        if not fits:
-            continue
-        if is_model(origin) and not {each.name for each in fields_of(origin)} >= set(value):
-            continue
-        try:
-            return from_avro(part, value)
-        except (ValueError, TypeError) as error:
-            failures.append(repr(error))
-    raise ValueError(f"a {type(value).__name__} fits none of {parts}: {'; '.join(failures)}")
+    read = reading(node, node, UNDERLYING)
+    return to_json(node, read(writer_of(node)(value), 0), names_branches=False)

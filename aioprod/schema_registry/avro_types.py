@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-MISSING: Final = object()
+from aioprod.schema_registry.avro_nodes import AvroField as AvroNodeField
+from aioprod.schema_registry.avro_nodes import AvroNode
+
 _MAX_DECIMAL128: Final = 38
 _MAX_DECIMAL256: Final = 76
 
@@ -22,14 +23,16 @@ _SIMPLE: Final[dict[str, pa.DataType]] = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
-_LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
-    ("int", "date"): pa.date32(),
-    ("int", "time-millis"): pa.time32("ms"),
-    ("long", "time-micros"): pa.time64("us"),
-    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
-    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
-    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
-    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+_LOGICAL: Final[dict[str, pa.DataType]] = {
+    "date": pa.date32(),
+    "time-millis": pa.time32("ms"),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("ms", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "timestamp-nanos": pa.timestamp("ns", "UTC"),
+    "local-timestamp-millis": pa.timestamp("ms"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "local-timestamp-nanos": pa.timestamp("ns"),
 }
 
 
@@ -40,12 +43,12 @@ class AvroField:
     Attributes:
         name: its name.
         kind: its type.
-        default: what JSON has for its default; MISSING if it has none.
+        node: the field itself.
     """
 
     name: str
     kind: AvroType
-    default: Any = MISSING
+    node: AvroNodeField
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,134 +84,97 @@ class AvroType:
         return bool(pa.types.is_decimal(self.arrow))
 
 
-def avro_type(parsed: Any) -> AvroType:
-    """Return a schema that fastavro has parsed, references included.
+def avro_type(node: AvroNode) -> AvroType:
+    """Return the type of columns for a type of Avro.
 
     Raises:
         ValueError: if Arrow has no type for it: a union of several types, or a type that contains
             itself.
     """
-    return _Reader().read(parsed, "")
-
-
-def without_logical_types(parsed: Any) -> Any:
-    """Return a schema that reads the numbers of dates and times as numbers."""
-    if isinstance(parsed, list):
-        return [without_logical_types(each) for each in parsed]
-    if not isinstance(parsed, dict):
-        return parsed
-    keep = parsed.get("logicalType") == "decimal"
-    return {
-        name: value if name == "default" else without_logical_types(value)
-        for name, value in parsed.items()
-        if not name.startswith("__") and (keep or name != "logicalType")
-    }
+    return _Reader().read(node, "")
 
 
 @dataclass
 class _Reader:
-    named: dict[str, Any] = field(default_factory=dict)
-    above: list[str] = field(default_factory=list)
+    above: list[AvroNode] = field(default_factory=list)
 
-    def read(self, schema: Any, path: str) -> AvroType:
-        if isinstance(schema, list):
-            return self._union(schema, path)
-        if isinstance(schema, str):
-            if schema in _SIMPLE:
-                return AvroType(schema, schema, _SIMPLE[schema], _SIMPLE[schema])
-            if schema in self.above:
-                raise ValueError(f"{_at(path)}{schema} contains itself, which no column can")
-            return self.read(self.named[schema], path)
-        kind = schema["type"]
-        if isinstance(kind, list | dict) or (kind not in _SIMPLE and kind not in _COMPLEX):
-            return self.read(kind, path)
-        if kind in _SIMPLE:
-            return _simple(kind, schema, path)
-        if "name" in schema:
-            self.named[schema["name"]] = schema
-        return getattr(self, f"_{kind}")(schema, path)  # type: ignore[no-any-return]
+    def read(self, node: AvroNode, path: str) -> AvroType:
+        if node.kind in _SIMPLE:
+            return _simple(node, path)
+        if node in self.above:
+            raise ValueError(f"{_at(path)}{node.name} contains itself, which no column can")
+        return getattr(self, f"_{node.kind}")(node, path)  # type: ignore[no-any-return]
 
-    def _union(self, branches: list[Any], path: str) -> AvroType:
-        places = [place for place, each in enumerate(branches) if each != "null"]
-        nulls = [place for place, each in enumerate(branches) if each == "null"]
-        for each in branches:  # a later branch is not used here, but may be named elsewhere
-            if isinstance(each, dict) and "name" in each:
-                self.named[each["name"]] = each
+    def _union(self, node: AvroNode, path: str) -> AvroType:
+        places = [place for place, each in enumerate(node.branches) if each.kind != "null"]
+        null = node.null_branch
         if len(places) > 1:
             raise ValueError(
                 f"{_at(path)}a union of {len(places)} types besides null: a column has one type"
             )
-        place = places[0] if places else nulls[0]
-        found = self.read(branches[place], path)
-        if found.branch is not None:
-            raise ValueError(f"{_at(path)}a union in a union")
-        null = nulls[0] if places and nulls else None
-        return replace(found, branch=place, null_branch=null)
+        place = places[0] if places else null
+        if place is None:
+            raise ValueError(f"{_at(path)}a union without types")
+        found = self.read(node.branches[place], path)
+        return replace(found, branch=place, null_branch=null if places else None)
 
-    def _record(self, schema: Mapping[str, Any], path: str) -> AvroType:
-        self.above.append(schema["name"])
+    def _record(self, node: AvroNode, path: str) -> AvroType:
+        self.above.append(node)
         fields = tuple(
             AvroField(
-                each["name"],
-                self.read(each["type"], f"{path}.{each['name']}" if path else each["name"]),
-                each.get("default", MISSING),
+                each.name,
+                self.read(each.node, f"{path}.{each.name}" if path else each.name),
+                each,
             )
-            for each in schema["fields"]
+            for each in node.fields
         )
         self.above.pop()
         return AvroType(
             "record",
-            f"record {schema['name']}",
+            f"record {node.name}",
             pa.struct([(each.name, each.kind.arrow) for each in fields]),
             pa.struct([(each.name, each.kind.physical) for each in fields]),
             fields=fields,
         )
 
-    def _array(self, schema: Mapping[str, Any], path: str) -> AvroType:
-        items = self.read(schema["items"], f"{path}[]")
+    def _array(self, node: AvroNode, path: str) -> AvroType:
+        items = self.read(node.item, f"{path}[]")
         arrow, physical = pa.list_(items.arrow), pa.list_(items.physical)
         return AvroType("array", f"array of {items.name}", arrow, physical, items=items)
 
-    def _map(self, schema: Mapping[str, Any], path: str) -> AvroType:
-        items = self.read(schema["values"], f"{path}{{}}")
-        arrow, physical = pa.map_(pa.string(), items.arrow), pa.map_(pa.string(), items.physical)
+    def _map(self, node: AvroNode, path: str) -> AvroType:
+        items = self.read(node.item, f"{path}{{}}")
+        arrow = pa.map_(pa.string(), items.arrow)
+        physical = pa.map_(pa.string(), items.physical)
         return AvroType("map", f"map of {items.name}", arrow, physical, items=items)
 
-    def _enum(self, schema: Mapping[str, Any], path: str) -> AvroType:
-        name = f"enum {schema['name']}"
-        return AvroType("enum", name, pa.string(), pa.string(), symbols=tuple(schema["symbols"]))
+    def _enum(self, node: AvroNode, path: str) -> AvroType:
+        return AvroType("enum", f"enum {node.name}", pa.string(), pa.string(), symbols=node.symbols)
 
-    def _fixed(self, schema: Mapping[str, Any], path: str) -> AvroType:
-        size = schema["size"]
-        if schema.get("logicalType") == "decimal":
-            return replace(_decimal("fixed", schema, path), size=size)
-        kind = pa.binary(size)
-        return AvroType("fixed", f"fixed {schema['name']} of {size} bytes", kind, kind, size=size)
-
-
-_COMPLEX: Final = frozenset({"record", "array", "map", "enum", "fixed"})
+    def _fixed(self, node: AvroNode, path: str) -> AvroType:
+        if node.logical == "decimal":
+            return replace(_decimal(node, path), size=node.size)
+        kind = pa.binary(node.size)
+        name = f"fixed {node.name} of {node.size} bytes"
+        return AvroType("fixed", name, kind, kind, size=node.size)
 
 
-def _simple(kind: str, schema: Mapping[str, Any], path: str) -> AvroType:
-    logical = schema.get("logicalType")
-    if kind == "bytes" and logical == "decimal":
-        return _decimal(kind, schema, path)
-    arrow = _LOGICAL.get((kind, str(logical)))
+def _simple(node: AvroNode, path: str) -> AvroType:
+    kind = node.kind
+    if node.logical == "decimal":
+        return _decimal(node, path)
+    arrow = _LOGICAL.get(node.logical or "")
     if arrow is None:
         return AvroType(kind, kind, _SIMPLE[kind], _SIMPLE[kind])
-    return AvroType(kind, str(logical), arrow, _SIMPLE[kind])
+    return AvroType(kind, str(node.logical), arrow, _SIMPLE[kind])
 
 
-def _decimal(kind: str, schema: Mapping[str, Any], path: str) -> AvroType:
-    precision, scale = schema["precision"], schema.get("scale", 0)
-    if precision > _MAX_DECIMAL256:
-        raise ValueError(
-            f"{_at(path)}decimal({precision}, {scale}): a column has at most "
-            f"{_MAX_DECIMAL256} digits"
-        )
-    make = pa.decimal128 if precision <= _MAX_DECIMAL128 else pa.decimal256
-    arrow = make(precision, scale)
-    return AvroType(kind, f"decimal({precision}, {scale})", arrow, arrow)
+def _decimal(node: AvroNode, path: str) -> AvroType:
+    if node.precision > _MAX_DECIMAL256:
+        raise ValueError(f"{_at(path)}{node}: a column has at most {_MAX_DECIMAL256} digits")
+    make = pa.decimal128 if node.precision <= _MAX_DECIMAL128 else pa.decimal256
+    arrow = make(node.precision, node.scale)
+    return AvroType(node.kind, str(node), arrow, arrow)
 
 
 def _at(path: str) -> str:

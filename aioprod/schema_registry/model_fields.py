@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import (
     Annotated,
     Any,
+    Literal,
     NamedTuple,
     TypeGuard,
     Union,
@@ -32,12 +33,23 @@ class Field(NamedTuple):
         attribute: its name in the class.
         hint: its type.
         default: MISSING if it has none, or one that is made for each object.
+        factory: makes the default of an object; None if it has none, or needs the other fields.
+        key: the name by which the class takes the value, unless it takes the attribute's.
+        is_set: whether the value is set after the object is made.
     """
 
     name: str
     attribute: str
     hint: Any
     default: Any
+    factory: Callable[[], Any] | None = None
+    key: str = ""
+    is_set: bool = False
+
+    @property
+    def is_supplied(self) -> bool:
+        """Whether the class has a value for an object that is made without one."""
+        return self.default is not MISSING or self.factory is not None
 
 
 def is_pydantic(kind: object) -> bool:
@@ -78,6 +90,9 @@ def _fields_of(model: Any) -> tuple[Field, ...]:
             field.name,
             hints[field.name],
             MISSING if field.default is dataclasses.MISSING else field.default,
+            None if field.default_factory is dataclasses.MISSING else field.default_factory,
+            field.name,
+            is_set=not field.init,
         )
         for field in dataclasses.fields(model)
     )
@@ -88,8 +103,53 @@ def _pydantic_fields(model: Any) -> Iterator[Field]:
         hint = info.annotation
         if info.metadata:
             hint = Annotated[(hint, *info.metadata)]
-        required = info.is_required() or info.default_factory is not None
-        yield Field(info.alias or attribute, attribute, hint, MISSING if required else info.default)
+        factory = info.default_factory
+        required = info.is_required() or factory is not None
+        yield Field(
+            info.serialization_alias or info.alias or attribute,
+            attribute,
+            hint,
+            MISSING if required else info.default,
+            None if getattr(info, "default_factory_takes_validated_data", False) else factory,
+            _key_of(model, attribute, info),
+        )
+
+
+def _key_of(model: Any, attribute: str, info: Any) -> str:
+    by_name = model.model_config.get("populate_by_name")
+    return (
+        info.validation_alias
+        if isinstance(info.validation_alias, str) and not by_name
+        else attribute
+    )
+
+
+def computed_fields_of(model: Any) -> tuple[Field, ...]:
+    """Return the computed fields of a pydantic model; none for a dataclass."""
+    if not is_pydantic(model):
+        return ()
+    return tuple(
+        Field(info.alias or attribute, attribute, info.return_type, MISSING)
+        for attribute, info in model.model_computed_fields.items()
+    )
+
+
+@lru_cache(maxsize=1_000)
+def attributes_of(model: Any) -> Mapping[str, str]:
+    """Return the attributes of a model, computed ones included, by their names in schemas."""
+    return {each.name: each.attribute for each in (*fields_of(model), *computed_fields_of(model))}
+
+
+@lru_cache(maxsize=1_000)
+def plain_texts_of(model: Any) -> frozenset[str]:
+    """Return the attributes of a model that may be a text or the member of an enumeration."""
+    return frozenset(each.attribute for each in fields_of(model) if _may_be_both(each.hint))
+
+
+def _may_be_both(hint: Any) -> bool:
+    parts = [without_annotation(each)[0] for each in union_of(without_annotation(hint)[0]) or ()]
+    enums = any(isinstance(each, type) and issubclass(each, Enum) for each in parts)
+    return enums and any(each is str or get_origin(each) is Literal for each in parts)
 
 
 def without_annotation(hint: Any) -> tuple[Any, tuple[Any, ...]]:

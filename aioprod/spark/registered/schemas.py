@@ -9,7 +9,6 @@ import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from aioprod.config.redaction import hide_arguments
 from aioprod.errors import ConfigError, KafkaError
@@ -114,11 +113,4 @@ async def _with_references(registry: SchemaRegistry, schema: Schema) -> Schema:
         raise
     except Exception as error:
         raise ConfigError(f"the schema is not Avro: {error}") from None
-    return Schema(json.dumps(_plain(parsed.schema)))
-
-
-def _plain(parsed: Any) -> Any:
-    """Return a schema without what fastavro has added."""
-    if isinstance(parsed, dict):
-        return {name: _plain(value) for name, value in parsed.items() if not name.startswith("__")}
-    return [_plain(each) for each in parsed] if isinstance(parsed, list) else parsed
+    return Schema(json.dumps(parsed.schema))

@@ -1,0 +1,187 @@
+"""Avro's logical types: values of Python as the underlying types have them, and back."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from aioprod.schema_registry.avro_nodes import AvroNode
+
+Convert = Callable[[Any], Any]
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_LOCAL_EPOCH: Final = datetime.datetime(1970, 1, 1)
+_FIRST_DAY: Final = datetime.date(1970, 1, 1).toordinal()
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_PER_SECOND: Final[Mapping[str, int]] = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
+_EXACT: Final = decimal.Context(
+    prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[decimal.Inexact]
+)
+
+EXPECTED: Final[Mapping[str, str]] = {
+    "decimal": "decimal.Decimal",
+    "date": "datetime.date",
+    "time-millis": "datetime.time",
+    "time-micros": "datetime.time",
+    "uuid": "uuid.UUID",
+    "timestamp-nanos": "an int of nanoseconds, or datetime.datetime",
+    "local-timestamp-nanos": "an int of nanoseconds, or datetime.datetime without a time zone",
+    **{
+        f"{kind}-{unit}": f"datetime.datetime{suffix}"
+        for kind, suffix in (("timestamp", ""), ("local-timestamp", " without a time zone"))
+        for unit in ("millis", "micros")
+    },
+}
+"""What a logical type is written from."""
+
+
+def unit_of(logical: str | None) -> tuple[str, int] | None:
+    """Return what a logical type counts, and how many of them a second has; None if it counts no
+    parts of seconds.
+    """
+    name, _, unit = (logical or "").rpartition("-")
+    return (name, _PER_SECOND[unit]) if unit in _PER_SECOND else None
+
+
+def to_underlying(node: AvroNode, value: Any) -> Any:
+    """Return a value as the underlying type has it; what that type has itself is returned as it is.
+
+    Raises:
+        TypeError: if the logical type can't be made of the value.
+        ValueError: if the value does not fit.
+    """
+    if node.logical == "decimal":
+        return _unscaled(node, value)
+    if node.logical == "uuid":
+        return _uuid(node, value)
+    if node.logical == "date":
+        if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+            return value.toordinal() - _FIRST_DAY
+    elif (unit := unit_of(node.logical)) is not None:
+        kind, per_second = unit
+        if isinstance(value, datetime.time) and kind == "time":
+            return _time(value, per_second)
+        if isinstance(value, datetime.datetime) and kind != "time":
+            return _timestamp(value, kind, per_second)
+    return value
+
+
+def _time(value: datetime.time, per_second: int) -> int:
+    if value.tzinfo is not None:
+        raise TypeError("expected a time without a time zone: Avro's times have none")
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return seconds * per_second + value.microsecond * per_second // 10**6
+
+
+def _timestamp(value: datetime.datetime, kind: str, per_second: int) -> int:
+    if kind == "local-timestamp":
+        if value.tzinfo is not None:
+            raise TypeError("expected a datetime without a time zone, got one with a time zone")
+        since = value - _LOCAL_EPOCH
+    else:
+        # As in Python, a datetime without a time zone is one of this machine's.
+        since = (value if value.tzinfo is not None else value.astimezone()) - _EPOCH
+    return since // _MICROSECOND * per_second // 10**6
+
+
+def _uuid(node: AvroNode, value: Any) -> Any:
+    if isinstance(value, uuid.UUID):
+        return str(value) if node.kind == "string" else value.bytes
+    if isinstance(value, str):
+        try:
+            found = uuid.UUID(value)
+        except ValueError:
+            raise ValueError("expected a UUID, got a text that is none") from None
+        return value if node.kind == "string" else found.bytes
+    return value
+
+
+def _unscaled(node: AvroNode, value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = decimal.Decimal(value)
+    if not isinstance(value, decimal.Decimal):
+        return value
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError(f"expected {node}, got {value}, which is not finite")
+    shift = exponent + node.scale
+    if not any(digits):
+        return unscaled_bytes(node, 0)
+    if shift < 0 and any(digits[shift:]):
+        raise ValueError(f"expected {node}, got {-exponent} digits behind the point")
+    if (before := value.adjusted() + 1) > node.precision - node.scale:
+        raise ValueError(f"expected {node}, got {before} digits before the point")
+    number = int(value.scaleb(node.scale, _EXACT))
+    return unscaled_bytes(node, number)
+
+
+def unscaled_bytes(node: AvroNode, number: int) -> bytes:
+    """Return the bytes of a decimal.
+
+    Raises:
+        ValueError: if a fixed has too few.
+    """
+    size = node.size if node.kind == "fixed" else (number.bit_length() + 8) // 8
+    try:
+        return number.to_bytes(size, "big", signed=True)
+    except OverflowError:
+        raise ValueError(f"expected {node}, got a number of more than {size} bytes") from None
+
+
+def decimal_reader(scale: int) -> Convert:
+    """Return what makes a decimal of its bytes. It keeps all digits, also those beyond the
+    precision, as Java does.
+    """
+    from_bytes, make, exact = int.from_bytes, decimal.Decimal, _EXACT
+
+    def read(data: bytes) -> decimal.Decimal:
+        return make(from_bytes(data, "big", signed=True)).scaleb(-scale, exact)
+
+    return read
+
+
+def with_scale(node: AvroNode, value: decimal.Decimal) -> decimal.Decimal:
+    """Return a decimal with the scale of another type.
+
+    Raises:
+        ValueError: if it has other digits then.
+    """
+    try:
+        return value.quantize(decimal.Decimal((0, (1,), -node.scale)), context=_EXACT)
+    except decimal.Inexact:
+        raise ValueError(f"a decimal with more digits behind the point than {node}") from None
+
+
+def uuid_from_bytes(data: bytes) -> uuid.UUID:
+    """Return a UUID of a fixed."""
+    return uuid.UUID(bytes=data)
+
+
+def time_of_day(count: int, per_second: int) -> datetime.time:
+    """Return a time.
+
+    Raises:
+        ValueError: if it is not within a day.
+    """
+    seconds, rest = divmod(count, per_second)
+    if not 0 <= seconds < 86_400:
+        raise ValueError(f"{count} is no time of a day")
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    return datetime.time(hour, minute, second, rest * 10**6 // per_second)
+
+
+def moment(count: int, kind: str, per_second: int) -> datetime.datetime:
+    """Return a timestamp.
+
+    Raises:
+        ValueError: if Python has no such year.
+    """
+    epoch = _EPOCH if kind == "timestamp" else _LOCAL_EPOCH
+    try:
+        return epoch + datetime.timedelta(microseconds=count * 10**6 // per_second)
+    except OverflowError:
+        raise ValueError(f"{count} is beyond the years 1 to 9999 that Python has") from None

@@ -1,0 +1,422 @@
+"""Avro's schema resolution: how records of one schema are read as another one says.
+
+fastavro decodes each record by a schema that is made here of both: it has the writer's encoding,
+and the reader's names and logical types as far as fastavro has them right. What is left to do then
+is a function over the decoded value, or nothing: defaults, numbers that become floats, symbols,
+decimals, and the branches of unions.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import fastavro
+
+from aioprod.schema_registry.avro_branches import Branch
+from aioprod.schema_registry.avro_logical import (
+    Convert,
+    decimal_reader,
+    moment,
+    time_of_day,
+    unit_of,
+    uuid_from_bytes,
+    with_scale,
+)
+from aioprod.schema_registry.avro_matching import (
+    branch_for,
+    by_writers_names,
+    check_names,
+    is_promoted,
+)
+from aioprod.schema_registry.avro_nodes import MISSING, AvroField, AvroNode
+from aioprod.schema_registry.avro_writing import default_bytes
+
+FinishBranch = Callable[[AvroNode, int], Convert | None]
+"""``(union, place of the branch) -> what is done with its values``, None: nothing."""
+
+_BY_FASTAVRO: Final = frozenset(
+    {
+        "date",
+        "time-millis",
+        "time-micros",
+        "timestamp-millis",
+        "timestamp-micros",
+        "local-timestamp-millis",
+        "local-timestamp-micros",
+    }
+)
+_FLOAT: Final = struct.Struct("<f")
+
+
+class Form(NamedTuple):
+    """What values are read for.
+
+    Attributes:
+        logical: "all" if values have the types of logical types, "decimal" if only decimals do,
+            "none" if all have underlying types.
+        finish: what is done with values of the reader's unions.
+    """
+
+    logical: str
+    finish: FinishBranch
+
+
+class _Resolved(NamedTuple):
+    """Attributes:
+    schema: by which fastavro decodes.
+    convert: what is left to do; None: nothing.
+    """
+
+    schema: Any
+    convert: Convert | None
+
+
+def reading(writer: AvroNode, reader: AvroNode, form: Form) -> Callable[[bytes, int], Any]:
+    """Return what decodes records: ``(data, where they begin) -> value``.
+
+    Raises:
+        ValueError: if no record of the writer's schema can be read as the reader's.
+    """
+    schema, convert = _resolved(writer, reader, form)
+    parsed = fastavro.parse_schema(schema)
+    read = fastavro.schemaless_reader
+
+    def decode(data: bytes, start: int) -> Any:
+        source = io.BytesIO(data)
+        source.seek(start)
+        found = read(source, parsed, None)
+        if left := len(data) - source.tell():
+            raise ValueError(f"{left} bytes follow the Avro data")
+        return found if convert is None else convert(found)
+
+    return decode
+
+
+def converting(writer: AvroNode, reader: AvroNode, form: Form) -> Convert:
+    """Return what makes the reader's value of bytes that are the value of the writer's type.
+
+    Raises:
+        ValueError: if they can't be read so.
+    """
+    if reader.kind == "string":
+        return lambda data: data.decode()
+    _, convert = _resolved(writer, reader, form)
+    return convert or (lambda data: data)
+
+
+def _resolved(writer: AvroNode, reader: AvroNode, form: Form) -> _Resolved:
+    found = _Resolver(form, itertools.count(), assumes_nothing_is_left=True).resolve(writer, reader)
+    if found.convert is None:
+        return found
+    return _Resolver(form, itertools.count()).resolve(writer, reader)
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A record of the writer's schema that is read as one of the reader's.
+
+    Attributes:
+        name: of the record by which it is decoded.
+        convert: what is left to do.
+        is_done: whether that is known.
+    """
+
+    name: str
+    convert: Convert | None = None
+    is_done: bool = False
+
+    def later(self, value: Any) -> Any:
+        """Convert a record in a record of the same type."""
+        return value if self.convert is None else self.convert(value)
+
+
+class _Resolver:
+    """Makes schema and conversion of one pair of types.
+
+    Args:
+        form: what values are read for.
+        names: numbers the records that it makes.
+        assumes_nothing_is_left: whether a record in a record of the same type is taken for one that
+            needs no conversion. That is so if the whole needs none.
+    """
+
+    def __init__(
+        self, form: Form, names: Iterator[int], *, assumes_nothing_is_left: bool = False
+    ) -> None:
+        self._form = form
+        self._pairs: dict[tuple[int, int], _Pair] = {}
+        self._names = names
+        self._assumes = assumes_nothing_is_left
+
+    def resolve(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
+        if writer.kind == "union":
+            return self._from_union(writer, reader)
+        if reader.kind == "union":
+            place = branch_for(writer, reader)
+            found = self.resolve(writer, reader.branches[place])
+            return _Resolved(found.schema, _both(found.convert, self._form.finish(reader, place)))
+        if writer.kind == reader.kind:
+            return getattr(self, f"_{writer.kind}", self._leaf)(writer, reader)
+        if is_promoted(writer, reader):
+            return self._leaf(writer, reader)
+        raise ValueError(f"{writer} can't be read as {reader}")
+
+    def _name(self) -> str:
+        return f"r{next(self._names)}"
+
+    # -- unions ------------------------------------------------------------------------------------
+
+    def _from_union(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
+        found = []
+        failures = []
+        for place, branch in enumerate(writer.branches):
+            before = dict(self._pairs)
+            try:
+                found.append(self._branch(branch, reader, place, writer))
+            except ValueError as error:
+                failures.append(error)
+                self._pairs = before
+                found.append(_Resolved(self._skipped(branch).schema, partial(_fail, error)))
+        if found and len(failures) == len(found):
+            raise failures[0]
+        return self._union_of(found, writer)
+
+    def _branch(
+        self, branch: AvroNode, reader: AvroNode, place: int, writer: AvroNode
+    ) -> _Resolved:
+        if reader.kind == "union" and reader is writer:
+            found = self.resolve(branch, branch)
+            return _Resolved(found.schema, _both(found.convert, self._form.finish(reader, place)))
+        return self.resolve(branch, reader)
+
+    def _union_of(self, found: list[_Resolved], writer: AvroNode) -> _Resolved:
+        schemas = [each.schema for each in found]
+        converts = [each.convert for each in found]
+        if not any(converts):
+            return _Resolved(schemas, None)
+        null = writer.null_branch
+        if len(found) == 2 and null is not None and converts[null] is None:
+            (convert,) = (each for each in converts if each is not None)
+            return _Resolved(schemas, lambda value: None if value is None else convert(value))
+        # A record of one field has the bytes of that field; its name says which branch it was.
+        wrapped = [
+            schema
+            if place == null and converts[place] is None
+            else {
+                "type": "record",
+                "name": self._name(),
+                "fields": [{"name": str(place), "type": schema}],
+            }
+            for place, schema in enumerate(schemas)
+        ]
+        by_place = {str(place): each for place, each in enumerate(converts)}
+
+        def convert_branch(value: Any) -> Any:
+            if value is None:
+                return None
+            place, inner = value.popitem()
+            convert = by_place[place]
+            return inner if convert is None else convert(inner)
+
+        return _Resolved(wrapped, convert_branch)
+
+    # -- containers --------------------------------------------------------------------------------
+
+    def _array(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
+        schema, convert = self.resolve(writer.item, reader.item)
+        if convert is None:
+            return _Resolved({"type": "array", "items": schema}, None)
+        return _Resolved(
+            {"type": "array", "items": schema}, lambda items: [convert(each) for each in items]
+        )
+
+    def _map(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
+        schema, convert = self.resolve(writer.item, reader.item)
+        if convert is None:
+            return _Resolved({"type": "map", "values": schema}, None)
+        return _Resolved(
+            {"type": "map", "values": schema},
+            lambda found: {key: convert(each) for key, each in found.items()},
+        )
+
+    def _record(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
+        pair = self._pairs.get((id(writer), id(reader)))
+        if pair is not None:
+            later = None if self._assumes else pair.later
+            return _Resolved(pair.name, pair.convert if pair.is_done else later)
+        check_names(writer, reader)
+        pair = self._pairs[id(writer), id(reader)] = _Pair(self._name())
+        wanted = by_writers_names(writer, reader)
+        fields = []
+        dropped: list[str] = []
+        converts: list[tuple[str, Convert]] = []
+        for place, field in enumerate(writer.fields):
+            target = wanted.pop(field.name, None)
+            try:
+                if target is None:
+                    name = f"-{place}"
+                    dropped.append(name)
+                    found = self._skipped(field.node)
+                else:
+                    name = target.name
+                    found = self.resolve(field.node, target.node)
+            except ValueError as error:
+                raise ValueError(f"{field.name}: {error}") from None
+            fields.append({"name": name, "type": found.schema})
+            if found.convert is not None:
+                converts.append((name, found.convert))
+        defaults = [_default(each, reader, self._form) for each in wanted.values()]
+        pair.convert = _record_convert(
+            dropped, converts, [each for each in defaults if each is not None]
+        )
+        pair.is_done = True
+        schema = {"type": "record", "name": pair.name, "fields": fields}
+        return _Resolved(schema, pair.convert)
+
+    def _skipped(self, node: AvroNode) -> _Resolved:
+        """Decode what the reader does not have by the underlying types."""
+        found = _Resolver(_SKIPPED, self._names).resolve(node, node)
+        return _Resolved(found.schema, None)
+
+    # -- leaves ------------------------------------------------------------------------------------
+
+    def _enum(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
+        check_names(writer, reader)
+        schema = {"type": "enum", "name": self._name(), "symbols": list(writer.symbols)}
+        if set(writer.symbols) <= set(reader.symbols):
+            return _Resolved(schema, None)
+        known, default = frozenset(reader.symbols), reader.default
+
+        def convert(symbol: str) -> str:
+            if symbol in known:
+                return symbol
+            if default is None:
+                raise ValueError(f"{symbol!r} is no symbol of {reader}, which has no default")
+            return default
+
+        return _Resolved(schema, convert)
+
+    def _fixed(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
+        check_names(writer, reader)
+        if writer.size != reader.size:
+            raise ValueError(f"{writer} has {writer.size} bytes, {reader} {reader.size}")
+        schema = {"type": "fixed", "name": self._name(), "size": writer.size}
+        return _Resolved(schema, self._logical_convert(writer, reader))
+
+    def _leaf(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
+        """Decode a primitive. An int has the bytes of a long, and a string those of bytes."""
+        if writer.kind in ("int", "long") and reader.kind in ("float", "double"):
+            return _Resolved(writer.kind, _to_float if reader.kind == "float" else float)
+        kind = writer.kind if writer.kind == "float" else reader.kind
+        convert = self._logical_convert(writer, reader)
+        if self._form.logical != "all" or convert is not None:
+            return _Resolved(kind, convert)
+        if reader.logical in _BY_FASTAVRO or (reader.logical == "uuid"):
+            return _Resolved({"type": kind, "logicalType": reader.logical}, None)
+        return _Resolved(kind, None)
+
+    def _logical_convert(self, writer: AvroNode, reader: AvroNode) -> Convert | None:
+        """Return what makes the reader's logical type of the underlying one, None if fastavro does
+        so, or nothing is to be done.
+        """
+        form = self._form.logical
+        if reader.logical == "decimal" and form != "none":
+            if writer.logical != "decimal" or writer.scale == reader.scale:
+                return decimal_reader(reader.scale)
+            return _both(decimal_reader(writer.scale), partial(with_scale, reader))
+        if reader.logical == "uuid" and reader.kind == "fixed" and form == "all":
+            return uuid_from_bytes
+        ours, theirs = unit_of(reader.logical), unit_of(writer.logical)
+        if ours is None or theirs is None or ours[0] != theirs[0] or ours == theirs:
+            return None
+        rescale = partial(_rescaled, theirs[1], ours[1])
+        if form != "all" or reader.logical not in _BY_FASTAVRO:
+            return rescale
+        kind, per_second = ours
+        if kind == "time":
+            return lambda count: time_of_day(rescale(count), per_second)
+        return lambda count: moment(rescale(count), kind, per_second)
+
+
+def _record_convert(
+    dropped: list[str],
+    converts: list[tuple[str, Convert]],
+    defaults: list[tuple[str, Callable[[], Any]]],
+) -> Convert | None:
+    if not (dropped or converts or defaults):
+        return None
+
+    def convert(record: dict[str, Any]) -> dict[str, Any]:
+        for name in dropped:
+            del record[name]
+        for name, each in converts:
+            record[name] = each(record[name])
+        for name, make in defaults:
+            record[name] = make()
+        return record
+
+    return convert
+
+
+def _default(
+    field: AvroField, reader: AvroNode, form: Form
+) -> tuple[str, Callable[[], Any]] | None:
+    """Return what makes the value of a field that the writer does not have; None if the class of a
+    model does.
+    """
+    if field.default is MISSING:
+        if field.supplied:
+            return None
+        raise ValueError(
+            f"{reader} has a field {field.name!r} that the record does not have, and no default "
+            "for it"
+        )
+    try:
+        data = default_bytes(field)
+        assert data is not None
+        decode = reading(field.node, field.node, form)
+        value = decode(data, 0)
+    except ValueError as error:
+        raise ValueError(f"{reader}: {error}") from None
+    if isinstance(value, list | dict | tuple):
+        return field.name, partial(decode, data, 0)
+    return field.name, lambda: value
+
+
+def _both(first: Convert | None, second: Convert | None) -> Convert | None:
+    if first is None or second is None:
+        return first or second
+    return lambda value: second(first(value))
+
+
+def _to_float(value: int) -> float:
+    found: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
+    return found
+
+
+def _rescaled(given: int, wanted: int, count: int) -> int:
+    return count * wanted // given
+
+
+def _fail(error: Exception, value: Any) -> Any:
+    raise ValueError(str(error))
+
+
+def nothing(union: AvroNode, place: int) -> Convert | None:
+    """Leave the values of unions as they are."""
+    return None
+
+
+def _keep(union: AvroNode, place: int) -> Convert:
+    return partial(Branch, place)
+
+
+_SKIPPED: Final = Form("none", nothing)
+UNDERLYING: Final = Form("none", _keep)
+"""Values of underlying types; those of unions are :class:`Branch`."""
