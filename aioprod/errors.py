@@ -45,6 +45,7 @@ import uuid
 from typing import Any, TypeVar
 
 from aioprod.error_codes import ErrorCode
+from aioprod.foreign_text import bounded, escaped
 from aioprod.types import Headers, TopicPartition
 
 __all__ = [
@@ -89,10 +90,18 @@ __all__ = [
 
 
 _Error = TypeVar("_Error", bound="KafkaError")
+_MAX_TEXT = 4_000
 
 
 class KafkaError(Exception):
-    """Base class of all errors of aioprod."""
+    """Base class of all errors of aioprod.
+
+    The text is one printable line of limited length, whatever names and reasons of brokers and
+    services it contains: other characters are escaped.
+    """
+
+    def __str__(self) -> str:
+        return bounded(escaped(bounded(super().__str__(), _MAX_TEXT)), _MAX_TEXT)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception would call the class with the text only, but some have more parameters.

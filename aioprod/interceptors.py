@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 from aioprod.types import (
     ConsumerRecord,
     OffsetAndMetadata,
@@ -16,7 +16,7 @@ from aioprod.types import (
 )
 from aioprod.user_code import surface
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class ProducerInterceptor:

@@ -7,15 +7,15 @@ mean that the user code failed. docs/architecture.md has the rules.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from typing import Final, NoReturn, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")

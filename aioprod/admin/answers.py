@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, ProtocolError
+from aioprod.foreign_text import reason_of
 from aioprod.types import TopicPartition
 
 V = TypeVar("V")
@@ -26,7 +27,8 @@ def outcome(code: int, what: str, text: str | None, result: V) -> V | KafkaError
 def broker_error(code: int, what: str, text: str | None = None) -> BrokerError:
     """Return the error for an error code."""
     known = ErrorCode.of(code)
-    return BrokerError(known, what if not text or text == known.description else f"{what} ({text})")
+    said = "" if text == known.description else reason_of(text)
+    return BrokerError(known, f"{what} ({said})" if said else what)
 
 
 def check(code: int, what: str, text: str | None = None) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Self, TypeVar
 
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # How many failed items the note of an error names.
 _MAX_NAMED = 10

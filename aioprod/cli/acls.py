@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from aioprod.cli.client import UsageError, command, show, table
+from aioprod.cli.client import UsageError, command
 from aioprod.cli.cluster import admin_client
+from aioprod.cli.output import note, say, show, table
 from aioprod.cli.parser import Commands, Parser, name_choices
 from aioprod.cli.topics import report
 
@@ -147,7 +147,7 @@ async def _remove(options: argparse.Namespace) -> int:
     _print(options, sorted(found))
     errors: Iterable[KafkaError] = deleted.errors.values()
     if not found and not deleted.errors:
-        print(f"{options.parser.prog}: no ACL is selected", file=sys.stderr)
+        note(f"{options.parser.prog}: no ACL is selected")
         return 1
     return report(options, errors)
 
@@ -222,4 +222,4 @@ def _print(options: argparse.Namespace, acls: list[AclBinding]) -> None:
             for acl in acls
         ]
         heading = ("RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "PERMISSION", "OPERATION", "HOST")
-        print(table([heading, *rows]))
+        say(table([heading, *rows]))

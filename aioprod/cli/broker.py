@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import ssl
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aioprod.cli.output import note, say, show
 from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Commands, Parser, port, positive_int
 
 if TYPE_CHECKING:
@@ -115,15 +114,12 @@ def _broker(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(_serve(arguments))
     except _UsageError as error:
-        print(f"aioprod broker: {error}", file=sys.stderr)
+        note(f"aioprod broker: {error}")
         return USAGE_ERROR
     except OSError as error:
-        print(
-            (
-                f"aioprod broker: can't listen on {arguments.host}:{arguments.port}: "
-                f"{error.strerror or error}"
-            ),
-            file=sys.stderr,
+        note(
+            f"aioprod broker: can't listen on {arguments.host}:{arguments.port}: "
+            f"{error.strerror or error}"
         )
         return 1
     except KeyboardInterrupt:
@@ -165,21 +161,16 @@ async def _serve(arguments: argparse.Namespace) -> None:
             "SSL" if security.ssl_context else "PLAINTEXT" if security.offered else ""
         )
         if arguments.json:
-            print(
-                json.dumps(
-                    {
-                        "bootstrap_servers": cluster.bootstrap_servers,
-                        "security_protocol": protocol or "PLAINTEXT",
-                    }
-                ),
-                flush=True,
+            show(
+                {
+                    "bootstrap_servers": cluster.bootstrap_servers,
+                    "security_protocol": protocol or "PLAINTEXT",
+                },
+                indent=None,
             )
         else:
             kind = f" by {protocol}" if protocol else ""
-            print(
-                (f"Broker on {cluster.bootstrap_servers}{kind}, in memory only. Ctrl-C ends it."),
-                flush=True,
-            )
+            say(f"Broker on {cluster.bootstrap_servers}{kind}, in memory only. Ctrl-C ends it.")
         await ended.wait()
 
 

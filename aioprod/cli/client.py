@@ -9,22 +9,24 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from aioprod.cli.output import SAME_LINE, PrintableFormatter, note
 from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment
+from aioprod.foreign_text import escaped
+from aioprod.logs import get_logger
 
 if TYPE_CHECKING:
     from aioprod.config.kafka_properties import SettingsTable
     from aioprod.schema_registry import SchemaRegistry
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _SERVERS = "bootstrap.servers"
 _PROGRESS_EACH_S = 1.0
-SAME_LINE = "\r\x1b[K"
 
 
 class CommandError(Exception):
@@ -192,7 +194,7 @@ def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
     log = logging.getLogger("aioprod")
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(f"{prog}: %(message)s"))
+    handler.setFormatter(PrintableFormatter(f"{prog}: %(message)s"))
     log.addHandler(handler)
     try:
         status = asyncio.run(guarded())
@@ -212,7 +214,7 @@ def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 
 def _fail(prog: str, text: str, status: int) -> int:
-    print(f"{prog}: {text}", file=sys.stderr)
+    note(f"{prog}: {escaped(text)}")
     return status
 
 
@@ -224,23 +226,6 @@ def _forget_output() -> None:
         os.close(nowhere)
     except (OSError, ValueError):
         pass
-
-
-def table(rows: Sequence[Sequence[object]]) -> str:
-    """Format rows as columns; the first row has the names; None is a dash."""
-    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in texts
-    )
-
-
-def show(value: object) -> None:
-    """Print a value as indented JSON."""
-    import json
-
-    print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def text_of(error: BaseException) -> str:
@@ -275,11 +260,9 @@ class Progress:
         if self._goes_on and time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + _PROGRESS_EACH_S
             self._line_begin = SAME_LINE
-            print(
-                f"{SAME_LINE}{self._verb} {counted(records)}", end="", flush=True, file=sys.stderr
-            )
+            note(f"{self._verb} {counted(records)}", begin=SAME_LINE, end="")
 
     def end(self, records: int, rest: str = "") -> None:
         """Report the total number of records."""
         if not self._quiet:
-            print(f"{self._line_begin}{self._verb} {counted(records)}{rest}", file=sys.stderr)
+            note(f"{self._verb} {counted(records)}{rest}", begin=self._line_begin)

@@ -6,8 +6,10 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING
 
-from aioprod.cli.client import client_settings, command, show, table
+from aioprod.cli.client import client_settings, command
+from aioprod.cli.output import say, show, table
 from aioprod.cli.parser import Commands, Parser
+from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin
@@ -43,7 +45,7 @@ async def _describe(options: argparse.Namespace) -> int:
             "brokers": [dataclasses.asdict(node) for node in described.nodes],
         })  # fmt: skip
         return 0
-    print(f"cluster {described.cluster_id}")
+    say(escaped(f"cluster {described.cluster_id}"))
     rows = [
         (
             node.node_id,
@@ -53,5 +55,5 @@ async def _describe(options: argparse.Namespace) -> int:
         )
         for node in described.nodes
     ]
-    print(table([("BROKER", "ADDRESS", "RACK", ""), *rows]))
+    say(table([("BROKER", "ADDRESS", "RACK", ""), *rows]))
     return 0

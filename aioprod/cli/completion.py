@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from aioprod.cli.output import say
 from aioprod.cli.parser import Commands, Parser
 
 
@@ -48,7 +49,7 @@ def add_completion(commands: Commands[Parser], whole: Parser) -> None:
     parser.add_argument("shell", choices=list(_SCRIPTS), metavar="{" + ",".join(_SCRIPTS) + "}")
 
     def run(options: argparse.Namespace) -> int:
-        print(_SCRIPTS[options.shell](list(_tree(whole, ""))), end="")
+        say(_SCRIPTS[options.shell](list(_tree(whole, ""))), end="")
         return 0
 
     parser.set_defaults(run=run, parser=parser)

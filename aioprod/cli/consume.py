@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import sys
 import time
@@ -23,13 +22,14 @@ from aioprod.cli.client import (
 )
 from aioprod.cli.parser import Commands, Parser, natural_int, positive_int
 from aioprod.cli.reset_offsets import timestamp
+from aioprod.logs import get_logger
 
 if TYPE_CHECKING:
     from aioprod import Consumer, RebalanceListener
     from aioprod.cli.formats import Formatter
     from aioprod.types import ConsumerRecord, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 BEGINNING, END, OFFSET, LAST, TIME = "beginning", "end", "an offset", "the last", "a time"
 _AT_ONCE = 2000
@@ -146,7 +146,11 @@ async def _consume(options: argparse.Namespace) -> int:
             "end only"
         )
     try:
-        formatter = json_line if options.format == "json" else pattern(options.format)
+        formatter = (
+            json_line
+            if options.format == "json"
+            else pattern(options.format, for_terminal=sys.stdout.isatty())
+        )
     except FormatError as error:
         raise UsageError(f"--format: {error}") from None
     defaults = {

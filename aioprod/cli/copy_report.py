@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from aioprod.cli.client import SAME_LINE, counted
+from aioprod.cli.client import counted
 from aioprod.cli.copy_topic import TopicCopy, sum_of
+from aioprod.cli.output import SAME_LINE, note, show
 
 
 class _Seen(NamedTuple):
@@ -58,7 +58,7 @@ class CopyReport:
         elif not self._quiet:
             total = sum(copy.records for copy in self._copies)
             topics = f"{len(self._copies)} topics" if len(self._copies) > 1 else "1 topic"
-            print(f"{self._line_begin}copied {counted(total)} of {topics}", file=sys.stderr)
+            note(f"{self._line_begin}copied {counted(total)} of {topics}")
 
     async def run(self) -> None:
         """Print a line for each interval, until cancelled."""
@@ -82,12 +82,10 @@ class CopyReport:
         speed = (sum(now.records) - sum(before.records)) / seconds
         megabytes = (now.data_bytes - before.data_bytes) / seconds / 1e6
         lag = sum_of([copy.lag for copy in self._copies])
-        print(
+        note(
             f"{self._line_begin}copied {counted(sum(now.records))}  {speed:,.0f} records/s  "
             f"{megabytes:,.1f} MB/s  lag {'-' if lag is None else f'{lag:,}'}",
             end=self._line_end,
-            flush=True,
-            file=sys.stderr,
         )
 
     def _print_json(self) -> None:
@@ -113,4 +111,4 @@ class CopyReport:
             "lag": sum_of([copy.lag for copy in self._copies]),
             "topics": topics,
         }
-        print(json.dumps(line, ensure_ascii=False), flush=True)
+        show(line, indent=None)

@@ -11,7 +11,6 @@ whatever else the two copy.
 from __future__ import annotations
 
 import argparse
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,13 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from aioprod.cli.client import CommandError, text_of
 from aioprod.cli.consume import BEGINNING, Start, start_offsets
 from aioprod.cli.copy_plan import TopicPair, check_partitions
+from aioprod.logs import get_logger
 
 if TYPE_CHECKING:
     from aioprod import Consumer, Deliveries, Producer
     from aioprod.admin import Admin
     from aioprod.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _AT_ONCE = 5_000
 _LOOK_MS = 500

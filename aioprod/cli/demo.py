@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from aioprod.cli.output import note
 from aioprod.cli.parser import INTERRUPTED, Commands, Parser, positive_float, positive_int
 
 
@@ -79,7 +79,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         try:
             check_extras()
         except DemoError as error:
-            print(f"aioprod demo: {error}", file=sys.stderr)
+            note(f"aioprod demo: {error}")
             return 1
         from aioprod.demo.run import main as run_demo
 

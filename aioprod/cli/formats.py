@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from aioprod.cli.parser import unescape
+from aioprod.foreign_text import encode_json, escaped
 from aioprod.types import ConsumerRecord, Header, ProducerRecord
 
 Formatter = Callable[[ConsumerRecord], bytes]
 
 _FIELD = re.compile(r"%(.)", re.DOTALL)
+_LAYOUT = re.compile(r"[^\t\n]+")  # what lies between tabs and line breaks
 _NAMES = {
     "key",
     "key_base64",
@@ -26,8 +28,6 @@ _NAMES = {
     "topic",
     "offset",
 }
-
-_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class JsonText(bytes):
@@ -58,7 +58,7 @@ def json_line(record: ConsumerRecord) -> bytes:
         )
     if record.headers:
         line["headers"] = [[name, _text(data)] for name, data in record.headers]
-    return _encode(line).encode() + b"\n"
+    return encode_json(line).encode() + b"\n"
 
 
 def _text(data: bytes | None) -> str | dict[str, str] | None:
@@ -176,12 +176,17 @@ _FIELDS: Mapping[str, Formatter] = {
 }
 
 
-def pattern(text: str) -> Formatter:
+def pattern(text: str, *, for_terminal: bool = False) -> Formatter:
     """Return a function that formats records by a pattern.
 
     ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in milliseconds, ``%k`` key,
     ``%K`` its length, ``%v`` (or ``%s``) value, ``%V`` (or ``%S``) its length, ``%h`` headers,
     ``%%`` a percent sign; ``\\n``, ``\\t``, ``\\xHH`` and so on as in C. A length is -1 for a null.
+
+    Args:
+        text: the pattern.
+        for_terminal: escape what is not printable in keys, values, headers and names of topics,
+            except tabs and line breaks. Otherwise they are as the broker has them.
 
     Raises:
         FormatError: if a field is unknown.
@@ -189,7 +194,7 @@ def pattern(text: str) -> Formatter:
     parts: list[Formatter] = []
     end = 0
     for found in _FIELD.finditer(text):
-        parts += [_constant(text[end : found.start()]), _field(found[1])]
+        parts += [_constant(text[end : found.start()]), _field(found[1], for_terminal)]
         end = found.end()
     if text[end:].endswith("%"):
         raise FormatError("a % at the end: write %% for a percent sign")
@@ -202,10 +207,18 @@ def _constant(text: str) -> Formatter:
     return lambda record: data
 
 
-def _field(name: str) -> Formatter:
+def _field(name: str, for_terminal: bool) -> Formatter:
     field = _FIELDS.get(name)
     if field is None:
         raise FormatError(
             f"unknown field %{name} (known: {', '.join('%' + each for each in _FIELDS)})"
         )
-    return field
+    return _printable(field) if for_terminal else field
+
+
+def _printable(field: Formatter) -> Formatter:
+    def shown(record: ConsumerRecord) -> bytes:
+        text = field(record).decode("utf-8", "backslashreplace")
+        return _LAYOUT.sub(lambda found: escaped(found[0]), text).encode()
+
+    return shown

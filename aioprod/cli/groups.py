@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioprod.cli import share_groups
-from aioprod.cli.client import command, show, table
+from aioprod.cli.client import command
 from aioprod.cli.cluster import admin_client
 from aioprod.cli.groups_lag import add_lag
+from aioprod.cli.output import say, show, table
 from aioprod.cli.parser import Commands, Parser, name_choices
 from aioprod.cli.reset_offsets import add_reset_offsets
 from aioprod.cli.share_groups import find_share_groups, share_group_offsets
 from aioprod.cli.topics import report
+from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin, GroupDescription, MemberDescription
@@ -109,7 +111,7 @@ async def _list(options: argparse.Namespace) -> int:
         rows = [
             (each.group_id, each.type, each.protocol_type, each.state) for each in listed.values()
         ]
-        print(table([("GROUP", "TYPE", "PROTOCOL", "STATE"), *rows]))
+        say(table([("GROUP", "TYPE", "PROTOCOL", "STATE"), *rows]))
     return 0
 
 
@@ -158,7 +160,7 @@ async def _describe(options: argparse.Namespace) -> int:
     if options.json:
         show(objects)
     else:
-        print("\n\n".join(texts), end="\n" if texts else "")
+        say("\n\n".join(texts), end="\n" if texts else "")
     return report(options, errors.values())
 
 
@@ -183,8 +185,9 @@ async def _progress(admin: Admin, group: GroupDescription) -> list[_Progress]:
 
 
 def _as_text(group: GroupDescription, progress: list[_Progress]) -> str:
-    heading = f"{group.group_id}  {group.type}  {group.state}  {len(group.members)} members" + (
-        f"  {group.assignor}" if group.assignor else ""
+    heading = escaped(
+        f"{group.group_id}  {group.type}  {group.state}  {len(group.members)} members"
+        + (f"  {group.assignor}" if group.assignor else "")
     )
     rows = [
         (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 
-from aioprod.cli.client import CommandError, command, table
+from aioprod.cli.client import CommandError, command
 from aioprod.cli.cluster import admin_client
 from aioprod.cli.cluster_load import ClusterLoad, GroupLoad, PartitionLoad, compare, take
+from aioprod.cli.output import note, say, show, table
 from aioprod.cli.parser import Commands, Parser, positive_float
 from aioprod.cli.top import show_live, watch
+from aioprod.foreign_text import escaped
 
 _NAMES = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
 
@@ -72,15 +72,15 @@ def _print_once(options: argparse.Namespace, load: ClusterLoad) -> int:
     if options.json:
         _print_json(options, load)
     elif rows := _rows(options, load):
-        print(table([_NAMES, *rows]))
+        say(table([_NAMES, *rows]))
     for each in load.groups:
         if each.group in options.groups and not _partitions(options, each):
             of = " in these topics" if options.topic else ""
             text = f"group {each.group} has no offset{of} yet"
-            print(f"{options.parser.prog}: {text}", file=sys.stderr)
+            note(escaped(f"{options.parser.prog}: {text}"))
     missing = [name for name in options.groups if all(name != each.group for each in load.groups)]
     for name in missing:
-        print(f"{options.parser.prog}: group {name} does not exist", file=sys.stderr)
+        note(escaped(f"{options.parser.prog}: group {name} does not exist"))
     return 1 if missing else 0
 
 
@@ -96,7 +96,7 @@ def _print_json(options: argparse.Namespace, load: ClusterLoad) -> None:
         }
         for each in load.groups
     ]
-    print(json.dumps(groups, ensure_ascii=False), flush=True)
+    show(groups, indent=None)
 
 
 def _heading(options: argparse.Namespace, load: ClusterLoad) -> str:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import NoReturn
 
+from aioprod.foreign_text import escaped
+
 USAGE_ERROR = 2
 INTERRUPTED = 130
 
@@ -29,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with status 2 and one line on standard error."""
-        self.exit(USAGE_ERROR, f"{self.prog}: {message}\n")
+        self.exit(USAGE_ERROR, escaped(f"{self.prog}: {message}") + "\n")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:

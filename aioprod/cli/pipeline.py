@@ -10,6 +10,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from aioprod.cli.output import note, say
 from aioprod.cli.parser import Commands, Parser, name_choices
 
 # The names in the template, which become those of the project.
@@ -52,13 +53,11 @@ def _new(arguments: argparse.Namespace) -> int:
     try:
         written = write_project(arguments.name, directory)
     except OSError as error:
-        print(
-            f"aioprod pipeline: can't write {directory}: {error.strerror or error}", file=sys.stderr
-        )
+        note(f"aioprod pipeline: can't write {directory}: {error.strerror or error}")
         return 1
     for path in written:
-        print(f"wrote {path}")
-    print(f"next: cd {directory}, and see README.md")
+        say(f"wrote {path}")
+    say(f"next: cd {directory}, and see README.md")
     return 0
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from aioprod.cli.client import UsageError, command, show, table
+from aioprod.cli.client import UsageError, command
 from aioprod.cli.cluster import admin_client
+from aioprod.cli.output import say, show, table
 from aioprod.cli.parser import Commands, Parser, natural_int
 from aioprod.cli.share_groups import find_share_groups
 from aioprod.cli.topics import partitions_of, report
@@ -113,9 +114,9 @@ async def _reset(options: argparse.Namespace) -> int:
         )
     else:
         rows = [(*partition, now.get(partition), offset) for partition, offset in target.items()]
-        print(table([("TOPIC", "PARTITION", "FROM", "TO"), *rows]))
+        say(table([("TOPIC", "PARTITION", "FROM", "TO"), *rows]))
         if not options.execute:
-            print("Nothing was changed; repeat with --execute to commit.")
+            say("Nothing was changed; repeat with --execute to commit.")
     return report(options, altered.errors.values() if altered is not None else ())
 
 

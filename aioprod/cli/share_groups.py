@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from aioprod.cli.client import table
+from aioprod.cli.output import table
+from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin, ShareGroupDescription, ShareGroupOffset
@@ -35,7 +36,7 @@ async def share_group_offsets(admin: Admin, group: ShareGroupDescription) -> Off
 
 def as_text(group: ShareGroupDescription, offsets: Offsets) -> str:
     """Return a heading and a table."""
-    heading = (
+    heading = escaped(
         f"{group.group_id}  share  {group.state}  {len(group.members)} members  {group.assignor}"
     ).rstrip()
     rows = [

@@ -6,9 +6,11 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from aioprod.cli.client import CommandError, command, show, table
+from aioprod.cli.client import CommandError, command
 from aioprod.cli.cluster import admin_client
+from aioprod.cli.output import say, show, table
 from aioprod.cli.parser import Commands, Parser, name_choices, natural_int, positive_int
+from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin, DelegationToken
@@ -89,9 +91,7 @@ async def _list(options: argparse.Namespace) -> int:
             )
             for token in found
         ]
-        print(
-            table([("TOKEN", "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "MAX"), *rows])
-        )
+        say(table([("TOKEN", "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "MAX"), *rows]))
     return 0
 
 
@@ -103,9 +103,9 @@ async def _create(options: argparse.Namespace) -> int:
     if options.json:
         show({**_public(token), "hmac": token.hmac_base64})
     else:
-        print(
+        say(
             "sasl.mechanism=SCRAM-SHA-512\n"
-            f"sasl.username={token.token_id}\nsasl.password={token.hmac_base64}\n"
+            f"sasl.username={escaped(token.token_id)}\nsasl.password={token.hmac_base64}\n"
             "sasl.delegation.token=true"
         )
     return 0
@@ -115,7 +115,7 @@ async def _renew(options: argparse.Namespace) -> int:
     async with admin_client(options) as admin:
         token = await _find(admin, options.token)
         until = await admin.renew_delegation_token(token, renew_period_ms=options.period_ms)
-    print(_time(until))
+    say(_time(until))
     return 0
 
 
@@ -123,7 +123,7 @@ async def _expire(options: argparse.Namespace) -> int:
     async with admin_client(options) as admin:
         token = await _find(admin, options.token)
         until = await admin.expire_delegation_token(token, expiry_period_ms=options.period_ms)
-    print(_time(until))
+    say(_time(until))
     return 0
 
 
@@ -148,4 +148,7 @@ def _public(token: DelegationToken) -> dict[str, object]:
 
 
 def _time(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):  # after the year 9999
+        return f"{timestamp_ms} ms"

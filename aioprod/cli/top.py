@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aioprod.cli.client import CommandError, UsageError, command, table, text_of
+from aioprod.cli.client import CommandError, UsageError, command, text_of
 from aioprod.cli.cluster import admin_client
 from aioprod.cli.cluster_load import ClusterLoad, Sample, compare, take
+from aioprod.cli.output import say, show, table
 from aioprod.cli.parser import Commands, Parser, positive_float
+from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin
@@ -80,11 +81,11 @@ async def _top(options: argparse.Namespace) -> int:
 
 def _print(options: argparse.Namespace, load: ClusterLoad) -> None:
     if options.json:
-        print(json.dumps(_as_json(load), ensure_ascii=False), flush=True)
+        show(_as_json(load), indent=None)
         return
-    print(_heading(load))
+    say(escaped(_heading(load)))
     for names, rows in ((_GROUPS, _group_rows(load)), (_TOPICS, _topic_rows(load))):
-        print("\n" + table([names, *rows]))
+        say("\n" + table([names, *rows]))
 
 
 async def show_live(

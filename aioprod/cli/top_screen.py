@@ -9,6 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from aioprod.foreign_text import escaped
+
 Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
@@ -22,13 +24,13 @@ class TopScreen:
     def draw(self, heading: str, *tables: Rows) -> None:
         """Show new figures."""
         self._problem = None
-        self._parts = [Text(heading, style="bold", no_wrap=True)]
+        self._parts = [Text(escaped(heading), style="bold", no_wrap=True)]
         for names, rows in tables:
             made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
             for number, name in enumerate(names):
                 made.add_column(name, justify="right" if number else "left", no_wrap=True)
             for row in rows:
-                made.add_row(*map(Text, row))
+                made.add_row(*(Text(escaped(cell)) for cell in row))
             self._parts.append(made)
 
     def note(self, problem: str) -> None:
@@ -36,5 +38,5 @@ class TopScreen:
         self._problem = problem
 
     def __rich__(self) -> Group:
-        problem = [] if self._problem is None else [Text(self._problem, style="red")]
+        problem = [] if self._problem is None else [Text(escaped(self._problem), style="red")]
         return Group(*problem, *self._parts)

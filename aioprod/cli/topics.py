@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from aioprod.cli.client import UsageError, command, show, table, text_of
+from aioprod.cli.client import UsageError, command, text_of
 from aioprod.cli.cluster import admin_client
+from aioprod.cli.output import note, say, show, table
 from aioprod.cli.parser import Commands, Parser, assignment, name_choices, natural_int, positive_int
+from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin, ConfigEntry, TopicDescription
@@ -160,7 +161,7 @@ async def _list(options: argparse.Namespace) -> int:
             ]
         )
     elif listed:
-        print("\n".join(listed))
+        say("\n".join(map(escaped, listed)))
     return 0
 
 
@@ -199,7 +200,7 @@ def report(
     """Print errors, one per line, except those with the code ``fine``; return the exit status."""
     bad = [error for error in errors if fine is None or getattr(error, "code", None) != fine]
     for error in bad:
-        print(f"{options.parser.prog}: {text_of(error)}", file=sys.stderr)
+        note(escaped(f"{options.parser.prog}: {text_of(error)}"))
     return 1 if bad else 0
 
 
@@ -219,7 +220,7 @@ async def _describe(options: argparse.Namespace) -> int:
     if options.json:
         show([_as_json(topic, entries, options.all_settings) for topic, entries in found])
     else:
-        print(
+        say(
             "\n\n".join(_as_text(topic, entries, options.all_settings) for topic, entries in found),
             end="\n" if found else "",
         )
@@ -237,7 +238,9 @@ def _shown(entries: dict[str, ConfigEntry], everything: bool) -> dict[str, str |
 
 
 def _as_text(topic: TopicDescription, entries: dict[str, ConfigEntry], everything: bool) -> str:
-    settings = "".join(f"\n  {name}={value}" for name, value in _shown(entries, everything).items())
+    settings = "".join(
+        f"\n  {escaped(f'{name}={value}')}" for name, value in _shown(entries, everything).items()
+    )
     rows = [
         (
             each.partition,
@@ -248,9 +251,9 @@ def _as_text(topic: TopicDescription, entries: dict[str, ConfigEntry], everythin
         )
         for each in topic.partitions
     ]
-    heading = f"{topic.name}  {len(topic.partitions)} partitions  id {topic.topic_id}{settings}"
-    return (
-        heading + "\n" + table([("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "OFFLINE"), *rows])
+    heading = f"{topic.name}  {len(topic.partitions)} partitions  id {topic.topic_id}"
+    return f"{escaped(heading)}{settings}\n" + table(
+        [("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "OFFLINE"), *rows]
     )
 
 
@@ -308,7 +311,7 @@ async def _delete_records(options: argparse.Namespace) -> int:
             dict.fromkeys(await partitions_of(admin, options.topic, options.partition), before)
         )
     if deleted.successes:
-        print(
+        say(
             table(
                 [
                     ("TOPIC", "PARTITION", "BEGINS AT"),

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aioprod.cli.client import CommandError, UsageError, command, show, table
+from aioprod.cli.client import CommandError, UsageError, command
 from aioprod.cli.cluster import admin_client
+from aioprod.cli.output import say, show, table
 from aioprod.cli.parser import INTERRUPTED, Commands, Parser, name_choices, positive_int
 from aioprod.cli.topics import report
 
@@ -149,7 +150,7 @@ async def _list(options: argparse.Namespace) -> int:
             for user, credentials in found
             for each in sorted(credentials)
         ]
-        print(table([("USER", "MECHANISM", "ITERATIONS"), *rows]))
+        say(table([("USER", "MECHANISM", "ITERATIONS"), *rows]))
     return report(options, described.errors.values())
 
 

@@ -5,7 +5,6 @@ up on demand, and again after it has moved.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Collection
 from enum import IntEnum
@@ -24,6 +23,8 @@ from aioprod.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
+from aioprod.foreign_text import reason_of
+from aioprod.logs import get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
@@ -32,7 +33,7 @@ from aioprod.net.silence import SILENCE_S
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _SEVERAL_KEYS_FROM = 4
 _TRANSACTIONS_FROM = 1
@@ -238,5 +239,6 @@ async def _find_coordinator(
 def _check(kind: CoordinatorType, key: str, error_code: int, message: str | None) -> None:
     code = ErrorCode.of(error_code)
     if code != ErrorCode.NONE:
-        said = f" ({message})" if message and message != code.description else ""
+        reason = "" if message == code.description else reason_of(message)
+        said = f" ({reason})" if reason else ""
         raise BrokerError(code, f"no coordinator of {kind.name.lower()} {key!r}{said}")

@@ -5,7 +5,6 @@ clients that are dropped without ``close``.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 import warnings
@@ -14,8 +13,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aioprod.errors import WrongEventLoopError
+from aioprod.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _bindings: weakref.WeakSet[LoopBinding] = weakref.WeakSet()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import time
 import uuid
@@ -23,6 +22,7 @@ from aioprod.errors import (
     UnsupportedVersionError,
     copy_of,
 )
+from aioprod.logs import get_logger
 from aioprod.metrics.telemetry import Figure, Ledger, TelemetrySource
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers
@@ -35,7 +35,7 @@ from aioprod.protocol.messages.push_telemetry import PushTelemetryRequest
 from aioprod.protocol.otlp import MetricsEncoder, Point
 from aioprod.protocol.primitives import ZERO_UUID
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 #: The longest wait for the last push, when a client closes.
 LAST_PUSH_MS = 500

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aioprod.errors import ConfigError
+from aioprod.logs import get_logger
 from aioprod.serialization import JAVA_CLASSES
 from aioprod.user_code import ENDS_PROGRAM, surface
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 # Java's other classes with an equivalent, and its import path.
 _JAVA_CLASSES = {

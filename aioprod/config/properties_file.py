@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 
 from aioprod.config.redaction import is_secret
 from aioprod.errors import ConfigError
+from aioprod.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 def read_settings(path: Path, option: str) -> dict[str, str]:

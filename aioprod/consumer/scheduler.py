@@ -5,13 +5,13 @@ task, which could be cancelled.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from aioprod.consumer.notifier import Notifier
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _NEVER = float("inf")
 

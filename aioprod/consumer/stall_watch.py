@@ -5,15 +5,15 @@ The state between two looks is kept here; a look is synchronous, over what waits
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from aioprod.consumer.reporting import ReadingReporter
+from aioprod.logs import get_logger
 from aioprod.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _NEVER = float("inf")
 _LOOKS_PER_LIMIT = 4

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from aioprod.logs import get_logger
 from aioprod.public_module import set_module
 from aioprod.user_code import surface
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 ObserverT = TypeVar("ObserverT")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import secrets
 from typing import cast
 
@@ -16,6 +15,8 @@ from aioprod.config.client import ClientConfig
 from aioprod.config.security import READABLE_SECRETS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, KafkaError
+from aioprod.foreign_text import reason_of
+from aioprod.logs import get_logger
 from aioprod.net.connection import Connection
 from aioprod.net.kerberos import kerberos_login
 from aioprod.protocol.framing import encode_request
@@ -40,7 +41,7 @@ _HANDSHAKE_VERSION = 1
 # Secrets and servers for which the warning was logged.
 _warned: set[tuple[str, str]] = set()
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 async def new_mechanism(config: ClientConfig, host: str) -> ClientMechanism:
@@ -171,7 +172,7 @@ async def authenticate(connection: Connection, mechanism: ClientMechanism, timeo
             raise _refusal(
                 connection,
                 mechanism,
-                reply.error_message or ErrorCode.of(reply.error_code).description,
+                mechanism.reason(reply.error_message) or ErrorCode.of(reply.error_code).description,
             )
         lifetime_ms = reply.session_lifetime_ms
         pending = _send_response(connection, mechanism, reply.auth_bytes, timeout_ms)
@@ -239,7 +240,7 @@ async def _choose(connection: Connection, mechanism: ClientMechanism, timeout_ms
     )
     code = ErrorCode.of(reply.error_code)
     if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        offered = ", ".join(reply.mechanisms) or "none"
+        offered = reason_of(", ".join(reply.mechanisms)) or "none"
         raise AuthenticationError(
             f"{connection.address}: the broker does not offer "
             f"sasl_mechanism={mechanism.name!r} on this port, but {offered}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
@@ -18,6 +17,7 @@ from aioprod.errors import (
     KafkaError,
     RequestTimedOutError,
 )
+from aioprod.logs import get_logger
 from aioprod.net.bootstrap import Attempt, BootstrapServers, ConnectionCallback
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.broker_link import BrokerLink, ReconnectBackoff
@@ -28,7 +28,7 @@ from aioprod.net.race import first_answer, first_to_succeed
 from aioprod.net.silence import HESITATION_S, SilenceWatch
 from aioprod.net.versions import AcceptedVersions
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

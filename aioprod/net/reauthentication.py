@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 
 from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
+from aioprod.logs import get_logger
 from aioprod.net.authentication import authenticate, new_mechanism
 from aioprod.net.bounds import MAX_SESSION_MS, MIN_SESSION_MS, bounded
 from aioprod.net.connection import Connection
 from aioprod.net.failures import unforeseen
 from aioprod.protocol.sasl.mechanism import ClientMechanism
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # When to log in, as parts of the session's lifetime: late enough to be rare, early enough for a
 # slow token provider, and not at the same moment for all clients.

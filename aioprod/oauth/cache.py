@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,9 +12,11 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from aioprod.errors import KafkaError, copy_of
+from aioprod.logs import get_logger
+from aioprod.oauth.errors import TokenRequestError
 from aioprod.types import OAuthToken
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # Parts of a token's lifetime after which it is renewed: as Java's sasl.login.refresh.window.factor
 # and .jitter. Clients log in again after 85 % of a session, so they get a new token then.
@@ -32,10 +34,22 @@ class Token:
     Attributes:
         value: its text.
         lifetime_s: from now on; None if it is unknown, and the token is used once.
+
+    Raises:
+        TokenRequestError: if the value is not one or more printable ASCII characters (RFC 6749).
     """
 
     value: str = field(repr=False)
     lifetime_s: float | None
+
+    def __post_init__(self) -> None:
+        value = self.value
+        if not isinstance(value, str) or not value or not value.isascii():
+            raise TokenRequestError("the access token is no text of ASCII characters", 0)
+        if not value.isprintable() or " " in value:
+            raise TokenRequestError("the access token has control characters or spaces", 0)
+        if self.lifetime_s is not None and not math.isfinite(self.lifetime_s):
+            object.__setattr__(self, "lifetime_s", None)
 
 
 class Stopwatch:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
 from aioprod.errors import ConfigError
+from aioprod.foreign_text import reason_of
 from aioprod.oauth.cache import Stopwatch, Token, TokenCache
 from aioprod.oauth.checks import check_options, check_texts
 from aioprod.oauth.errors import TokenRequestError
@@ -126,8 +127,7 @@ class CloudTokens:
             return TokenRequestError(f"{type(self).__name__}: {error}", error.status)
         if not isinstance(error, self._errors()):
             return TokenRequestError(f"{type(self).__name__}: {name}")
-        text = " ".join(str(error).split())
-        shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
+        shown = reason_of(" ".join(str(error).split()), limit=_MAX_TEXT)
         return TokenRequestError(f"{type(self).__name__}: {name}: {shown}")
 
     def _errors(self) -> tuple[type[Exception], ...]:

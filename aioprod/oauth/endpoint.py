@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import math
 import random
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
-from urllib.parse import SplitResult, urlsplit
-
-import aiohttp
+from urllib.parse import unquote_plus, urlencode
 
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.config.redaction import HidesArguments
 from aioprod.errors import ConfigError, KafkaError
+from aioprod.foreign_text import reason_of, secret_forms
+from aioprod.logs import get_logger
 from aioprod.net.backoff import Backoff
+from aioprod.net.http import (
+    HttpFailure,
+    HttpOptions,
+    HttpRequest,
+    HttpResponse,
+    check_proxy,
+    check_ssl_context,
+    exchange,
+    http_url,
+    new_session,
+)
 from aioprod.oauth.cache import Token
 from aioprod.oauth.errors import TokenRequestError
 
 _MAX_RESPONSE_BYTES = 1024 * 1024
 _MAX_TEXT = 200
 _MAX_LIFETIME_S = 1e9  # 30 years
+_MAX_TIME_S = 1e15
+_MAX_DIGITS = 10
+_REASONS = ("error", "error_description")
+_SHORT_PART = 8  # of an assertion
+_PUBLIC = ("grant_type", "scope", "audience", "resource")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +52,15 @@ class Grant:
 
     form: Mapping[str, str] = field(repr=False)
     authorization: str | None = field(default=None, repr=False)
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return what no text may have, as an identity provider may repeat it."""
+        coded = (self.authorization or "").partition(" ")[2]
+        # The header was made here: user name, colon, secret.
+        password = base64.b64decode(coded).decode().partition(":")[2]
+        hidden = [value for name, value in self.form.items() if name not in _PUBLIC]
+        parts = [part for value in hidden for part in value.split(".") if len(part) > _SHORT_PART]
+        return secret_forms(coded, password, unquote_plus(password), *hidden, *parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +91,7 @@ class TokenEndpoint(metaclass=HidesArguments):
     retry_backoff_max_ms: int = 10_000
 
     def __post_init__(self) -> None:
-        parts = _http_url(self.url)
+        parts = http_url(self.url)
         if parts is None:
             raise ConfigError(
                 f"token_endpoint_url={self.url!r}: must begin with https:// and name a host"
@@ -78,11 +102,8 @@ class TokenEndpoint(metaclass=HidesArguments):
             log.warning(
                 "the client's secret and tokens are sent to %s unencrypted: use https", self.url
             )
-        if self.ssl_context is not None and not isinstance(self.ssl_context, ssl.SSLContext):
-            kind = type(self.ssl_context).__name__
-            raise ConfigError(f"ssl_context: must be an ssl.SSLContext, not {kind}")
-        if self.proxy is not None and _http_url(self.proxy) is None:
-            raise ConfigError("proxy: must be the URL of an HTTP proxy, such as http://host:3128")
+        check_ssl_context(self.ssl_context)
+        check_proxy(self.proxy)
         for name in ("request_timeout_ms", "timeout_ms", "retry_backoff_ms"):
             value = getattr(self, name)
             if not _is_number(value) or not 0 < value < math.inf:
@@ -108,55 +129,36 @@ class TokenEndpoint(metaclass=HidesArguments):
         )
 
     async def _attempt(self, grant: Grant) -> Token:
-        headers = {"Accept": "application/json"}
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
         if grant.authorization is not None:
             headers["Authorization"] = grant.authorization
-        # Raised below, without the frames of the HTTP library: they have the credentials.
-        failure: str | None = None
-        status: int | None = None
-        content = b""
-        # A session for each request: a token lasts for minutes, and the connection need not.
-        timeout = aiohttp.ClientTimeout(total=self.request_timeout_ms / 1000)
+        request = HttpRequest(
+            "POST", self.url, headers, urlencode(grant.form).encode(), grant.secrets()
+        )
         try:
-            async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
-                async with session.post(
-                    self.url,
-                    data=dict(grant.form),
-                    headers=headers,
-                    ssl=self.ssl_context if self.ssl_context is not None else True,
-                    proxy=self.proxy,
-                    allow_redirects=False,
-                ) as response:
-                    status = response.status
-                    content = await response.content.read(_MAX_RESPONSE_BYTES)
-                    while not response.content.at_eof() and len(content) < _MAX_RESPONSE_BYTES:
-                        content += await response.content.read(_MAX_RESPONSE_BYTES - len(content))
-        except TimeoutError:
-            failure = f"no response within request_timeout_ms={self.request_timeout_ms:g}"
-        except aiohttp.ClientHttpProxyError as error:
-            # Its text has the URL of the proxy with the password.
-            status, failure = error.status, f"the proxy answers {error.status} {error.message}"
-        except aiohttp.InvalidURL:  # the same, of HTTPS_PROXY
-            status, failure = 0, "the proxy of HTTPS_PROXY is not the URL of an HTTP proxy"
-        except (aiohttp.ClientError, OSError) as error:
-            failure = f"{type(error).__name__}: {error}"
+            # A session for each request: a token lasts for minutes, and the connection need not.
+            async with new_session() as session:
+                outcome = await exchange(session, request, self._options())
+            refusal = _refusal(outcome, request.secrets)
         finally:
-            del headers
-        if failure is not None:
-            raise TokenRequestError(f"token endpoint {self.url}: {failure}", status)
-        assert status is not None
-        return _token(self.url, status, content)
+            del headers, request
+        what = f"token endpoint {self.url}:"
+        if refusal is not None:
+            del outcome  # its content may repeat the secret
+            raise TokenRequestError(f"{what} {refusal[0]}", *refusal[1:])
+        assert isinstance(outcome, HttpResponse)
+        return _token(what, outcome)
 
-
-def _http_url(text: object) -> SplitResult | None:
-    """Return the parts of a URL of HTTP; None for other text."""
-    try:
-        parts = urlsplit(text) if isinstance(text, str) else None
-        if parts is None or not parts.hostname or parts.port == 0:
-            return None
-    except ValueError:  # such as a port above 65535
-        return None
-    return parts if parts.scheme in ("http", "https") else None
+    def _options(self) -> HttpOptions:
+        return HttpOptions(
+            ssl_context=self.ssl_context,
+            proxy=self.proxy,
+            timeout_ms=self.request_timeout_ms,
+            max_bytes=_MAX_RESPONSE_BYTES,
+        )
 
 
 def basic_authorization(client_id: str, client_secret: str) -> str:
@@ -168,10 +170,11 @@ def lifetime_of(value: str) -> float | None:
     """Return for how many seconds a JSON Web Token is valid; None if it does not tell."""
     claims = _claims(value)
     expires, issued = claims.get("exp"), claims.get("iat")
-    if not _is_number(expires):
-        return None
-    # By the provider's clock if possible: that of this machine may differ.
-    return _lifetime(expires - (issued if _is_number(issued) else time.time()))
+    if not _is_number(expires) or not -_MAX_TIME_S < expires < _MAX_TIME_S:
+        return None  # a greater integer is none that can be added to a time
+    if not _is_number(issued) or not -_MAX_TIME_S < issued < _MAX_TIME_S:
+        issued = time.time()  # the provider's clock is better: that of this machine may differ
+    return _lifetime(expires - issued)
 
 
 def _claims(value: str) -> Mapping[str, Any]:
@@ -194,30 +197,48 @@ def _lifetime(seconds: object) -> float | None:
     return float(seconds) if _is_number(seconds) and abs(seconds) < _MAX_LIFETIME_S else None
 
 
-def _token(url: str, status: int, content: bytes) -> Token:
-    what = f"token endpoint {url}: {status}"
+def _answer(content: bytes) -> Mapping[str, Any]:
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
-        answer = None
-    given = answer if isinstance(answer, dict) else {}
-    if status != 200:
-        code, reason = given.get("error"), given.get("error_description")
-        parts = [part for part in (code, reason) if isinstance(part, str) and part]
-        said = "".join(char if char.isprintable() else " " for char in " ".join(parts))
-        raise TokenRequestError(
-            f"{what} {said[:_MAX_TEXT] or 'no reason given'}",
-            status,
-            code if isinstance(code, str) else None,
-        )
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _refusal(
+    outcome: HttpResponse | HttpFailure, secrets: Iterable[str]
+) -> tuple[str, int | None, str | None] | None:
+    """Return text, status and error code if there is no token; None if there may be one."""
+    if isinstance(outcome, HttpFailure):
+        return outcome.text, outcome.status, None
+    if outcome.status == 200:
+        return None
+    given = _answer(outcome.content[:_MAX_RESPONSE_BYTES])
+    said = [reason_of(given.get(name), secrets, _MAX_TEXT) for name in _REASONS]
+    reason = " ".join(filter(None, said)) or outcome.reason or "no reason given"
+    return f"{outcome.status} {reason}", outcome.status, said[0] or None
+
+
+def _token(what: str, response: HttpResponse) -> Token:
+    what = f"{what} {response.status}, but the response"
+    if len(response.content) > _MAX_RESPONSE_BYTES:
+        raise TokenRequestError(f"{what} has more than {_MAX_RESPONSE_BYTES} bytes", 200)
+    given = _answer(response.content)
     value = given.get("access_token")
-    if not isinstance(value, str) or not value.strip():
-        raise TokenRequestError(f"{what}, but the response has no access_token", status)
+    value = value.strip() if isinstance(value, str) else ""
+    if not value:
+        raise TokenRequestError(f"{what} has no access_token", 200)
     lifetime = given.get("expires_in")
-    if isinstance(lifetime, str) and lifetime.isdecimal():
-        lifetime = float(lifetime)  # as Azure's first version has it
-    known = _is_number(lifetime)
-    return Token(value.strip(), _lifetime(lifetime) if known else lifetime_of(value.strip()))
+    if isinstance(lifetime, str) and lifetime.isdecimal() and len(lifetime) < _MAX_DIGITS:
+        lifetime = int(lifetime)  # as Azure's first version has it
+    lifetime = _lifetime(lifetime) if _is_number(lifetime) else lifetime_of(value)
+    try:
+        return Token(value, lifetime)
+    except TokenRequestError as error:
+        fault = str(error)
+    finally:
+        del value, given, response
+    raise TokenRequestError(f"{what} is refused: {fault}", 200)
 
 
 def _may_pass(error: KafkaError) -> bool:

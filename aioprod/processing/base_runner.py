@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from enum import Enum, auto
@@ -11,6 +10,7 @@ from typing import Protocol
 
 from aioprod import Producer, TopicPartition
 from aioprod.config.plugins import close_plugins
+from aioprod.logs import get_logger
 from aioprod.processing.config import CommonConfig
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import OrderedScheduler
@@ -18,7 +18,7 @@ from aioprod.processing.settlement import Settlement
 from aioprod.processing.topics import check_topics_exist
 from aioprod.processing.workers import Workers
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _CLOSE_MS = 30_000
 

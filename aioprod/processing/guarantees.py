@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
 
@@ -19,12 +18,13 @@ from aioprod import (
     RebalanceInProgressError,
     TopicPartition,
 )
+from aioprod.logs import get_logger
 from aioprod.processing.observers import ProcessorFigures
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item
 from aioprod.processing.settlement import Settlement, send_all
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _COMMIT_RETRY_S = 0.1
 

@@ -5,7 +5,6 @@ gives up partitions in rebalances.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Collection
 
@@ -17,6 +16,7 @@ from aioprod import (
     TopicPartition,
     WakeupError,
 )
+from aioprod.logs import get_logger
 from aioprod.processing.base_runner import BaseRunner, Stage
 from aioprod.processing.config import ProcessorConfig
 from aioprod.processing.guarantees import Guarantee
@@ -25,7 +25,7 @@ from aioprod.processing.retries import retry_delay_s
 from aioprod.processing.scheduling import Item, OrderedScheduler
 from aioprod.processing.workers import Workers
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _COMMIT_S = 5.0
 _CANCEL_S = 1.0

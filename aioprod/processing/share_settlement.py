@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from aioprod import (
@@ -13,11 +12,12 @@ from aioprod import (
     ShareRecord,
     TopicPartition,
 )
+from aioprod.logs import get_logger
 from aioprod.processing.observers import Acknowledged, ProcessorFigures
 from aioprod.processing.scheduling import Item
 from aioprod.processing.settlement import Settlement, send_all
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # The topic, the partition and the offset of a record.
 _Place = tuple[str, int, int]

@@ -9,7 +9,6 @@ handler is called a second time.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import Context
 from dataclasses import dataclass
@@ -26,12 +25,13 @@ from aioprod import (
     ProducerRecord,
     TransactionAbortedError,
 )
+from aioprod.logs import get_logger
 from aioprod.processing.guarantees import Guarantee, changed_positions
 from aioprod.processing.observers import ProcessorFigures
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # A transaction that was aborted may succeed the next time: the group rebalanced, a broker was down.
 _MAY_SUCCEED = (AbortableTransactionError, KafkaTimeoutError, TransactionAbortedError)

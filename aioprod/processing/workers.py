@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from aioprod import ConsumerRecord, DeserializationError, Deserializer, KafkaError, TopicPartition
+from aioprod.logs import get_logger
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.processing.config import CommonConfig
 from aioprod.processing.errors import ProcessingError
@@ -24,7 +24,7 @@ from aioprod.processing.settlement import Settlement
 from aioprod.types import Headers
 from aioprod.user_code import ENDS_PROGRAM, is_cancelled
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # Handlers that never wait would keep the event loop from all other work.
 _TURN_S = 0.01

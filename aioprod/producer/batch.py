@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, Protocol, Self
 
 from aioprod.errors import KafkaError, WrongEventLoopError, copy_of
+from aioprod.logs import get_logger
 from aioprod.producer.shared_fields import BatchFields
 from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 from aioprod.user_code import surface
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _new_tuple: Final = tuple.__new__
 # A large batch is encoded in parts: other tasks run in between, and small records do not take much

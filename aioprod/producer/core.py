@@ -5,7 +5,6 @@ dropped without close.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from aioprod.config.plugins import close_plugins
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError, ProducerClosedError
 from aioprod.interceptors import InterceptorChain
+from aioprod.logs import get_logger
 from aioprod.metrics import ObservedProducer, ProducerMetrics, ProducerObservers
 from aioprod.metrics.telemetry import TelemetrySource, producer_figures
 from aioprod.producer.accumulator import RecordAccumulator
@@ -36,7 +36,7 @@ from aioprod.producer.transactions.gate import make_transactions
 from aioprod.producer.wakeup import SenderWakeup
 from aioprod.protocol.record_encoder import encode_headers
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 Clock = Callable[[], float]
 

@@ -4,17 +4,17 @@ sticky choice.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import InvalidPartitionError
+from aioprod.logs import get_logger
 from aioprod.producer.appends import PendingRecord
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import Partitions, new_batch_hook, partition_for_key
 from aioprod.user_code import call, surface
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class PartitionChoice:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from aioprod.errors import KafkaError, copy_of
 from aioprod.interceptors import InterceptorChain
+from aioprod.logs import get_logger
 from aioprod.metrics import BatchDone, BatchSent, ProducerMetrics, ProducerObservers, RequestDone
 from aioprod.producer.batch import BatchState, ProducerBatch, place_of
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # The number of failing topics to remember; each failure of other topics is logged.
 _MAX_FAILING_TOPICS = 10_000

@@ -4,7 +4,6 @@ Changes the accumulator and the sequence numbers; does no I/O.
 
 from __future__ import annotations
 
-import logging
 import random
 
 from aioprod.cluster.metadata import Metadata
@@ -18,6 +17,8 @@ from aioprod.errors import (
     ProducerFencedError,
     RecordTooLargeError,
 )
+from aioprod.foreign_text import reason_of
+from aioprod.logs import get_logger
 from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.net.refusals import explain
@@ -28,7 +29,7 @@ from aioprod.producer.sequences import PartitionSequence
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.messages.produce import PartitionProduceResponse
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _RECORD_ERRORS_SHOWN = 3
 
@@ -292,12 +293,12 @@ def _mark_unanswered(batch: ProducerBatch, now: float) -> None:
 
 def _reason(answer: PartitionProduceResponse) -> str | None:
     """Return the broker's message about the batch and about single records of it (KIP-467)."""
-    reasons = [answer.error_message] if answer.error_message else []
+    reasons = [reason] if (reason := reason_of(answer.error_message)) else []
     if ErrorCode.of(answer.error_code) != answer.error_code:
         reasons.append(f"error code {answer.error_code}, unknown to this version of aioprod")
     for fault in answer.record_errors[:_RECORD_ERRORS_SHOWN]:
         reasons.append(
-            f"record {fault.batch_index}: {fault.batch_index_error_message or 'refused'}"
+            f"record {fault.batch_index}: {reason_of(fault.batch_index_error_message) or 'refused'}"
         )
     if len(answer.record_errors) > _RECORD_ERRORS_SHOWN:
         reasons.append(f"{len(answer.record_errors) - _RECORD_ERRORS_SHOWN} more records")

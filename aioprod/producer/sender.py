@@ -7,13 +7,13 @@ when there is work, and when a reply arrives. A task lives as long as the sender
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
+from aioprod.logs import get_logger
 from aioprod.net.brokers import BrokerAddress
 from aioprod.net.connection import Connection
 from aioprod.producer.accumulator import RecordAccumulator
@@ -33,7 +33,7 @@ from aioprod.protocol.produce_encoder import encode_produce_request
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # From version 13 on, Produce names topics by id (KIP-516).
 _LAST_VERSION_BY_NAME = 12

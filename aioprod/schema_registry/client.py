@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Self, TypeVar, cast
 from urllib.parse import quote
@@ -12,6 +12,7 @@ from urllib.parse import quote
 from aioprod.config.redaction import hide_arguments
 from aioprod.errors import ConfigError
 from aioprod.public_module import set_module
+from aioprod.schema_registry.answers import Answer
 from aioprod.schema_registry.http import HttpSettings, RegistryHttp
 from aioprod.schema_registry.schemas import (
     Compatibility,
@@ -19,10 +20,10 @@ from aioprod.schema_registry.schemas import (
     Mode,
     RegisteredSchema,
     Schema,
+    SchemaReference,
     SchemaRegistryError,
     Version,
     body_of,
-    schema_of,
 )
 from aioprod.schema_registry.sharing import BoundedCache, SingleFlight
 
@@ -46,6 +47,8 @@ class SchemaRegistry:
         basic_auth: user name and password.
         bearer_token: a token, or a coroutine function that returns one for each request.
         ssl_context: for certificates of your own; with ``load_cert_chain`` for mutual TLS.
+        proxy: URL of an HTTP proxy; None takes ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``
+            from the environment. No error shows it: it may have a password.
         context: the name of a context, such as ``".staging"``: all subjects and ids are those in
             it, unless a subject names another one.
         request_timeout_ms: the timeout of one attempt.
@@ -68,6 +71,7 @@ class SchemaRegistry:
         basic_auth: tuple[str, str] | None = None,
         bearer_token: str | Callable[[], Awaitable[str]] | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        proxy: str | None = None,
         context: str | None = None,
         request_timeout_ms: float = 10_000,
         timeout_ms: float = 30_000,
@@ -82,6 +86,7 @@ class SchemaRegistry:
             basic_auth=basic_auth,
             bearer_token=bearer_token,
             ssl_context=ssl_context,
+            proxy=proxy,
             request_timeout_ms=request_timeout_ms,
             timeout_ms=timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
@@ -190,7 +195,24 @@ class SchemaRegistry:
             SchemaRegistryError: if one is missing, or there are more than 1,000.
         """
         found: dict[str, Schema] = {}
-        await self._resolve(schema, form, found, set())
+        # Schemas that are being resolved, each above those that it uses: no recursion, as a chain
+        # may be as long as the limit.
+        above: dict[str, Schema] = {}
+        waiting: list[tuple[str | None, Iterator[SchemaReference]]] = [
+            (None, iter(schema.references))
+        ]
+        while waiting:
+            name, references = waiting[-1]
+            reference = next(references, None)
+            if reference is None:
+                waiting.pop()
+                if name is not None:
+                    found[name] = above.pop(name)
+            elif reference.name not in found and reference.name not in above:
+                _check_number(len(found) + len(above), reference)
+                version = await self.get_version(reference.subject, reference.version, form=form)
+                above[reference.name] = version.schema
+                waiting.append((reference.name, iter(version.schema.references)))
         return found
 
     # -- subjects and versions ---------------------------------------------------------------------
@@ -198,43 +220,39 @@ class SchemaRegistry:
     async def subjects(self, prefix: str = "", *, deleted: bool = False) -> list[str]:
         """Return the names of the subjects that begin with ``prefix``."""
         query = {"subjectPrefix": self._qualified(prefix), "deleted": _text(deleted)}
-        names: list[str] = await self._http.call("GET", "/subjects", query=query)
-        return [name.removeprefix(self._prefix) for name in names]
+        found = await self._call("GET", "/subjects", query=query)
+        return [name.removeprefix(self._prefix) for name in found.texts()]
 
     async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
         """Return the versions of a subject."""
-        found = await self._http.call(
-            "GET",
-            f"{self._subject(subject)}/versions",
-            query={"deleted": _text(deleted)},
-            subject=subject,
-        )
-        return cast("list[int]", found)
+        path = f"{self._subject(subject)}/versions"
+        query = {"deleted": _text(deleted)}
+        return (await self._call("GET", path, query=query, subject=subject)).numbers()
 
     async def places(self, schema_id: int) -> list[tuple[str, int]]:
         """Return the subjects and versions that have the schema with an id."""
         query = {"subject": self._prefix} if self._prefix else None
         path = f"/schemas/ids/{schema_id}/versions"
-        found = await self._http.call("GET", path, query=query)
-        return [(each["subject"].removeprefix(self._prefix), each["version"]) for each in found]
+        found = (await self._call("GET", path, query=query)).places()
+        return [(name.removeprefix(self._prefix), version) for name, version in found]
 
     async def referenced_by(self, subject: str, version: Version) -> list[int]:
         """Return the ids of the schemas that refer to a version."""
         path = f"{self._subject(subject)}/versions/{version}/referencedby"
-        return cast("list[int]", await self._http.call("GET", path, subject=subject))
+        return (await self._call("GET", path, subject=subject)).numbers()
 
     async def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
         """Delete a subject, and return its versions. Its ids stay valid until it is deleted again
         with ``permanent``.
         """
-        return cast("list[int]", await self._delete(self._subject(subject), subject, permanent))
+        return (await self._delete(self._subject(subject), subject, permanent)).numbers()
 
     async def delete_version(
         self, subject: str, version: Version, *, permanent: bool = False
     ) -> int:
         """Delete a version of a subject, and return its number. See :meth:`delete_subject`."""
         path = f"{self._subject(subject)}/versions/{version}"
-        return cast("int", await self._delete(path, subject, permanent))
+        return (await self._delete(path, subject, permanent)).number()
 
     # -- compatibility and modes -------------------------------------------------------------------
 
@@ -248,31 +266,29 @@ class SchemaRegistry:
         if version is not None:
             path += f"/{version}"
         query = {"verbose": "true"}
-        result = await self._http.call(
-            "POST", path, query=query, body=body_of(schema), subject=subject
-        )
-        return CompatibilityResult(result["is_compatible"], tuple(result.get("messages") or ()))
+        found = await self._call("POST", path, query=query, body=body_of(schema), subject=subject)
+        return found.compatibility()
 
     async def get_compatibility(self, subject: str | None = None) -> Compatibility:
         """Return the level of a subject, the global one if it has none of its own."""
         query = {"defaultToGlobal": "true"} if subject is not None else None
-        result = await self._http.call("GET", self._of("config", subject), query=query)
-        return cast("Compatibility", result["compatibilityLevel"])
+        found = await self._call("GET", self._of("config", subject), query=query)
+        return cast("Compatibility", found.text("compatibilityLevel"))
 
     async def set_compatibility(self, level: Compatibility, subject: str | None = None) -> None:
         """Set the level of a subject, or the global one."""
         path = self._of("config", subject)
-        await self._http.call("PUT", path, body={"compatibility": level}, subject=subject)
+        await self._call("PUT", path, body={"compatibility": level}, subject=subject)
 
     async def reset_compatibility(self, subject: str) -> None:
         """Give a subject the global level again."""
-        await self._http.call("DELETE", self._of("config", subject), subject=subject)
+        await self._call("DELETE", self._of("config", subject), subject=subject)
 
     async def get_mode(self, subject: str | None = None) -> Mode:
         """Return the mode of a subject, the global one if it has none of its own."""
         query = {"defaultToGlobal": "true"} if subject is not None else None
-        result = await self._http.call("GET", self._of("mode", subject), query=query)
-        return cast("Mode", result["mode"])
+        found = await self._call("GET", self._of("mode", subject), query=query)
+        return cast("Mode", found.text("mode"))
 
     async def set_mode(
         self, mode: Mode, subject: str | None = None, *, force: bool = False
@@ -280,7 +296,7 @@ class SchemaRegistry:
         """Set the mode of a subject, or the global one. ``force`` sets IMPORT also if there are
         schemas.
         """
-        await self._http.call(
+        await self._call(
             "PUT",
             self._of("mode", subject),
             query={"force": _text(force)},
@@ -290,15 +306,15 @@ class SchemaRegistry:
 
     async def reset_mode(self, subject: str) -> None:
         """Give a subject the global mode again."""
-        await self._http.call("DELETE", self._of("mode", subject), subject=subject)
+        await self._call("DELETE", self._of("mode", subject), subject=subject)
 
     async def contexts(self) -> list[str]:
         """Return the names of all contexts; the default one is ``"."``."""
-        return cast("list[str]", await self._http.call("GET", "/contexts"))
+        return (await self._call("GET", "/contexts")).texts()
 
     async def schema_types(self) -> list[str]:
         """Return the types of schemas that the registry accepts."""
-        return cast("list[str]", await self._http.call("GET", "/schemas/types"))
+        return (await self._call("GET", "/schemas/types")).texts()
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -310,21 +326,29 @@ class SchemaRegistry:
             self._kept.put(key, found)
         return found
 
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        subject: str | None = None,
+    ) -> Answer:
+        content = await self._http.call(method, path, query=query, body=body, subject=subject)
+        return Answer(content, f"{method} {path}", subject)
+
     async def _once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
         return await self._flights.run(key, make)
 
     async def _post_schema(
         self, path: str, subject: str, schema: Schema, query: dict[str, str]
     ) -> RegisteredSchema:
-        found = await self._http.call(
-            "POST", path, query=query, body=body_of(schema), subject=subject
-        )
-        return RegisteredSchema(
-            schema, found["id"], subject, found.get("version"), found.get("guid")
-        )
+        found = await self._call("POST", path, query=query, body=body_of(schema), subject=subject)
+        return found.registered(subject, schema)
 
     async def _get_schema(self, path: str, query: dict[str, str]) -> Schema:
-        return schema_of(await self._http.call("GET", path, query=query))
+        return (await self._call("GET", path, query=query)).schema()
 
     async def _get_version(
         self, subject: str, version: Version, form: str | None
@@ -333,31 +357,12 @@ class SchemaRegistry:
         if version != "latest":
             query["deleted"] = "true"
         path = f"{self._subject(subject)}/versions/{version}"
-        found = await self._http.call("GET", path, query=query, subject=subject)
-        return RegisteredSchema(
-            schema_of(found), found["id"], subject, found["version"], found.get("guid")
-        )
+        return (await self._call("GET", path, query=query, subject=subject)).registered(subject)
 
-    async def _resolve(
-        self, schema: Schema, form: str | None, found: dict[str, Schema], above: set[str]
-    ) -> None:
-        for reference in schema.references:
-            if reference.name in found or reference.name in above:
-                continue
-            if len(found) + len(above) >= _MOST_REFERENCES:
-                raise SchemaRegistryError(
-                    f"a schema refers to more than {_MOST_REFERENCES} others",
-                    status=0,
-                    subject=reference.subject,
-                )
-            version = await self.get_version(reference.subject, reference.version, form=form)
-            await self._resolve(version.schema, form, found, above | {reference.name})
-            found[reference.name] = version.schema
-
-    async def _delete(self, path: str, subject: str, permanent: bool) -> Any:
+    async def _delete(self, path: str, subject: str, permanent: bool) -> Answer:
         query = {"permanent": "true"} if permanent else None
         try:
-            return await self._http.call("DELETE", path, query=query, subject=subject)
+            return await self._call("DELETE", path, query=query, subject=subject)
         finally:
             self._kept.drop(lambda key: isinstance(key, tuple) and key[1] == subject)
 
@@ -375,3 +380,12 @@ class SchemaRegistry:
 
 def _text(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _check_number(found: int, reference: SchemaReference) -> None:
+    if found >= _MOST_REFERENCES:
+        raise SchemaRegistryError(
+            f"a schema refers to more than {_MOST_REFERENCES} others",
+            status=0,
+            subject=reference.subject,
+        )

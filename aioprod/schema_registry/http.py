@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import math
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlencode, urlunsplit
 
 import aiohttp
 
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.config.redaction import HidesArguments
-from aioprod.errors import ConfigError, KafkaError
+from aioprod.errors import AuthenticationError, ConfigError, KafkaError
+from aioprod.foreign_text import reason_of, secret_forms
 from aioprod.net.backoff import Backoff
+from aioprod.net.http import (
+    HttpFailure,
+    HttpOptions,
+    HttpRequest,
+    HttpResponse,
+    check_header,
+    check_proxy,
+    check_ssl_context,
+    exchange,
+    http_url,
+    new_session,
+)
 from aioprod.schema_registry.schemas import SchemaRegistryError
+from aioprod.user_code import is_cancelled
 
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+_MAX_CODE = 10**6
 
 TokenProvider = Callable[[], Awaitable[str]]
 
@@ -33,6 +50,7 @@ class HttpSettings(metaclass=HidesArguments):
     basic_auth: tuple[str, str] | None = field(default=None, repr=False)
     bearer_token: str | TokenProvider | None = field(default=None, repr=False)
     ssl_context: ssl.SSLContext | None = None
+    proxy: str | None = field(default=None, repr=False)
     request_timeout_ms: float = 10_000
     timeout_ms: float = 30_000
     retry_backoff_ms: int = 100
@@ -40,7 +58,10 @@ class HttpSettings(metaclass=HidesArguments):
     max_connections: int = 20
 
     def __post_init__(self) -> None:
-        urls = (self.urls,) if isinstance(self.urls, str) else tuple(self.urls)
+        given = (self.urls,) if isinstance(self.urls, str) else self.urls
+        urls = tuple(given) if isinstance(given, Iterable) else (given,)
+        if not all(isinstance(url, str) for url in urls):
+            raise ConfigError("url: must be text, or a list of texts")
         urls = tuple(part.strip() for url in urls for part in url.split(",") if part.strip())
         if not urls:
             raise ConfigError("url is empty: give the address of a schema registry")
@@ -52,23 +73,43 @@ class HttpSettings(metaclass=HidesArguments):
             credentials = credentials or own
         if credentials is not None and self.bearer_token is not None:
             raise ConfigError("basic_auth and bearer_token are both set: set one of them")
+        _check_credentials(credentials, self.bearer_token)
+        check_ssl_context(self.ssl_context)
+        check_proxy(self.proxy)
         for name in ("request_timeout_ms", "timeout_ms", "max_connections", "retry_backoff_ms"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise ConfigError(f"{name}={value!r}: must be a number above 0")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 < value < math.inf
+            ):
+                raise ConfigError(f"{name}={value!r}: must be a finite number above 0")
         object.__setattr__(self, "urls", tuple(clean))
         object.__setattr__(self, "basic_auth", credentials)
 
 
 def _without_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    if parts.scheme not in ("http", "https") or not host:
+    parts = http_url(url)
+    if parts is None:
         raise ConfigError("url: must begin with http:// or https:// and name a host")
+    if parts.query or parts.fragment:
+        raise ConfigError("url: must be an address without ? and #, such as https://host/prefix")
     own = None
     if parts.username is not None:
         own = unquote(parts.username), unquote(parts.password or "")
+    host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), own
+
+
+def _check_credentials(basic_auth: object, bearer_token: object) -> None:
+    if basic_auth is not None and not (
+        isinstance(basic_auth, tuple)
+        and len(basic_auth) == 2
+        and all(isinstance(part, str) for part in basic_auth)
+    ):
+        raise ConfigError("basic_auth: must be a tuple of user name and password")
+    if bearer_token is not None and not callable(bearer_token):
+        check_header("bearer_token", bearer_token)
 
 
 class RegistryHttp:
@@ -81,6 +122,12 @@ class RegistryHttp:
 
     def __init__(self, settings: HttpSettings, rng: random.Random) -> None:
         self._settings = settings
+        self._options = HttpOptions(
+            ssl_context=settings.ssl_context,
+            proxy=settings.proxy,
+            timeout_ms=settings.request_timeout_ms,
+            max_bytes=_MAX_RESPONSE_BYTES,
+        )
         self._urls = tuple(settings.urls)
         self._first = 0  # the URL that answered last
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
@@ -148,31 +195,33 @@ class RegistryHttp:
         credentials = await self._credentials()
         if credentials is not None:
             headers["Authorization"] = credentials
-        data = None if body is None else json.dumps(body).encode()
-        # Raised below, without the frames of the HTTP library: they have the credentials.
-        failure: SchemaRegistryError | None = None
-        status, content = 0, b""
+        request = HttpRequest(
+            method,
+            f"{url}{path}?{urlencode(query)}" if query else url + path,
+            headers,
+            None if body is None else json.dumps(body).encode(),
+            self._secrets(credentials),
+        )
         try:
-            async with self._opened().request(
-                method, url + path, params=query, data=data, headers=headers, allow_redirects=False
-            ) as response:
-                status = response.status
-                content = await response.content.read(_MAX_RESPONSE_BYTES + 1)
-                while not response.content.at_eof() and len(content) <= _MAX_RESPONSE_BYTES:
-                    content += await response.content.read(_MAX_RESPONSE_BYTES + 1 - len(content))
-        except aiohttp.ClientConnectorError as error:
-            failure = NotReachedError(f"{what}: not reached: {error}", subject=subject)
-        except TimeoutError:
-            limit = f"request_timeout_ms={self._settings.request_timeout_ms:g}"
-            failure = SchemaRegistryError(f"{what}: no response within {limit}", subject=subject)
-        except (aiohttp.ClientError, OSError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            failure = SchemaRegistryError(f"{what}: {reason}", subject=subject)
+            outcome = await exchange(self._opened(), request, self._options)
+            refusal = _refusal(outcome, request.secrets)
         finally:
-            del headers, credentials
-        if failure is not None:
-            raise failure
-        return self._result(url, what, status, content, subject)
+            del headers, credentials, request
+        if isinstance(outcome, HttpFailure):
+            kind = SchemaRegistryError if outcome.sent else NotReachedError
+            raise kind(f"{what}: {outcome.text}", status=outcome.status, subject=subject)
+        if refusal is not None:
+            status, (code, reason) = outcome.status, refusal
+            del outcome  # its content may repeat the password
+            raise SchemaRegistryError(
+                f"{what}: {status}{f' ({code})' if code else ''}: {reason}",
+                status=status,
+                code=code,
+                subject=subject,
+            )
+        result = _json(what, outcome, subject)
+        self._first = self._urls.index(url)
+        return result
 
     async def _credentials(self) -> str | None:
         if self._settings.basic_auth is not None:
@@ -182,49 +231,79 @@ class RegistryHttp:
         token = self._settings.bearer_token
         if token is None or isinstance(token, str):
             return None if token is None else f"Bearer {token}"
-        return f"Bearer {await token()}"
+        return f"Bearer {await _asked(token)}"
 
-    def _result(self, url: str, what: str, status: int, content: bytes, subject: str | None) -> Any:
-        if len(content) > _MAX_RESPONSE_BYTES:
-            raise SchemaRegistryError(
-                f"{what}: the response has more than {_MAX_RESPONSE_BYTES} bytes",
-                status=status,
-                subject=subject,
-            )
-        try:
-            result = json.loads(content) if content else None
-        except ValueError:
-            result = None
-            if 200 <= status < 300:
-                raise SchemaRegistryError(
-                    f"{what}: {status}, and the response is not JSON", status=500, subject=subject
-                ) from None
-        if 200 <= status < 300:
-            self._first = self._urls.index(url)
-            return result
-        given = result if isinstance(result, dict) else {}
-        code = given.get("error_code")
-        raise SchemaRegistryError(
-            f"{what}: {status}{f' ({code})' if code else ''}: "
-            f"{given.get('message') or 'no reason given'}",
-            status=status,
-            code=code if isinstance(code, int) else None,
-            subject=subject,
-        )
+    def _secrets(self, credentials: str | None) -> tuple[str, ...]:
+        password = (self._settings.basic_auth or ("", ""))[1]
+        return secret_forms(password, (credentials or "").partition(" ")[2])
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
             raise SchemaRegistryError("the schema registry's client is closed", status=0)
         if self._session is None:
-            settings = self._settings
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=settings.request_timeout_ms / 1000),
-                connector=aiohttp.TCPConnector(
-                    limit=settings.max_connections,
-                    ssl=settings.ssl_context if settings.ssl_context is not None else True,
-                ),
-            )
+            self._session = new_session(self._settings.max_connections)
         return self._session
+
+
+def _json(what: str, response: HttpResponse, subject: str | None) -> Any:
+    fault = "not JSON"
+    try:
+        if len(response.content) <= _MAX_RESPONSE_BYTES:
+            return json.loads(response.content) if response.content else None
+        fault = f"more than {_MAX_RESPONSE_BYTES} bytes"
+    except RecursionError:
+        fault = "JSON that is nested too deeply"
+    except ValueError:
+        pass
+    raise SchemaRegistryError(
+        f"{what}: {response.status}, and the response is {fault}",
+        status=500 if fault == "not JSON" else response.status,  # of a proxy on the way, perhaps
+        subject=subject,
+    )
+
+
+def _refusal(
+    outcome: HttpResponse | HttpFailure, secrets: Iterable[str]
+) -> tuple[int | None, str] | None:
+    """Return code and reason of a registry that refuses; None if it does not."""
+    if isinstance(outcome, HttpFailure) or 200 <= outcome.status < 300:
+        return None
+    try:
+        given = json.loads(outcome.content[:_MAX_RESPONSE_BYTES])
+    except (ValueError, RecursionError):
+        given = None
+    given = given if isinstance(given, dict) else {}
+    code = given.get("error_code")
+    known = isinstance(code, int) and not isinstance(code, bool) and 0 < code < _MAX_CODE
+    reason = reason_of(given.get("message"), secrets) or outcome.reason or "no reason given"
+    return (code if known else None), reason
+
+
+async def _asked(provider: TokenProvider) -> str:
+    """Return what a provider of tokens returns.
+
+    Raises:
+        KafkaError: as the provider.
+        AuthenticationError: if it fails with another error, or returns no token.
+    """
+    fault = "returned no text of printable ASCII characters"
+    try:
+        token = await provider()
+        check_header("bearer_token", token)
+        return token
+    except ConfigError:
+        pass
+    except KafkaError:
+        raise
+    except asyncio.CancelledError:
+        if is_cancelled():
+            raise
+        fault = "raised CancelledError, but nothing was cancelled"
+    except Exception as error:
+        fault = f"failed with {type(error).__name__}"  # its text may have secrets
+    finally:
+        token = ""
+    raise AuthenticationError(f"bearer_token {fault}")
 
 
 class NotReachedError(SchemaRegistryError):

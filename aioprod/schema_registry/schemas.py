@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -134,15 +133,3 @@ def body_of(schema: Schema) -> dict[str, Any]:
             for each in schema.references
         ]
     return body
-
-
-def schema_of(body: Mapping[str, Any]) -> Schema:
-    """Return the schema in a response of the registry's API."""
-    return Schema(
-        body["schema"],
-        body.get("schemaType") or "AVRO",
-        tuple(
-            SchemaReference(each["name"], each["subject"], each["version"])
-            for each in body.get("references") or ()
-        ),
-    )

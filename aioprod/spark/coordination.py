@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 from collections.abc import (
     AsyncIterator,
@@ -28,6 +27,7 @@ from aioprod.config.client import ClientConfig
 from aioprod.config.redaction import SecretSettings
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import BrokerError, KafkaError, UnsupportedVersionError
+from aioprod.logs import get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.connection import Connection
@@ -39,7 +39,7 @@ from aioprod.spark.waiting import named_wait
 ResponseT = TypeVar("ResponseT", bound=Message)
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _CLIENT_FIELDS = frozenset(item.name for item in fields(ClientConfig)) - {"bootstrap_servers"}
 _DEFAULT_LIMIT_MS = 60_000  # of max.block.ms

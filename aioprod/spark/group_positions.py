@@ -5,13 +5,13 @@ checkpoint remains authoritative.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
+from aioprod.logs import get_logger
 from aioprod.net.connection import Connection
 from aioprod.protocol.group_offsets import HAS_MEMBERS, LAST_COMMIT_BY_NAME, topics_to_commit
 from aioprod.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -19,7 +19,7 @@ from aioprod.spark.coordination import Coordination
 from aioprod.spark.offsets import Offsets
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # Monitoring must not delay the query for long.
 LIMIT_S = 3.0

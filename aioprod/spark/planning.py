@@ -7,7 +7,6 @@ Each lookup, with all its retries, ends within ``kafka.default.api.timeout.ms``
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Collection, Mapping
 
@@ -15,6 +14,7 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import list_offsets, partitions_of
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ConfigError, RequestTimedOutError
+from aioprod.logs import get_logger
 from aioprod.net.bounds import TimeLimit
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.spark.filters import EVERYTHING, Wanted
@@ -35,7 +35,7 @@ from aioprod.spark.source_options import SourceOptions, fetch_settings
 from aioprod.spark.waiting import named_wait
 from aioprod.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _LIMIT = "kafka.default.api.timeout.ms"
 

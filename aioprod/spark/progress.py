@@ -5,7 +5,6 @@ listeners.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -25,9 +24,10 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from aioprod.logs import get_logger
 from aioprod.spark.signs import QuerySigns
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _WHOLE_TRIGGER = "triggerExecution"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from aioprod.consumer.partition_reader import (
 )
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
+from aioprod.logs import get_logger
 from aioprod.protocol.arrow_reader import read_arrays
 from aioprod.spark.arrow import source_rows
 from aioprod.spark.driver_client import open_client
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aioprod.spark.registered.rows import RegisteredRows
     from aioprod.spark.typed.rows import TypedRows
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class ReadClients:

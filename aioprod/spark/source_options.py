@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from aioprod.config.client import ClientConfig
 from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.partition_reader import FetchSettings
 from aioprod.errors import ConfigError
+from aioprod.logs import get_logger
 from aioprod.spark.admission import TriggerLimits
 from aioprod.spark.offsets import (
     EARLIEST,
@@ -45,7 +45,7 @@ from aioprod.types import TopicPartition
 if TYPE_CHECKING:
     from aioprod.spark.registered.schemas import RegisteredValue
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _FETCH_NAMES = {
     "default.api.timeout.ms": "retry_limit_ms",

@@ -4,12 +4,12 @@ processed.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 from aioprod.spark.admission import Admission
 from aioprod.spark.driver_client import DriverClient
 from aioprod.spark.group_positions import GroupPositions
@@ -17,7 +17,7 @@ from aioprod.spark.offsets import OffsetRange, Offsets
 from aioprod.spark.planning import available_offsets, initial_offsets, latest_offsets, plan_stream
 from aioprod.spark.source_options import SourceOptions
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class StreamOffsets:

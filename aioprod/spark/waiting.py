@@ -5,13 +5,14 @@ limits are minutes, and a query that stands still must say why.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark import TaskContext
 
-log = logging.getLogger(__name__)
+from aioprod.logs import get_logger
+
+log = get_logger(__name__)
 
 # Longer than any step takes while brokers and executors run, and shorter than all limits. Repeated
 # after twice as long each time.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import logging
 import queue
 import threading
 import time
@@ -14,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-log = logging.getLogger(__name__)
+from aioprod.logs import get_logger
+
+log = get_logger(__name__)
 
 _MAX_WAITING = 100
 _REQUEST_LIMIT_S = 5.0

@@ -5,7 +5,6 @@ planning a write needs no more than that.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from aioprod.config.redaction import SecretSettings
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 from aioprod.producer.producer import Producer
 from aioprod.spark.coordination import CoordinationClient
 from aioprod.spark.exactly_once.driver import abort_batch, commit_batch
@@ -27,7 +27,7 @@ from aioprod.spark.sink_options import EXACTLY_ONCE, SinkOptions
 from aioprod.spark.starting import start_producer
 from aioprod.spark.worker_process import settle
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

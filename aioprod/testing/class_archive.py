@@ -8,7 +8,6 @@ name of each file has the SHA-256 sum of its content, which is checked before us
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from aioprod.logs import get_logger
 from aioprod.testing.cache import SetupError, cache_dir, locked, sha256_of
 from aioprod.testing.java import find_java, home_of
 
@@ -26,7 +26,7 @@ Raises SetupError.
 
 _DUMP_TIMEOUT_S = 60
 _LOCK_TIMEOUT_S = 240
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 _attempted: set[str] = set()
 
 

@@ -94,13 +94,13 @@ class TestRequests:
         ("answer", "text"),
         [
             ((400, {"error": "invalid_scope"}), "400 invalid_scope"),
-            ((403, "<html>no</html>"), "403 no reason given"),
-            ((302, ""), "302 no reason given"),
+            ((403, "<html>no</html>"), "403 Forbidden"),
+            ((302, ""), "302: redirect without a location"),
             ((200, "no JSON"), "200, but the response has no access_token"),
             ((200, {"access_token": ""}), "200, but the response has no access_token"),
             ((200, ["a"]), "200, but the response has no access_token"),
             ((200, "[" * 100_000), "200, but the response has no access_token"),
-            ((400, {"error": "a\x1b[31m", "error_description": "b\nc"}), "400 a [31m b c"),
+            ((400, {"error": "a\x1b[31m", "error_description": "b\nc"}), "400 a\\x1b[31m b\\nc"),
         ],
     )
     async def test_refusals_are_not_retried(
@@ -132,7 +132,7 @@ class TestRequests:
                 await ask()
 
     async def test_a_provider_that_is_not_there(self) -> None:
-        refused = r"http://127\.0\.0\.1:9/: ClientConnectorError: Cannot connect"
+        refused = r"http://127\.0\.0\.1:9/: not reached: Cannot connect"
         with pytest.raises((TokenRequestError, KafkaTimeoutError), match=refused):
             await ClientCredentials("http://127.0.0.1:9/", "i", "s", timeout_ms=300)()
 
@@ -191,7 +191,7 @@ class TestRequests:
     async def test_a_proxy_of_the_environment_that_is_no_url(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("HTTPS_PROXY", "me:hush@proxy")
+        monkeypatch.setenv("HTTPS_PROXY", "socks5://me:hush@proxy:1080")
         with pytest.raises(TokenRequestError, match="HTTPS_PROXY is not the URL") as caught:
             await ClientCredentials("https://login.example.com/", "i", "s")()
         assert "hush" not in repr(caught.value)

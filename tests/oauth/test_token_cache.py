@@ -39,16 +39,16 @@ class Source:
             await self.gate.wait()
         if self.fails:
             raise KafkaError(f"refused {number}")
-        return Token(f"token {number}", self.lifetime_s)
+        return Token(f"token-{number}", self.lifetime_s)
 
 
 async def test_a_token_is_kept_for_most_of_its_lifetime_and_then_renewed() -> None:
     source = Source()
-    assert await source.get() == "token 1"
+    assert await source.get() == "token-1"
     source.now += 79
-    assert await source.get() == "token 1"
+    assert await source.get() == "token-1"
     source.now += 7
-    assert await source.get() == "token 2"
+    assert await source.get() == "token-2"
     assert source.asked == 2
 
 
@@ -58,7 +58,7 @@ async def test_moments_of_renewal_differ_between_clients() -> None:
         source = Source(lifetime_s=1000)
         source.cache = source.make_cache(seed)
         await source.get()
-        while await source.get() == "token 1":
+        while await source.get() == "token-1":
             source.now += 1
         renewed.add(source.now - 1000)
     assert 800 <= min(renewed) < max(renewed) <= 851
@@ -67,12 +67,12 @@ async def test_moments_of_renewal_differ_between_clients() -> None:
 
 async def test_a_token_that_expired_while_the_machine_was_suspended_is_not_used() -> None:
     source = Source()
-    assert await source.get() == "token 1"
+    assert await source.get() == "token-1"
     source.today += 90  # the other clock stands still meanwhile
-    assert await source.get() == "token 2"
+    assert await source.get() == "token-2"
     source.today -= 3600  # set back by hand: the other clock goes on
     source.now += 90
-    assert await source.get() == "token 3"
+    assert await source.get() == "token-3"
 
 
 async def test_a_token_that_can_not_be_renewed_is_not_used_after_a_suspension() -> None:
@@ -90,16 +90,16 @@ async def test_a_token_that_a_broker_refuses_is_not_used_again() -> None:
     assert first.on_refused is not None
     assert again.on_refused is not None
     first.on_refused()
-    assert await source.get() == "token 2"
+    assert await source.get() == "token-2"
     again.on_refused()  # of the old token: the new one is kept
-    assert await source.get() == "token 2"
+    assert await source.get() == "token-2"
     assert "token" not in repr(first.on_refused)
 
 
 @pytest.mark.parametrize("lifetime_s", [None, 0.0, 5.0])
 async def test_a_token_that_does_not_last_is_used_once(lifetime_s: float | None) -> None:
     source = Source(lifetime_s)
-    assert [await source.get() for _ in range(3)] == ["token 1", "token 2", "token 3"]
+    assert [await source.get() for _ in range(3)] == ["token-1", "token-2", "token-3"]
 
 
 async def test_a_token_that_can_not_be_renewed_is_used_until_it_expires(
@@ -109,15 +109,15 @@ async def test_a_token_that_can_not_be_renewed_is_used_until_it_expires(
     await source.get()
     source.fails = True
     source.now += 86
-    assert await source.get() == "token 1"
+    assert await source.get() == "token-1"
     assert "the token is not renewed yet; it is valid for 14 s: refused 2" in caplog.text
-    assert await source.get() == "token 1"
+    assert await source.get() == "token-1"
     assert source.asked == 2  # not at each login
     source.now += 4
     with pytest.raises(KafkaError, match="refused 3"):
         await source.get()
     source.fails = False
-    assert await source.get() == "token 4"
+    assert await source.get() == "token-4"
 
 
 async def test_concurrent_callers_share_a_request() -> None:
@@ -126,7 +126,7 @@ async def test_concurrent_callers_share_a_request() -> None:
     calls = [asyncio.create_task(source.get()) for _ in range(10)]
     await asyncio.sleep(0)
     source.gate.set()
-    assert await asyncio.gather(*calls) == ["token 1"] * 10
+    assert await asyncio.gather(*calls) == ["token-1"] * 10
     assert source.asked == 1
 
 
@@ -152,10 +152,10 @@ async def test_a_caller_that_is_cancelled_leaves_the_request_to_the_next() -> No
     await asyncio.sleep(0)
     first.cancel()
     source.gate.set()
-    assert await second == "token 2"
+    assert await second == "token-2"
     assert first.cancelled()
 
 
 def test_event_loops_share_the_token() -> None:
     source = Source()
-    assert asyncio.run(source.get()) == asyncio.run(source.get()) == "token 1"
+    assert asyncio.run(source.get()) == asyncio.run(source.get()) == "token-1"

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -19,9 +18,10 @@ from aioprod.errors import (
     KafkaTimeoutError,
     RebalanceInProgressError,
 )
+from aioprod.logs import get_logger
 from aioprod.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class _LastCommit(NamedTuple):

@@ -5,7 +5,6 @@ Java's ConsumerCoordinator.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from aioprod.cluster.runtime import ClientRuntime
@@ -25,12 +24,13 @@ from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, KafkaError, RebalanceInProgressError
+from aioprod.logs import get_logger
 from aioprod.net.connection import Connection
 from aioprod.net.refusals import explain
 from aioprod.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from aioprod.types import ConsumerGroupMetadata
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _SEVERAL_LEAVE_FROM = 3
 # The share of the close timeout for which close() waits for the end of a rebalance.

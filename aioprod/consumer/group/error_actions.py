@@ -8,6 +8,7 @@ from enum import Enum
 
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import BrokerError
+from aioprod.foreign_text import reason_of
 from aioprod.net.refusals import explain
 
 
@@ -113,10 +114,11 @@ def refusal_of(
         api: the request.
         code: the error code of the response.
         group: the group, for the text.
-        told: the broker's text.
+        told: the text of the broker.
         principal: the principal of the client.
     """
-    error = BrokerError(code, f"{group}: {api.value}" + (f" ({told})" if told else ""))
+    said = reason_of(told)
+    error = BrokerError(code, f"{group}: {api.value}" + (f" ({said})" if said else ""))
     if code == _E.GROUP_ID_NOT_FOUND:  # joining creates a group, unless there is another one
         error.explain("a group of another type has this id: choose another group_id")
     return explain(error, api.value, principal)

@@ -5,7 +5,6 @@ leader, and sends SyncGroup. Repeats that until it has an assignment.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from aioprod.errors import (
     KafkaError,
     UnsupportedVersionError,
 )
+from aioprod.logs import get_logger
 from aioprod.net.connection import Connection
 from aioprod.net.refusals import explain
 from aioprod.protocol.consumer_protocol import (
@@ -43,7 +43,7 @@ from aioprod.protocol.messages.join_group import (
 from aioprod.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from aioprod.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _STATIC_MEMBERS_FROM = 5
 # The coordinator answers after the rebalance timeout at the latest. Java waits for this long on

@@ -5,7 +5,6 @@ an epoch, in a consumer group (KIP-848) or a share group (KIP-932).
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TypeVar
 
 from aioprod.cluster.retry import is_retriable, retry
@@ -13,11 +12,12 @@ from aioprod.consumer.group.connections import GroupConnections, Prepare
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from aioprod.protocol.messages.leave_group import LeaveGroupResponse
 from aioprod.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 LEAVE_LIMIT_S = 5.0
 """How long a member tries to leave. To try longer is useless: the session times out anyway."""

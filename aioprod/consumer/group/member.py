@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
@@ -22,9 +21,10 @@ from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.consumer.subscription import Mode, SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _CLOSE_LIMIT_S = 1.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 import uuid
 from collections.abc import Callable
 
@@ -31,6 +30,7 @@ from aioprod.errors import (
     KafkaError,
     UnsupportedVersionError,
 )
+from aioprod.logs import get_logger
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -38,7 +38,7 @@ from aioprod.protocol.messages.consumer_group_heartbeat import (
 )
 from aioprod.types import ConsumerGroupMetadata, SubscriptionPattern, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _REGEX_FROM = 1
 

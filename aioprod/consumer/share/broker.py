@@ -28,6 +28,7 @@ from aioprod.consumer.share.session import ShareSession
 from aioprod.consumer.share.settlement import Settlement, refusal_of
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
+from aioprod.foreign_text import reason_of
 from aioprod.net.backoff import Backoff
 from aioprod.net.refusals import explain
 from aioprod.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
@@ -222,7 +223,8 @@ class ShareBroker:
             reply = future.result()
             code = ErrorCode.of(reply.error_code)
             if code:
-                text = f" ({reply.error_message})" if reply.error_message else ""
+                said = reason_of(reply.error_message)
+                text = f" ({said})" if said else ""
                 where = f"broker {self.node_id}: share session of group"
                 failed = BrokerError(code, f"{where} {self._requests.group_id!r}{text}")
                 raise explain(failed, "ShareFetch", self._requests.principal)

@@ -5,7 +5,6 @@ responses mean.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from aioprod.cluster.share_groups import NEEDED, pick_version
@@ -20,6 +19,8 @@ from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.requests import SECOND_VERSION
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaError, UnsupportedVersionError
+from aioprod.foreign_text import reason_of
+from aioprod.logs import get_logger
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.share_fetch import ShareFetchRequest
 from aioprod.protocol.messages.share_group_heartbeat import (
@@ -27,7 +28,7 @@ from aioprod.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
 )
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class ShareHeartbeats:
@@ -148,7 +149,7 @@ class ShareHeartbeats:
         )
         if code == ErrorCode.UNSUPPORTED_VERSION:
             error = UnsupportedVersionError(
-                f"{group}: {reply.error_message or code.name}: {NEEDED}"
+                f"{group}: {reason_of(reply.error_message) or code.name}: {NEEDED}"
             )
         self.unanswered(error)
         if action is ErrorAction.REFUSED:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 from collections.abc import Callable
 
 from aioprod.cluster.runtime import ClientRuntime
@@ -17,8 +16,9 @@ from aioprod.consumer.share.acknowledgements import PartitionKey
 from aioprod.consumer.share.heartbeats import ShareHeartbeats
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 def new_member_id(runtime: ClientRuntime) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.errors import KafkaError, copy_of
+from aioprod.logs import get_logger
 from aioprod.types import AcknowledgeType, TopicPartition
 from aioprod.user_code import surface
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 AcknowledgementCallback = Callable[
     [Mapping[TopicPartition, frozenset[int]], KafkaError | None], object

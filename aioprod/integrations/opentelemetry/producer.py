@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -25,10 +24,11 @@ from aioprod.integrations.opentelemetry.conventions import (
     server_attributes,
 )
 from aioprod.interceptors import ProducerInterceptor
+from aioprod.logs import get_logger
 from aioprod.metrics import BatchDone, BatchSent, ObservedProducer, ProducerObserver
 from aioprod.types import ProducerRecord, RecordMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 MAX_OPEN_SPANS = 100_000
 MAX_PARTITIONS = 10_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from aioprod.errors import (
     ProducerFencedError,
     UnsupportedVersionError,
 )
+from aioprod.logs import get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.net.refusals import explain, principal_of
 from aioprod.producer.transactions.reply_actions import (
@@ -33,7 +33,7 @@ from aioprod.producer.transactions.reply_actions import (
 from aioprod.producer.transactions.requests import Peer
 from aioprod.protocol.message import Message, Request
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # While the coordinator still ends the previous transaction, which takes milliseconds, the first
 # partition does not wait for the whole backoff (KAFKA-5482). Java waits 20 ms each time.

@@ -17,6 +17,7 @@ from typing import Any
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AbortableTransactionError, FatalProducerError, ProducerFencedError
+from aioprod.logs import get_logger
 from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
@@ -38,7 +39,7 @@ from aioprod.types import (
     TopicPartition,
 )
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 TopicIdLookup = Callable[[Collection[str]], Mapping[str, uuid.UUID]]
 _Prepared = tuple[Request[Any], int]

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -12,6 +11,7 @@ from typing import Final, Protocol
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError, TransactionStateError
+from aioprod.logs import get_logger
 from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
@@ -23,7 +23,7 @@ from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class SendStatus(Protocol):

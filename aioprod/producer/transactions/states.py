@@ -4,12 +4,12 @@ state allows. No I/O.
 
 from __future__ import annotations
 
-import logging
 from enum import Enum
 
 from aioprod.errors import KafkaError, ProducerClosedError, TransactionStateError
+from aioprod.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class TransactionState(Enum):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -22,6 +21,7 @@ from aioprod.errors import (
     KafkaError,
     TransactionAbortedError,
 )
+from aioprod.logs import get_logger
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions.calls import Attempts
 from aioprod.producer.transactions.coordinator_session import CoordinatorSession
@@ -29,7 +29,7 @@ from aioprod.producer.transactions.operations import Flush, Operation
 from aioprod.producer.transactions.states import Call, TransactionState, TransactionStatus
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _S = TransactionState
 _CLOSE_TIMEOUT_S = 1.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from aioprod.foreign_text import reason_of, secret_forms
+
 
 class ClientMechanism(ABC):
     """The client's side of one authentication: sends the first message, then answers each
@@ -31,6 +33,13 @@ class ClientMechanism(ABC):
             AuthenticationError: if the broker's message is not valid, or does not prove that the
                 broker knows the password.
         """
+
+    def reason(self, said: str | None) -> str:
+        """Return what the broker said for an error: a broker may repeat the password."""
+        return reason_of(said, secret_forms(*self._secrets()))
+
+    def _secrets(self) -> tuple[str, ...]:
+        return ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

@@ -71,6 +71,9 @@ class OAuthBearerClient(ClientMechanism):
         self._extensions = dict(extensions)
         self._refusal = ""
 
+    def _secrets(self) -> tuple[str, ...]:
+        return (self._token,)
+
     def first_message(self) -> bytes:
         pairs = [
             f"auth=Bearer {self._token}",
@@ -84,7 +87,7 @@ class OAuthBearerClient(ClientMechanism):
         if not challenge:
             return None
         # A refusal is sent as a challenge; the broker sends an error only after this answer.
-        self._refusal = challenge.decode(errors="replace")
+        self._refusal = self.reason(challenge.decode(errors="replace")) or "the token is refused"
         return _GIVE_UP
 
 

@@ -18,6 +18,9 @@ class PlainClient(ClientMechanism):
         self._username = username
         self._password = password
 
+    def _secrets(self) -> tuple[str, ...]:
+        return (self._password,)
+
     def first_message(self) -> bytes:
         return b"\0%b\0%b" % (self._username.encode(), self._password.encode())
 

@@ -91,6 +91,9 @@ class ScramClient(ClientMechanism):
     def first_message(self) -> bytes:
         return _NO_BINDING + self._bare
 
+    def _secrets(self) -> tuple[str, ...]:
+        return (self._password,)
+
     def answer(self, challenge: bytes) -> bytes | None:
         if self._server_signature is None:
             return self._prove(challenge)
@@ -100,7 +103,7 @@ class ScramClient(ClientMechanism):
     def _prove(self, challenge: bytes) -> bytes:
         found = _FIRST.fullmatch(_text(challenge))
         if found is None:
-            raise self._error(f"the broker's first message is not valid{_named_error(challenge)}")
+            raise self._error(f"the broker's first message is not valid{self._named(challenge)}")
         if not found["nonce"].startswith(self._nonce) or len(found["nonce"]) == len(self._nonce):
             raise self._error("the broker's nonce does not begin with the client's")
         iterations = int(found["iterations"])
@@ -124,7 +127,7 @@ class ScramClient(ClientMechanism):
     def _check_server(self, challenge: bytes, expected: bytes) -> None:
         kind, _, value = _text(challenge).partition(",")[0].partition("=")
         if kind != "v":
-            raise self._error(f"the broker's last message is not valid{_named_error(challenge)}")
+            raise self._error(f"the broker's last message is not valid{self._named(challenge)}")
         if not hmac.compare_digest(self._decode(value), expected):
             raise self._error("the broker does not know the password: its signature is wrong")
 
@@ -133,6 +136,12 @@ class ScramClient(ClientMechanism):
         if decoded is None:
             raise self._error("the broker's message is not in base64")
         return decoded
+
+    def _named(self, challenge: bytes) -> str:
+        """Return the broker's error, if that is its message (``e=``)."""
+        text = _text(challenge)
+        said = text[2:].partition(",")[0] if text.startswith("e=") else ""
+        return f" ({self.reason(said)})" if said else ""
 
     def _error(self, text: str) -> AuthenticationError:
         return AuthenticationError(f"{self.name}: {text}")
@@ -228,9 +237,3 @@ def _from_base64(text: str) -> bytes | None:
 
 def _text(message: bytes) -> str:
     return message.decode(errors="replace")
-
-
-def _named_error(challenge: bytes) -> str:
-    """Return the broker's error, if that is its message (``e=``)."""
-    text = _text(challenge)
-    return f" ({text[2:].partition(',')[0]})" if text.startswith("e=") else ""

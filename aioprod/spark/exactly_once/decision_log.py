@@ -4,11 +4,10 @@ topic if a decision is too long for that.
 
 from __future__ import annotations
 
-import logging
-
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AbortableTransactionError, BrokerError
+from aioprod.logs import get_logger
 from aioprod.net.connection import Connection
 from aioprod.producer.producer import Producer
 from aioprod.protocol.group_offsets import LAST_FETCH_BY_NAME, fetch_offsets
@@ -20,7 +19,7 @@ from aioprod.spark.exactly_once.ids import Sink
 from aioprod.spark.waiting import named_wait
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # Kafka's default of offset.metadata.max.bytes.
 METADATA_LIMIT = 4096

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
 
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.errors import FatalProducerError
+from aioprod.logs import get_logger
 from aioprod.producer.producer import Producer
 from aioprod.spark.coordination import Coordination, open_coordination, together
 from aioprod.spark.errors import ReplayMismatchError, SinkError, TransactionTimedOutError
@@ -30,7 +30,7 @@ from aioprod.spark.starting import start_producer
 from aioprod.spark.waiting import named_wait
 from aioprod.types import PreparedTransaction
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # The driver's own transaction takes milliseconds. If a driver dies and leaves it open, it must not
 # delay the next one for long.

@@ -5,11 +5,11 @@ completed.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
+from aioprod.logs import get_logger
 from aioprod.spark.coordination import Coordination, together
 from aioprod.spark.errors import LostTransactionsError, SinkError
 from aioprod.spark.exactly_once import transactions
@@ -17,7 +17,7 @@ from aioprod.spark.exactly_once.decision import DecidedTransaction, Decision
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.types import PreparedTransaction
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # Error codes of a coordinator that has aborted a transaction, or has forgotten it.
 _LOST = frozenset(

@@ -8,16 +8,15 @@ earlier ones. So a sweep follows a decision, and spares the next batch's transac
 
 from __future__ import annotations
 
-import logging
-
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 from aioprod.spark.coordination import Coordination, together
 from aioprod.spark.exactly_once import transactions
 from aioprod.spark.exactly_once.decision import Decision
 from aioprod.spark.exactly_once.ending import end_decided
 from aioprod.spark.exactly_once.ids import SLOTS, Sink
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 async def sweep(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import COORDINATOR_MOVED, ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, KafkaError, UnsupportedVersionError
+from aioprod.logs import get_logger
 from aioprod.net.connection import Connection
 from aioprod.producer.batch import ProducerIdAndEpoch
 from aioprod.producer.transactions import requests
@@ -20,7 +20,7 @@ from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
 from aioprod.spark.coordination import Coordination, together
 from aioprod.types import PreparedTransaction
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 ONGOING = "Ongoing"
 _TRANSACTION = CoordinatorType.TRANSACTION

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import logging
 import socket
 import threading
 import time
@@ -14,7 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
-log = logging.getLogger(__name__)
+from aioprod.logs import get_logger
+
+log = get_logger(__name__)
 
 _REQUEST_LIMIT_S = 5.0
 _START_LIMIT_S = 10.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from aioprod.logs import get_logger
 from aioprod.spark.pipeline.events import dead_letters, parse_events, read_records
 from aioprod.spark.pipeline.figures import (
     CarrierHourDelay,
@@ -33,7 +33,7 @@ _CHECKPOINTS = ("figures", "dead-letters")
 _HASHED_GROUPS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 _SPARKS_HASHED_GROUPS, _MORE_HASHED_GROUPS = "128", "40000"
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,18 @@ requests.
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from typing import cast
 
 from aioprod.errors import ProtocolError, UnsupportedVersionError
+from aioprod.logs import get_logger
 from aioprod.protocol.certificates import subject_of
 from aioprod.protocol.frame_reader import FrameReader
 from aioprod.testing.broker.access.client_access import Peer
 from aioprod.testing.broker.actions import Answer, DropConnection, Pieces
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 MAX_FRAME_BYTES = 104_857_600  # broker setting socket.request.max.bytes
 _MAX_QUEUED_FRAMES = 64

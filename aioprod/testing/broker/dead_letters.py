@@ -4,10 +4,10 @@ that can't be written is lost, and only the log says so.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from aioprod.error_codes import ErrorCode
+from aioprod.logs import get_logger
 from aioprod.protocol.record_batch import read_header
 from aioprod.testing.broker.cluster import NO_NODE
 from aioprod.testing.broker.errors import RequestError
@@ -18,7 +18,7 @@ from aioprod.testing.broker.share_groups.share_partitions import ShareKey
 from aioprod.testing.broker.store import Store, Topic
 from aioprod.types import TopicPartition
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class DeadLetterWriter:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
@@ -16,8 +15,9 @@ from aioprod import TopicPartition
 from aioprod.compat.aiokafka.abc import ConsumerRebalanceListener
 from aioprod.compat.aiokafka.consumer.read_ahead import ReadAhead
 from aioprod.compat.aiokafka.errors import ConsumerStoppedError
+from aioprod.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

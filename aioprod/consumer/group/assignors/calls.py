@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from aioprod.consumer.group.assignors.assignor import Assignor
 from aioprod.errors import ConsumerStateError
+from aioprod.logs import get_logger
 from aioprod.types import TopicPartition
 from aioprod.user_code import surface
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -1,0 +1,87 @@
+"""Text of others in errors, logs and terminals: what brokers, records and services say.
+
+It may be hostile. Escape sequences change a terminal, line breaks forge lines of a log, megabytes
+hide all else, and a server may repeat the password that it was sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable
+from urllib.parse import quote, quote_plus
+
+#: The longest text of a server in an error.
+MAX_REASON = 500
+_HIDDEN = "***"
+_LONG_SECRET = 6
+
+
+def escaped(text: str) -> str:
+    """Return text with an escape, such as ``\\x1b``, for each character that is not printable:
+    control characters, line breaks, marks that change the direction of text, halves of surrogate
+    pairs.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def bounded(text: str, limit: int) -> str:
+    """Return the beginning of a long text, and its length."""
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
+
+
+def reason_of(said: object, secrets: Iterable[str] = (), limit: int = MAX_REASON) -> str:
+    """Return what a server said for an error: short, printable, and without secrets.
+
+    Args:
+        said: the server's text; anything else counts as none.
+        secrets: what must not be in it, as :func:`secret_forms` returns.
+        limit: the most characters.
+    """
+    if not isinstance(said, str):
+        return ""
+    said = without_secrets(said.strip(), secrets)
+    return bounded(escaped(bounded(said, limit)), 2 * limit)
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Replace secrets by ``***``; a short one as a whole word only."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _LONG_SECRET:
+            text = text.replace(secret, _HIDDEN)
+        else:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", _HIDDEN, text)
+    return text
+
+
+def secret_forms(*secrets: str | None) -> tuple[str, ...]:
+    """Return secrets as a server may repeat them: plain, and encoded for a URL, for JSON and in
+    Base64.
+    """
+    forms = set()
+    for secret in filter(None, secrets):
+        data = secret.encode("utf-8", "surrogatepass")
+        forms |= {
+            secret,
+            quote(data, safe=""),
+            quote_plus(data),
+            json.dumps(secret)[1:-1],
+            base64.b64encode(data).decode(),
+            base64.urlsafe_b64encode(data).decode().rstrip("="),
+        }
+    return tuple(forms)
+
+
+def encode_json(value: object, indent: int | None = None) -> str:
+    """Encode a value as JSON that a terminal can show: characters that are not printable are
+    escaped, which changes nothing for a reader of JSON.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
+    )
