@@ -101,7 +101,10 @@ async def test_a_body_without_a_token(make: Make, body: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("make", PROVIDERS)
 @pytest.mark.parametrize("reason", REASONS)
-async def test_the_reason_of_a_refusal(make: Make, reason: str, tmp_path: Path) -> None:
+async def test_the_reason_of_a_refusal(
+    make: Make, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, "timeout_ms", 20_000)  # not retried
     for status in (b"400 Bad", b"401 No"):
         error = await outcome_of(make, tmp_path, response(REASONS[reason], status))
         assert isinstance(error, TokenRequestError)
