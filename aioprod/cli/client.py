@@ -65,7 +65,8 @@ def add_client_options(parser: Parser) -> None:
         "--config-file",
         type=Path,
         metavar="FILE",
-        help="client settings, one NAME=VALUE per line; those of other clients are ignored",
+        help="a properties file with client settings, as Kafka's tools read it; those of other "
+        "clients are ignored",
     )
 
 

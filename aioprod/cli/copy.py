@@ -121,7 +121,7 @@ def _add_target(parser: Parser) -> None:
         "--to-config-file",
         type=Path,
         metavar="FILE",
-        help="client settings for the target, one NAME=VALUE per line",
+        help="a properties file with client settings for the target",
     )
     target.add_argument(
         "--replication-factor",

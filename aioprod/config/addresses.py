@@ -1,31 +1,78 @@
-"""Parses the addresses of bootstrap servers."""
+"""Parses the addresses of bootstrap servers, as people have them: with names of protocols or
+listeners before them, IPv6 addresses, and blanks.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Iterable
 
 from aioprod.errors import ConfigError
+from aioprod.foreign_text import bounded
+
+_MOST_SHOWN = 300
+_SCHEME = re.compile(r"([A-Za-z0-9_.%+-]+)://")
+# What a protocol before an address says of connections: TLS, and a login.
+_TLS = frozenset(("ssl", "sasl_ssl", "kafka+ssl"))
+_LOGIN = frozenset(("sasl_plaintext", "sasl_ssl"))
+_NO_BROKER = {
+    "http": "is an address of HTTP, such as that of a schema registry",
+    "https": "is an address of HTTP, such as that of a schema registry",
+    "zookeeper": "is an address of ZooKeeper",
+    "zk": "is an address of ZooKeeper",
+}
+_UNUSUAL = re.compile(r"""[\s"'`;<>(){}\\?#=]""")
 
 
-def parse_servers(servers: str | Iterable[str]) -> tuple[str, ...]:
-    """Parse ``"a:9092,b:9092"``, or check a list of addresses.
+def list_servers(servers: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the single addresses of a text separated by commas, or of a list of such texts.
 
     Raises:
-        ConfigError: if there is no address, or one is not ``host:port``.
+        ConfigError: if there is none, or it is not text.
     """
     if isinstance(servers, bytes) or not isinstance(servers, Iterable):
         raise ConfigError(
             f"bootstrap_servers={servers!r}: must be 'host:port,host:port' or a list of these"
         )
-    listed = servers.split(",") if isinstance(servers, str) else list(servers)
+    listed = (servers,) if isinstance(servers, str) else tuple(servers)
     if not all(isinstance(address, str) for address in listed):
         raise ConfigError(f"bootstrap_servers={servers!r}: each must be a string 'host:port'")
-    addresses = tuple(address.strip() for address in listed if address.strip())
+    single = (address.strip() for each in listed for address in each.split(","))
+    addresses = tuple(filter(None, single))
     if not addresses:
         raise ConfigError("bootstrap_servers is empty: give at least one host:port")
-    for address in addresses:
-        split_address(address)
     return addresses
+
+
+def parse_servers(servers: str | Iterable[str]) -> tuple[str, ...]:
+    """Parse ``"a:9092,b:9092"`` or a list of addresses, and return them as ``host:port``.
+
+    Raises:
+        ConfigError: if there is no address, or one is not ``host:port``, which may follow the name
+            of a protocol or listener (``PLAINTEXT://host:port``).
+    """
+    return tuple(map(_plain, list_servers(servers)))
+
+
+def check_protocols(addresses: Iterable[str], security_protocol: str) -> None:
+    """Check that no address names a protocol that is safer than the one that the client uses. Like
+    Java, ignore the names of listeners, and of protocols that are less safe.
+
+    Raises:
+        ConfigError: if an address names TLS or SASL, and the client uses none.
+    """
+    for address in addresses:
+        found = _SCHEME.match(address)
+        named = found[1].lower() if found else ""
+        if (named in _TLS and "SSL" not in security_protocol) or (
+            named in _LOGIN and "SASL" not in security_protocol
+        ):
+            wanted = "SSL" if named == "kafka+ssl" else named.upper()
+            raise ConfigError(
+                f"bootstrap_servers={address!r}: names another protocol than "
+                f"security_protocol={security_protocol!r}; set security_protocol={wanted!r}"
+            )
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -34,10 +81,67 @@ def split_address(address: str) -> tuple[str, int]:
     Raises:
         ConfigError: if the address has another form, or the port is not from 1 to 65535.
     """
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
+    host, port = _host_and_port(address, address)
+    return host, port
+
+
+def _plain(address: str) -> str:
+    found = _SCHEME.match(address)
+    if found is None:
+        rest = address
+    elif (reason := _NO_BROKER.get(found[1].lower())) is not None:
+        raise _error(address, f"{reason}: give host:port of Kafka brokers")
+    else:
+        rest = address[found.end() :].removesuffix("/")
+    host, port = _host_and_port(rest, address)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _host_and_port(text: str, address: str) -> tuple[str, int]:
+    if "@" in text:  # not shown: it may have a password
         raise ConfigError(
-            f"bootstrap_servers={address!r}: must be host:port with a port from 1 to 65535"
+            "bootstrap_servers: must not have a user name or password; "
+            "set sasl_username and sasl_password"
         )
+    _check_characters(text, address)
+    if "/" in text:
+        raise _error(address, "must be host:port without a path")
+    host, colon, port = text.rpartition(":")
+    if text.startswith("["):
+        host, bracket, port = text[1:].partition("]")
+        colon, port = port[:1], port[1:]
+        if not bracket or colon not in ("", ":") or (":" in host and not _is_ipv6(host)):
+            raise _error(address, "must be [IPv6 address]:port, such as [::1]:9092")
+    elif ":" in host and (_is_ipv6(text) or not _is_ipv6(host)):
+        raise _error(
+            address,
+            "must be host:port; write an IPv6 address in brackets, such as [::1]:9092",
+        )
+    if not colon:
+        raise _error(address, f"must be host:port, such as {text}:9092")
+    if not host or not (port.isascii() and port.isdecimal()) or not 1 <= int(port[:6]) <= 65_535:
+        raise _error(address, "must be host:port with a port from 1 to 65535")
     return host, int(port)
+
+
+def _check_characters(text: str, address: str) -> None:
+    unusual = _UNUSUAL.search(text)
+    if unusual is not None and (unusual[0] == ";" or unusual[0].isspace()):
+        raise _error(
+            address,
+            "must have no blanks inside; separate addresses by commas, as in a:9092,b:9092",
+        )
+    if unusual is not None or not text.isprintable():
+        raise _error(address, "is not the name or address of a host and a port")
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _error(address: str, reason: str) -> ConfigError:
+    return ConfigError(f"bootstrap_servers={bounded(address, _MOST_SHOWN)!r}: {reason}")

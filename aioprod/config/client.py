@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aioprod.config.addresses import check_protocols, list_servers
 from aioprod.config.security import SecurityConfig
 from aioprod.config.setting import apply_checks
 from aioprod.config.settings.client import CONNECTIONS
@@ -208,4 +209,7 @@ class ClientConfig(SecurityConfig):
     def __post_init__(self) -> None:
         # Zero-argument super() does not work in a slots dataclass.
         SecurityConfig.__post_init__(self)
+        given = list_servers(self.bootstrap_servers)
+        object.__setattr__(self, "bootstrap_servers", given)
         apply_checks(self, CONNECTIONS.values())
+        check_protocols(given, self.security_protocol)

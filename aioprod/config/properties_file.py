@@ -1,19 +1,30 @@
-"""Files of ``NAME=VALUE`` lines, as Kafka's tools read them for ``--command-config``."""
+"""Files of settings, as Kafka's tools read them for ``--command-config``."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from aioprod.config.java_properties import (
+    PropertiesError,
+    Property,
+    decode_properties,
+    parse_properties,
+)
 from aioprod.config.redaction import is_secret
 from aioprod.errors import ConfigError
 from aioprod.logs import get_logger
+
+_NAME = re.compile(r"[a-z0-9]+([._][a-z0-9]+)*")
 
 log = get_logger(__name__)
 
 
 def read_settings(path: Path, option: str) -> dict[str, str]:
-    """Read a file of ``NAME=VALUE`` lines; ``#`` or ``!`` starts a comment.
+    """Read a properties file as Kafka's tools do: names and values separated by ``=``, ``:`` or
+    blanks, comments with ``#`` or ``!``, lines that a backslash continues, escapes such as
+    ``\\u00e9``. If a name is given several times, the last value counts.
 
     Args:
         path: the path of the file.
@@ -23,21 +34,31 @@ def read_settings(path: Path, option: str) -> dict[str, str]:
         ConfigError: if the file can't be read, or a line is not a setting.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"can't read {option} {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{option} {path} is not UTF-8 text") from None
     settings = {}
-    for number, line in enumerate(lines, start=1):
-        text = line.lstrip()
-        if not text or text[0] in "#!":
-            continue
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():  # not shown: it may contain a password
-            raise ConfigError(f"line {number} of {option} {path} is not NAME=VALUE")
-        settings[name.strip()] = value.lstrip()  # a password may end with spaces
-    return settings
+    try:
+        for found in parse_properties(decode_properties(data)):
+            if not _may_be_name(found):  # not shown: it may be a password
+                raise PropertiesError(found.line, "it is not NAME=VALUE")
+            settings[found.name] = found.value
+    except PropertiesError as error:
+        fault = f"line {error.line} of {option} {path}: {error}"
+    else:
+        return settings
+    finally:
+        del data
+    raise ConfigError(fault)
+
+
+def _may_be_name(found: Property) -> bool:
+    """Return whether the beginning of a line is the name of a setting. A line without ``=`` may be
+    a password, or the rest of a value whose line has no backslash at its end.
+    """
+    if found.separator == "=" or not found.name:
+        return bool(found.name)
+    return bool(_NAME.fullmatch(found.name)) and bool(found.value or "." in found.name)
 
 
 def warn_of_secrets(names: Iterable[str], option: str, better: str) -> None:

@@ -165,7 +165,7 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         "--kafka-file",
         type=Path,
         metavar="FILE",
-        help="client settings, one NAME=VALUE per line: for passwords",
+        help="a properties file with client settings: for passwords",
     )
     parser.add_argument(
         "--master",
