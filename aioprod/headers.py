@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aioprod.errors import SerializationError
+from aioprod.header_names import encode_name
 from aioprod.types import Header, Headers
 
 
@@ -32,7 +33,7 @@ def check_headers(headers: Headers) -> tuple[Header, ...]:
 
 def _check_text(name: str) -> None:
     try:
-        name.encode()
+        encode_name(name)
     except UnicodeEncodeError as error:
         raise SerializationError(
             f"header {name!r}: UTF-8 can't encode its name ({error.reason})"

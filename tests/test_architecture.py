@@ -30,6 +30,7 @@ BASE_MODULES = {
     "interceptors",
     "metrics",
     "headers",
+    "header_names",
     "lazy_names",
     "logs",
     "native",

@@ -11,18 +11,18 @@ typedef struct {
     Py_ssize_t key_size, value_size, headers_size;
 } Record;
 
-/* Read the length of a field, and step over the field; NULL if it is invalid. A null has one form;
- * the source in Python refuses others. */
+/* Read the length of a field, and step over the field; NULL if it is invalid. All negative lengths
+ * are nulls, as in Java. */
 static inline const unsigned char *
 read_field(const unsigned char *start, const unsigned char *end, const unsigned char **field,
            Py_ssize_t *field_size)
 {
     int64_t size;
     const unsigned char *at = get(start, end, &size);
-    if (at == NULL || size < -1 || size > end - at || (size == -1 && at != start + 1))
+    if (at == NULL || size > end - at)
         return NULL;
     *field = at;
-    *field_size = (Py_ssize_t)size;
+    *field_size = size < 0 ? -1 : (Py_ssize_t)size;
     return size > 0 ? at + size : at;
 }
 

@@ -292,7 +292,7 @@ class TopicCopy:
                     each.value,
                     each.key,
                     each.partition,
-                    each.timestamp if each.timestamp >= 0 else None,
+                    each.timestamp,
                     each.headers,
                 )
                 for each in records

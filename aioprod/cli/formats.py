@@ -11,6 +11,7 @@ from typing import Any
 
 from aioprod.cli.parser import unescape
 from aioprod.foreign_text import encode_json, escaped
+from aioprod.header_names import decode_name, encode_name
 from aioprod.types import ConsumerRecord, Header, ProducerRecord
 
 Formatter = Callable[[ConsumerRecord], bytes]
@@ -40,7 +41,7 @@ class FormatError(ValueError):
 
 def json_line(record: ConsumerRecord) -> bytes:
     """Encode a record as a line of JSON. Bytes that are not UTF-8 are in ``key_base64``,
-    ``value_base64``, or, in headers, an object with ``base64``.
+    ``value_base64``, or, in headers, an object with ``base64`` in place of the name or value.
     """
     line: dict[str, object] = {
         "topic": record.topic,
@@ -57,7 +58,7 @@ def json_line(record: ConsumerRecord) -> bytes:
             text if isinstance(text, str | None) else text["base64"]
         )
     if record.headers:
-        line["headers"] = [[name, _text(data)] for name, data in record.headers]
+        line["headers"] = [[_text(encode_name(name)), _text(data)] for name, data in record.headers]
     return encode_json(line).encode() + b"\n"
 
 
@@ -98,7 +99,7 @@ def record_of_line(
         topic,
         _object_of(told, "value") if "value" in objects else _bytes_of(told, "value"),
         _object_of(told, "key") if "key" in objects else _bytes_of(told, "key"),
-        _number(told, "partition"),
+        _number(told, "partition", at_least=0),
         _number(told, "timestamp"),
         _headers(told.get("headers")),
     )
@@ -129,12 +130,17 @@ def _decoded(coded: object, name: str) -> bytes:
         raise FormatError(f"{name} is not base64") from None
 
 
-def _number(told: Mapping[str, Any], name: str) -> int | None:
+def _number(told: Mapping[str, Any], name: str, at_least: int | None = None) -> int | None:
     number = told.get(name)
-    if number is not None and (
-        not isinstance(number, int) or isinstance(number, bool) or number < 0
+    if number is None:
+        return None
+    least = "" if at_least is None else f" of at least {at_least}"
+    if (
+        not isinstance(number, int)
+        or isinstance(number, bool)
+        or (at_least is not None and number < at_least)
     ):
-        raise FormatError(f"{name}={number!r}: must be a whole number of at least 0")
+        raise FormatError(f"{name}={number!r}: must be a whole number{least}")
     return number
 
 
@@ -143,19 +149,26 @@ def _headers(told: object) -> tuple[Header, ...]:
         return ()
     pairs = list(told.items()) if isinstance(told, dict) else told
     if not isinstance(pairs, list) or not all(
-        isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
-        for pair in pairs
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
     ):
         raise FormatError('headers must be {"name": "value"} or [["name", "value"], ...]')
-    return tuple((name, _header_value(name, data)) for name, data in pairs)
+    return tuple(_header(name, data) for name, data in pairs)
 
 
-def _header_value(name: str, data: object) -> bytes | None:
+def _header(name: object, data: object) -> Header:
+    encoded = None if name is None else _header_bytes("the name of a header", name)
+    if encoded is None:
+        raise FormatError('the name of a header: must be text or {"base64": "..."}')
+    known = decode_name(encoded)
+    return known, _header_bytes(f"header {known}", data)
+
+
+def _header_bytes(what: str, data: object) -> bytes | None:
     if data is None or isinstance(data, str):
         return None if data is None else data.encode()
     if isinstance(data, dict) and data.keys() == {"base64"}:
-        return _decoded(data["base64"], f"header {name}")
-    raise FormatError(f'header {name}: must be text, null or {{"base64": "..."}}')
+        return _decoded(data["base64"], what)
+    raise FormatError(f'{what}: must be text, null or {{"base64": "..."}}')
 
 
 _FIELDS: Mapping[str, Formatter] = {
@@ -170,7 +183,8 @@ _FIELDS: Mapping[str, Formatter] = {
     "V": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
     "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
     "h": lambda record: b",".join(
-        name.encode() + b"=" + (b"NULL" if data is None else data) for name, data in record.headers
+        encode_name(name) + b"=" + (b"NULL" if data is None else data)
+        for name, data in record.headers
     ),
     "%": lambda record: b"%",
 }

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from aioprod.header_names import column_text, name_in_column
 from aioprod.protocol.arrow_reader import (
     HEADERS_TYPE,
     RecordArrays,
@@ -51,7 +52,7 @@ def records_of_rows(rows: pa.RecordBatch, epoch: int) -> list[ConsumerRecord]:
     columns["timestamp"] = columns["timestamp"].cast(pa.int64())
     lists = {name: column.to_pylist() for name, column in columns.items()}
     lists["headers"] = [
-        tuple((each["key"], each["value"]) for each in entries or ())
+        tuple((name_in_column(each["key"]), each["value"]) for each in entries or ())
         for entries in lists["headers"]
     ]
     rows_of_lists = zip(*lists.values(), strict=True)
@@ -84,12 +85,19 @@ def rows_of_records(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
         [each.timestamp_type for each in records],
         [each.key for each in records],
         [each.value for each in records],
-        [[{"key": name, "value": data} for name, data in each.headers] or None for each in records],
+        [_entries(each) for each in records],
     ]
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
         schema=SCHEMA,
     )
+
+
+def _entries(record: ConsumerRecord) -> list[dict[str, str | bytes | None]] | None:
+    headers: list[dict[str, str | bytes | None]] = [
+        {"key": column_text(name), "value": data} for name, data in record.headers
+    ]
+    return headers or None
 
 
 def _rows(tp: TopicPartition, arrays: RecordArrays) -> pa.RecordBatch:

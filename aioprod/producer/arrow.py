@@ -16,6 +16,7 @@ from typing import Final
 from aioprod import native
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import BufferExhaustedError, KafkaError, RecordTooLargeError
+from aioprod.header_names import name_in_column
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
 from aioprod.producer.batch import ProducerBatch
@@ -282,7 +283,7 @@ def _records(topic: str, rows: pa.RecordBatch) -> Iterator[ProducerRecord]:
     )
     for value, key, partition, timestamp, entries in zip(*fields, strict=False):
         headers = [
-            (pair[name_at], _to_bytes(pair[value_at]))
+            (name_in_column(pair[name_at]), _to_bytes(pair[value_at]))
             for pair in (list(entry.values()) for entry in entries or ())
         ]
         yield ProducerRecord(topic, value, key, partition, timestamp, headers)

@@ -298,7 +298,7 @@ class RecordIntake:
         if (
             isinstance(timestamp_ms, bool)
             or not isinstance(timestamp_ms, int)
-            or not 0 <= timestamp_ms < 2**62
+            or not -(2**62) <= timestamp_ms < 2**62
         ):
             raise SerializationError(
                 f"timestamp_ms={timestamp_ms!r}: must be a whole number of milliseconds since 1970"

@@ -242,10 +242,11 @@ def _timestamps(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
             raise SerializationError(f"column {name!r}: {error}") from None
     elif not pa.types.is_int64(kind):
         raise _refused(name, column, _TIMESTAMP)
-    wrong = pc.or_(pc.less(column, 0), pc.greater_equal(column, _LATEST))
+    wrong = pc.or_(pc.less(column, -_LATEST), pc.greater_equal(column, _LATEST))
     if (row := pc.index(wrong, True).as_py()) >= 0:
         raise SerializationError(
-            f"column {name!r}, row {row}: {column[row]} must be a time since 1970, in milliseconds"
+            f"column {name!r}, row {row}: {column[row]} must be milliseconds since 1970, of at "
+            "most 62 bits"
         )
     return column
 

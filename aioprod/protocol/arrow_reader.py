@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.errors import CorruptRecordError
+from aioprod.protocol.arrow_header_names import text_of_names
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader
 from aioprod.protocol.record_headers import read_varint
 from aioprod.protocol.record_reader import plain_body
@@ -32,7 +33,6 @@ _Bytes = npt.NDArray[np.uint8]
 #: Bytes of records that are read at once: fewer need more calls, more do not fit in the CPU's
 #: cache.
 PORTION_BYTES: Final = 4 << 20
-_NULL: Final = 1  # the zig-zag form of length -1
 # After this many records of one length, numpy counts how many more follow, which takes as long as
 # 50 steps of the loop.
 _STEPS: Final = 32
@@ -41,6 +41,7 @@ _STEPS: Final = 32
 _WINDOW: Final = 256
 # Headers of fewer records are read one by one, which takes as long as the calls of numpy.
 _ROWS: Final = 48
+_LARGEST: Final = np.iinfo(np.int64).max
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -111,7 +112,8 @@ def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool)
     reader = _Reader(data, batches)
     number, position = reader.varints(np.array(_record_starts(data, batches), np.int64))
     ends = position + reader.sizes(number, "length")
-    number, position = reader.varints(position + 1)  # skips the attributes, which are unused
+    # Skips the attributes, which are unused.
+    number, position = reader.varints(position + 1, bits=64)
     timestamps = reader.timestamps(number)
     number, position = reader.varints(position)
     offsets = reader.offsets(number)
@@ -225,8 +227,12 @@ class _Reader:
         self._batches = [batch.header for batch in batches]
         self._counts = np.array([header.record_count for header in self._batches])
 
-    def varints(self, position: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the zig-zag encoded numbers at the positions, and where they end."""
+    def varints(self, position: Numbers, bits: int = 63) -> tuple[Numbers, Numbers]:
+        """Return the zig-zag encoded numbers at the positions, and where they end.
+
+        Args:
+            bits: how many a number may have.
+        """
         first = self._at(position)
         long = first > 127
         if not long.any():
@@ -238,11 +244,13 @@ class _Reader:
         if longer.any():
             rows = np.flatnonzero(longer)
             numbers[rows], position[rows] = self._long_varints(
-                numbers[rows] - (1 << 14), position[rows]
+                numbers[rows] - (1 << 14), position[rows], bits
             )
         return numbers, position
 
-    def _long_varints(self, numbers: Numbers, position: Numbers) -> tuple[Numbers, Numbers]:
+    def _long_varints(
+        self, numbers: Numbers, position: Numbers, bits: int
+    ) -> tuple[Numbers, Numbers]:
         """Return the same, from the third byte on."""
         more: _Flags = np.ones(len(numbers), np.bool_)
         for shift in range(14, 63, 7):
@@ -252,13 +260,14 @@ class _Reader:
             more = more & (byte > 127)
             if not more.any():
                 return numbers, position
-        # Nine bytes have 63 bits: a tenth byte must be the last, and 0.
-        if self._at(position)[more].any():
+        # Nine bytes have 63 bits: a tenth byte must be the last.
+        byte = self._at(position).astype(np.int64) * more
+        if (byte >> bits - 63).any():
             raise CorruptRecordError(
                 f"batches from offset {self._batches[0].base_offset} on: number of more than "
-                "63 bits"
+                f"{bits} bits"
             )
-        return numbers, position + more
+        return numbers | byte << 63, position + more
 
     def sizes(self, number: Numbers, what: str) -> Numbers:
         """Decode zig-zag encoded sizes and counts. None may be larger than the number of bytes, so
@@ -269,13 +278,14 @@ class _Reader:
         return number >> 1
 
     def field(self, position: Numbers) -> _Field:
-        null = self._at(position) == _NULL
         number, start = self.varints(position)
-        return _Field(null, start, start + self.sizes(number - null, "length"))
+        null = (number & 1).astype(np.bool_)  # all negative lengths, as in Java
+        return _Field(null, start, start + self.sizes(np.where(null, 0, number), "length"))
 
     def timestamps(self, number: Numbers) -> Numbers:
+        # The highest bit of a number of 64 bits is not a sign.
         created = self._of_batches([header.base_timestamp for header in self._batches]) + (
-            (number >> 1) ^ -(number & 1)
+            (number >> 1 & _LARGEST) ^ -(number & 1)
         )
         types = self.timestamp_types()
         if not types.any():
@@ -290,16 +300,19 @@ class _Reader:
         )
 
     def offsets(self, number: Numbers) -> Numbers:
-        self.refuse((number & 1).astype(np.bool_), "negative offset delta")
-        deltas = number >> 1
-        self.refuse(
-            deltas > self._of_batches([header.last_offset_delta for header in self._batches]),
-            "an offset delta is above the batch's last",
-        )
-        stays = deltas[1:] <= deltas[:-1]
-        starts = np.cumsum(self._counts)[:-1]
-        stays[starts[(starts > 0) & (starts < len(deltas))] - 1] = False  # between two batches
-        self.refuse(stays, "an offset delta does not ascend")
+        deltas: Numbers = (number >> 1) ^ -(number & 1)
+        last = self._of_batches([header.last_offset_delta for header in self._batches])
+        starts = np.cumsum(self._counts) - self._counts
+        wrong = deltas > last
+        wrong[1:] |= deltas[1:] <= deltas[:-1]
+        first = starts[self._counts > 0]
+        wrong[first] = (deltas[first] < 0) | (deltas[first] > last[first])
+        if wrong.any():
+            # The records of batches without gaps are numbered, as in ``record_reader``.
+            without_gaps = np.repeat(self._counts, self._counts) == last + 1
+            self.refuse(wrong & ~without_gaps, "an offset delta that can't be")
+            places = np.arange(len(deltas)) - np.repeat(starts, self._counts)
+            deltas = np.where(without_gaps, places, deltas)
         return self._of_batches([header.base_offset for header in self._batches]) + deltas
 
     def headers(self, counts: Numbers, position: Numbers) -> tuple[_Field, _Field, Numbers]:
@@ -349,9 +362,11 @@ class _Reader:
             for _ in range(count):
                 number, position = read_varint(data, position)
                 value = position + (number >> 1)
-                null = data[value] == _NULL
                 length, start = read_varint(data, value)
-                if number & 1 or (length & 1 and not null) or max(number, length) > size:
+                null = length & 1
+                if null:
+                    length = 0
+                if number & 1 or max(number, length) > size:
                     raise IndexError
                 ends += (position, value, start, position := start + (length >> 1))
                 nulls.append(null)
@@ -425,11 +440,9 @@ def _validity(null: _Flags) -> pa.Buffer | None:
 
 def _headers_column(data: bytes, counts: Numbers, names: _Field, values: _Field) -> pa.ListArray:
     keys, contents = _gathered(data, names, values)
-    try:
-        keys = keys.cast(pa.string())
-    except pa.ArrowInvalid as error:
-        raise CorruptRecordError(f"the name of a header is not UTF-8: {error}") from None
-    entries = pa.StructArray.from_arrays([keys, contents], fields=list(HEADERS_TYPE.value_type))
+    entries = pa.StructArray.from_arrays(
+        [text_of_names(keys), contents], fields=list(HEADERS_TYPE.value_type)
+    )
     ends = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     return pa.Array.from_buffers(
         HEADERS_TYPE, len(counts), [_validity(counts == 0), pa.py_buffer(ends)], children=[entries]

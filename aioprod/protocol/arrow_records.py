@@ -28,6 +28,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from aioprod.native import accelerated
 from aioprod.protocol.arrow_columns import name_and_value
+from aioprod.protocol.arrow_header_names import names_of_text
 from aioprod.protocol.record_encoder import encode_varint, varint_size
 
 # Two bytes of a varint have 14 bits: one step of `_varints` encodes them with a table.
@@ -220,7 +221,8 @@ def _headers(column: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     offsets = pa.concat_arrays(
         [pa.array([0], pa.int32()), pc.cumulative_sum(counts).cast(pa.int32())]
     )
-    return offsets, fields[name].cast(pa.binary()), fields[value].cast(pa.binary())
+    names = names_of_text(fields[name].cast(pa.binary()))
+    return offsets, names, fields[value].cast(pa.binary())
 
 
 def _encoded_headers(offsets: pa.Array, names: pa.Array, values: pa.Array) -> list[pa.Array]:

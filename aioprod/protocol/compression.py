@@ -14,6 +14,7 @@ import cramjam
 from aioprod.errors import ConfigError, CorruptRecordError
 from aioprod.protocol.codecs.backends import lz4_backend, zstd_backend
 from aioprod.protocol.codecs.faults import Buffer, cut_off, too_large
+from aioprod.protocol.codecs.frame_sequence import read_frame, read_frames
 
 _LZ4: Final = lz4_backend()
 _ZSTD: Final = zstd_backend()
@@ -98,8 +99,8 @@ def decompress(codec: Codec, data: Buffer, max_size: int = MAX_DECOMPRESSED_SIZE
     """Decompress data of this or another client.
 
     Raises:
-        CorruptRecordError: if the data is not in the codec's format, is truncated, has bytes behind
-            its end, or decompresses to more than ``max_size`` bytes.
+        CorruptRecordError: if the data is not in the codec's format, is truncated, or decompresses
+            to more than ``max_size`` bytes.
     """
     try:
         plain = _DECOMPRESS[codec](data, max_size)
@@ -118,7 +119,7 @@ def _copy(data: Buffer, _: int) -> bytes:
 
 # gzip
 
-_GZIP_SLICE: Final = 64  # a member has at least 20 bytes
+_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 
 
 def _gzip_compress(data: Buffer, level: int) -> bytes:
@@ -134,41 +135,22 @@ def _gzip_decompress(data: Buffer, max_size: int) -> bytes:
         raise cut_off("gzip")
     if not member.unused_data:
         return plain
-    # Several members may follow one another, as with Java's GZIPInputStream.
-    parts, room = [plain], max_size - len(plain)
-    with memoryview(data) as view:
-        position = len(view) - len(member.unused_data)
-        while position < len(view):
-            plain, position = _gzip_member(view, position, room)
-            parts.append(plain)
-            room -= len(plain)
-            if room < 0:
-                break
-    return b"".join(parts)
+    end, room = len(data) - len(member.unused_data), max_size - len(plain)
+    return b"".join([plain, *read_frames("gzip", data, end, room, max_size, _next_member)])
 
 
-def _gzip_member(view: memoryview, position: int, room: int) -> tuple[bytes, int]:
-    """Return the data of the member at ``position``, up to one byte more than ``room``, and its
-    end.
-    """
+def _next_member(data: memoryview, position: int, room: int) -> tuple[bytes, int] | None:
+    if bytes(data[position : position + 3]) != _GZIP_MAGIC:
+        return None
     member = zlib.decompressobj(wbits=31)
-    parts: list[bytes] = []
-    size = _GZIP_SLICE  # zlib copies what follows the end of a member, so it gets slices
-    while not member.eof and room >= 0:
-        if position >= len(view):
-            raise cut_off("gzip")
-        with view[position : position + size] as some:
-            parts.append(member.decompress(some, room + 1))
-            position += len(some) - len(member.unused_data)
-        room -= len(parts[-1])
-        size *= 2
-    return b"".join(parts), position
+    return read_frame(member.decompress, member, data, position, room)
 
 
 # snappy: the frames of snappy-java (xerial), which Kafka's clients expect
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
+_XERIAL_LENGTH: Final = 4  # bytes of a block's length
 _XERIAL_BLOCK_SIZE: Final = 32 << 10
 _SNAPPY_RATIO: Final = 22  # three bytes can encode a copy of 64
 
@@ -192,10 +174,19 @@ def _snappy_decompress(data: Buffer, max_size: int) -> bytes:
     if len(data) < position:
         raise cut_off("snappy")
     room = max_size
-    while position < len(data):
-        start = position + 4
+    while len(data) - position >= _XERIAL_LENGTH:  # as Java's reader, which ignores fewer bytes
+        start = position + _XERIAL_LENGTH
+        if data[position:start] == _XERIAL_MAGIC[:_XERIAL_LENGTH]:
+            # The header of another stream; another one's bytes are ignored.
+            start = position + len(_XERIAL_HEADER)
+            if start > len(data):
+                raise cut_off("snappy")
+            if not data.startswith(_XERIAL_MAGIC, position):
+                break
+            position = start
+            continue
         position = start + int.from_bytes(data[position:start], "big")
-        if start > len(data) or position > len(data):
+        if position > len(data):
             raise cut_off("snappy")
         block = _snappy_block(data[start:position], room, max_size)
         room -= len(block)

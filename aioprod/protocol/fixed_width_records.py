@@ -86,7 +86,7 @@ class FixedWidthReader:
             How many records were read, and the byte behind them.
 
         Raises:
-            CorruptRecordError, UnicodeDecodeError, IndexError: if headers can't be read.
+            CorruptRecordError, IndexError: if headers can't be read.
         """
         index, position, window = 0, 0, _WINDOW
         while (left := len(timestamps) - index) >= SHORTEST:

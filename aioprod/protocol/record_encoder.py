@@ -18,6 +18,7 @@ from itertools import chain, repeat
 from operator import add
 from typing import Final
 
+from aioprod.header_names import encode_name
 from aioprod.protocol.record_batch import HEADER_SIZE
 
 _TABLE_SIZE: Final = 16384
@@ -131,7 +132,7 @@ class _HeaderNames(dict[str, bytes]):
     def __missing__(self, name: str) -> bytes:
         if type(name) is not str:
             raise TypeError(f"header name of type {type(name).__name__}")
-        encoded = name.encode()
+        encoded = encode_name(name)
         code = _varint(len(encoded)) + encoded
         if len(self) < _MOST_HEADER_NAMES and len(encoded) <= _LONGEST_KEPT_NAME:
             self[name] = code

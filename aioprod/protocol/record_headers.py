@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from aioprod.errors import CorruptRecordError
+from aioprod.header_names import decode_name
 
 Header = tuple[str, bytes | None]
 
@@ -16,8 +17,7 @@ class HeaderBlocks(dict[bytes, tuple[Header, ...]]):
     """Headers by their encoded bytes: number, names and values.
 
     Many records of a batch have the same headers, so each different block is read once and its
-    headers are shared. A block that is not valid raises CorruptRecordError, UnicodeDecodeError or
-    IndexError.
+    headers are shared. A block that is not valid raises CorruptRecordError or IndexError.
     """
 
     def __missing__(self, block: bytes) -> tuple[Header, ...]:
@@ -45,23 +45,26 @@ def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
         following = position + (number >> 1)
         if number & 1:
             raise CorruptRecordError("negative length of a header's name")
-        name = block[position:following].decode()
+        name = decode_name(block[position:following])
         number = block[following]
         position = following + 1
-        if number == 1:
-            headers.append((name, None))
-            continue
         if number > 127:
             number, position = rest_of_varint(block, position, number)
-        following = position + unsigned(number, "length")
+        if number & 1:
+            headers.append((name, None))
+            continue
+        following = position + (number >> 1)
         headers.append((name, block[position:following]))
         position = following
     return tuple(headers), position
 
 
-def rest_of_varint(body: bytes, position: int, first: int) -> tuple[int, int]:
+def rest_of_varint(body: bytes, position: int, first: int, bits: int = 63) -> tuple[int, int]:
     """Return the unsigned number that begins with the byte ``first``, and where it ends. Its lowest
     bit is the sign.
+
+    Args:
+        bits: how many it may have.
     """
     number = first & 0x7F
     for shift in range(7, 70, 7):
@@ -69,10 +72,15 @@ def rest_of_varint(body: bytes, position: int, first: int) -> tuple[int, int]:
         position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if number >> 1 >= LIMIT:
+            if number >> bits:
                 break
             return number, position
-    raise CorruptRecordError(f"number of more than 63 bits before byte {position}")
+    raise CorruptRecordError(f"number of more than {bits} bits before byte {position}")
+
+
+def int64(number: int) -> int:
+    """Return the number that Java has for a sum of two of its numbers."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def read_varint(body: bytes, position: int) -> tuple[int, int]:

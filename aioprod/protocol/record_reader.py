@@ -16,7 +16,13 @@ from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompres
 from aioprod.protocol.fixed_width_records import FixedWidthReader
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from aioprod.protocol.record_batch import check_crc as check_batch_crc
-from aioprod.protocol.record_headers import LIMIT, Header, HeaderBlocks, rest_of_varint, unsigned
+from aioprod.protocol.record_headers import (
+    LIMIT,
+    Header,
+    HeaderBlocks,
+    int64,
+    rest_of_varint,
+)
 from aioprod.protocol.variable_width_records import VariableWidthReader
 
 # Length, attributes, timestamp delta, offset delta, key length, value length and header count: at
@@ -160,7 +166,7 @@ def body_columns(header: BatchHeader, body: bytes | memoryview) -> RecordColumns
             header.last_offset_delta,
             header.base_timestamp,
         )
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         raise CorruptRecordError(
             f"batch at offset {header.base_offset}: a record runs past its end or has a "
             "malformed header"
@@ -186,11 +192,6 @@ def plain_body(
         raise CorruptRecordError(
             f"batch at offset {header.base_offset} has {len(data) - offset} of "
             f"{header.size_in_bytes} bytes"
-        )
-    if not -LIMIT <= header.base_timestamp < LIMIT:
-        raise CorruptRecordError(
-            f"batch at offset {header.base_offset} has impossible "
-            f"base timestamp {header.base_timestamp}"
         )
     if header.record_count > header.last_offset_delta + 1:
         raise CorruptRecordError(
@@ -262,6 +263,8 @@ def _parse_in_python(
         position, delta = any_records.fill(range(following, index), position, delta)
     if position != len(body):
         raise CorruptRecordError(f"{count} records end at byte {position} of {len(body)}")
+    if any_records.far_timestamps:
+        timestamps[:] = map(int64, timestamps)
     return columns, any_records.gaps
 
 
@@ -273,6 +276,7 @@ class _AnyRecordReader:
 
     Attributes:
         gaps: index and offset delta of each record whose offset does not follow the one before.
+        far_timestamps: whether a timestamp may have more than the 64 bits that Java keeps.
     """
 
     def __init__(
@@ -283,6 +287,7 @@ class _AnyRecordReader:
         self._columns = columns
         self._blocks = blocks
         self.gaps: list[tuple[int, int]] = []
+        self.far_timestamps = not -LIMIT <= base_timestamp < LIMIT
 
     def fill(self, indexes: range, position: int, delta: int) -> tuple[int, int]:
         """Store records; return where the next begins, and which offset delta it should have."""
@@ -303,7 +308,7 @@ class _AnyRecordReader:
                     if (byte := body[position]) < 128:
                         number, position = number + (byte << 7) - 128, position + 1
                     else:
-                        number, position = rest_of_varint(body, position, number)
+                        number, position = self._rest_of_stamp(position, number)
                 timestamps[index] = base + ((number >> 1) ^ -(number & 1))
             number, position = body[position], position + 1
             if number > 127:
@@ -312,15 +317,16 @@ class _AnyRecordReader:
                 else:
                     number, position = rest_of_varint(body, position, number)
             if number != expected:
-                self._add_gap(index, number, expected)
+                self.gaps.append((index, (number >> 1) ^ -(number & 1)))
             expected = number + 2
             number, position = body[position], position + 1
             if number != 1:
                 if number > 127:
                     number, position = rest_of_varint(body, position, number)
-                following = position + unsigned(number, "length")
-                keys[index] = body[position:following]
-                position = following
+                if not number & 1:
+                    following = position + (number >> 1)
+                    keys[index] = body[position:following]
+                    position = following
             number, position = body[position], position + 1
             if number != 1:
                 if number > 127:
@@ -328,9 +334,10 @@ class _AnyRecordReader:
                         number, position = number + (byte << 7) - 128, position + 1
                     else:
                         number, position = rest_of_varint(body, position, number)
-                following = position + unsigned(number, "length")
-                values[index] = body[position:following]
-                position = following
+                if not number & 1:
+                    following = position + (number >> 1)
+                    values[index] = body[position:following]
+                    position = following
             if body[position]:
                 end = start + (length >> 1)
                 headers[index] = self._blocks[body[position:end]]
@@ -343,11 +350,11 @@ class _AnyRecordReader:
                 )
         return position, expected >> 1
 
-    def _add_gap(self, index: int, number: int, expected: int) -> None:
-        delta = unsigned(number, "offset delta")
-        if number < expected:
-            raise CorruptRecordError(f"offset delta {delta} of record {index} does not ascend")
-        self.gaps.append((index, delta))
+    def _rest_of_stamp(self, position: int, first: int) -> tuple[int, int]:
+        number, position = rest_of_varint(self._body, position, first, 64)
+        if number >> 62:
+            self.far_timestamps = True
+        return number, position
 
 
 def _offsets(
@@ -355,13 +362,20 @@ def _offsets(
 ) -> list[int]:
     """Return the offsets, consecutive but for gaps, which compaction leaves.
 
+    Brokers do not check the deltas of records that are not compressed. If there are as many records
+    as offsets, their order says which are theirs.
+
     Args:
-        gaps: index and offset delta of the records behind the gaps.
+        gaps: index and offset delta of each record that does not follow the one before.
     """
+    if gaps and count == last_delta + 1:
+        return list(range(base_offset, base_offset + count))
     offsets: list[int] = []
     start = delta = 0
-    for index, gap_delta in [*gaps, (count, 0)]:
+    for index, gap_delta in [*gaps, (count, 1 << 63)]:
         end = delta + index - start
+        if gap_delta < end:
+            raise CorruptRecordError(f"offset delta {gap_delta} of record {index} does not ascend")
         if end - 1 > last_delta:
             raise CorruptRecordError(
                 f"offset delta {end - 1} is above the batch's last, {last_delta}"

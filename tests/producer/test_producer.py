@@ -131,8 +131,8 @@ async def test_a_bad_record_leaves_the_others_alone(bootstrap: str) -> None:
             await producer.send(topic, b"x", "text")
         with pytest.raises(SerializationError, match="header"):
             await producer.send(topic, b"x", headers=[("name", 5)])  # type: ignore[list-item]
-        with pytest.raises(SerializationError, match="timestamp_ms=-1"):
-            await producer.send(topic, b"x", timestamp_ms=-1)
+        with pytest.raises(SerializationError, match=r"timestamp_ms=4\d{18}: "):
+            await producer.send(topic, b"x", timestamp_ms=2**62)
         with pytest.raises(RecordTooLargeError, match="max_request_size=50000"):
             await producer.send_and_wait(topic, b"x" * 60_000)
         with pytest.raises(InvalidPartitionError, match="partition=77"):

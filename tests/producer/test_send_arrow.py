@@ -331,7 +331,7 @@ async def test_what_is_no_table_of_records_is_raised_before_anything_is_sent(
         for wrong in (
             [b"v"],
             pa.table({"key": [b"k"]}),
-            pa.table({"value": [b"v"] * 5_000, "timestamp": [*range(4_999), -1]}),
+            pa.table({"value": [b"v"] * 5_000, "timestamp": [*range(4_999), 2**62]}),
         ):
             with pytest.raises(SerializationError):
                 await producer.send_arrow("t", wrong)

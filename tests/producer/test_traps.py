@@ -257,7 +257,7 @@ async def test_a_poisoned_record_in_many_leaves_the_others_exactly_once(
     poison: list[Any] = [
         object(),
         ProducerRecord("t", b"x", headers=[("\ud800", b"")]),
-        ProducerRecord("t", b"x", timestamp_ms=-1),
+        ProducerRecord("t", b"x", timestamp_ms=2**62),
         "text",
     ]
     records: list[Any] = [b"%02d" % number for number in range(40)]

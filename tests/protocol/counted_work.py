@@ -183,7 +183,7 @@ class _Lz4Frame:
     def __init__(self) -> None:
         self._frame, self._size = lz4.frame.LZ4FrameDecompressor(), 0
 
-    def decompress(self, data: Any, max_length: int) -> bytes:
+    def decompress(self, data: Any, max_length: int = -1) -> bytes:
         self._size += len(data)
         _work.touch(self._size)
         return _counted(self._frame.decompress(data, max_length))

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aioprod.errors import CorruptRecordError
+from aioprod.header_names import name_in_column
 from aioprod.protocol import arrow_reader
 from aioprod.protocol.arrow_reader import HEADERS_TYPE, read_arrays
 from aioprod.protocol.compression import Codec, compress
@@ -54,7 +55,10 @@ def as_columns(data: bytes, include_headers: bool = True) -> list[Record]:
             arrays.timestamp_types.tolist(),
             arrays.keys.to_pylist(),
             arrays.values.to_pylist(),
-            [tuple((header["key"], header["value"]) for header in given or ()) for given in told],
+            [
+                tuple((name_in_column(header["key"]), header["value"]) for header in given or ())
+                for given in told
+            ],
         )
     return found
 
@@ -180,9 +184,9 @@ def test_longer_varints_than_needed_are_read() -> None:
 def test_a_batch_is_named_that_is_wrong() -> None:
     good, bad = (
         packed(record(0, 0, -1, -1, 0), 1),
-        packed(record(0, 0, -1, -2, 0), 1, base_offset=700),
+        packed(record(0, -1, -1, -1, 0), 1, base_offset=700),
     )
-    with pytest.raises(CorruptRecordError, match="batch at offset 700: negative length"):
+    with pytest.raises(CorruptRecordError, match="batch at offset 700: an offset delta"):
         as_columns(good + good + bad + good)
 
 
@@ -193,19 +197,14 @@ BROKEN = {
     + packed(record(0, 0, -1, 1, b"v" * 900, 0), 1),
     "a negative record length": packed(encode_varint(-8) + record(0, 0, -1, 1, b"v", 0)[1:], 1),
     "a wrong record length": packed(encode_varint(8) + record(0, 0, -1, 1, b"v", 0)[1:], 1),
-    "a key of length -2": packed(record(0, 0, -2, 1, b"v", 0), 1),
-    "a null in two bytes": packed(record(0, 0, b"\x81\x00", 1, b"v", 0), 1),
     "a key of an exabyte": packed(record(0, 0, 1 << 60, 1, b"v", 0), 1),
     "lengths whose sum overflows": packed(record(0, 0, (1 << 62) - 1, (1 << 62) - 1, 0), 1),
     "an offset before the base": packed(record(0, -1, -1, 1, b"v", 0), 1),
     "an offset behind the last": packed(record(0, 1001, -1, 1, b"v", 0), 1),
-    "a timestamp out of all reason": packed(record(1 << 62, 0, -1, 1, b"v", 0), 1),
     "an endless varint": packed(record(b"\xff" * 10, b"\0", 0, -1, -1, 0), 1),
     "a negative number of headers": packed(record(0, 0, -1, -1, -1), 1),
     "a number of headers that can't be": packed(record(0, 0, -1, -1, 99), 1),
     "a header without a name": packed(record(0, 0, -1, -1, 1, -1, -1), 1),
-    "a header's name that isn't UTF-8": packed(record(0, 0, -1, -1, 1, 1, b"\xff", -1), 1),
-    "a header's value of length -2": packed(record(0, 0, -1, -1, 1, 1, b"n", -2), 1),
     "a header's value longer than the batch": packed(record(0, 0, -1, -1, 1, 1, b"n", 900), 1),
     "an unknown codec": packed(record(0, 0, -1, -1, 0), 1)[:22]
     + b"\6"

@@ -184,14 +184,6 @@ class TestGarbage:
                 id="a negative record length",
             ),
             pytest.param(
-                handmade(record(0, 0, -2, 1, b"v", 0)), "negative length", id="a key of length -2"
-            ),
-            pytest.param(
-                handmade(record(0, 0, -1, -2, b"v", 0)),
-                "negative length",
-                id="a value of length -2",
-            ),
-            pytest.param(
                 handmade(record(0, 0, -1, 500, b"v", 0)),
                 "runs past",
                 id="a value longer than the batch",
@@ -201,7 +193,7 @@ class TestGarbage:
             ),
             pytest.param(
                 handmade(record(0, -1, -1, 1, b"v", 0)),
-                "negative offset delta",
+                "offset delta -1 of record 0 does not ascend",
                 id="an offset before the base",
             ),
             pytest.param(
@@ -213,18 +205,8 @@ class TestGarbage:
                 handmade(PLAIN, base_offset=-1), "impossible", id="a negative base offset"
             ),
             pytest.param(
-                handmade(PLAIN, base_timestamp=(1 << 63) - 1),
-                "impossible",
-                id="a base timestamp out of all reason",
-            ),
-            pytest.param(
-                handmade(record(1 << 62, 0, -1, 1, b"v", 0)),
-                "63 bits",
-                id="a timestamp out of all reason",
-            ),
-            pytest.param(
                 handmade(record(b"\xff" * 10, b"\0", 0, -1, -1, 0)),
-                "63 bits",
+                "64 bits",
                 id="an endless varint",
             ),
             pytest.param(
@@ -241,16 +223,6 @@ class TestGarbage:
                 handmade(record(0, 0, -1, -1, 1, -1, -1)),
                 "negative length of a header",
                 id="a header without a name",
-            ),
-            pytest.param(
-                handmade(record(0, 0, -1, -1, 1, 1, b"\xff", -1)),
-                "malformed header",
-                id="a header's name that isn't UTF-8",
-            ),
-            pytest.param(
-                handmade(record(0, 0, -1, -1, 1, 1, b"n", -2)),
-                "negative length",
-                id="a header's value of length -2",
             ),
             pytest.param(
                 handmade(record(0, 0, -1, -1, 1, 1, b"n", 900)),

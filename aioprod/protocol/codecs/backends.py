@@ -8,9 +8,10 @@ ones.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from aioprod.protocol.codecs import cramjam_frames
+from aioprod.protocol.codecs import cramjam_frames, lz4_unchecked
 from aioprod.protocol.codecs.faults import Buffer
 
 
@@ -34,7 +35,7 @@ def lz4_backend() -> Backend:
         from aioprod.protocol.codecs import lz4_frames as library
     except ImportError:
         return CRAMJAM_LZ4
-    return Backend(library.compress, library.decompress, library.ERRORS)
+    return _lz4(library.compress, library.decompress, library.ERRORS)
 
 
 def zstd_backend() -> Backend:
@@ -55,7 +56,15 @@ def stdlib_zstd() -> Backend | None:
     return Backend(library.compress, library.decompress, library.ERRORS)
 
 
-CRAMJAM_LZ4 = Backend(
+def _lz4(
+    compress: Callable[[Buffer, int], bytes],
+    decompress: Callable[[Buffer, int], bytes],
+    errors: tuple[type[Exception], ...],
+) -> Backend:
+    return Backend(compress, partial(lz4_unchecked.decompress, decompress, errors), errors)
+
+
+CRAMJAM_LZ4 = _lz4(
     cramjam_frames.lz4_compress, cramjam_frames.lz4_decompress, cramjam_frames.ERRORS
 )
 CRAMJAM_ZSTD = Backend(

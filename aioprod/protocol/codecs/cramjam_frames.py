@@ -1,7 +1,8 @@
-"""lz4 and zstd with cramjam, which has no limit on sizes and reads all frames.
+"""lz4 and zstd with cramjam, which has no limit on sizes.
 
-So this module reads the sizes of a frame's blocks first, which give the end of the frame and the
-largest size of its data. cramjam gets a buffer of that size, within the limit.
+So this module reads the sizes of the blocks of all frames first, which give the end of the last
+complete frame and the largest size of the data. cramjam gets a buffer of that size, within the
+limit.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from aioprod.protocol.codecs.faults import (
     LZ4_MAGIC,
     ZSTD_MAGIC,
     Buffer,
-    check_magic,
     cut_off,
-    left_over,
+    no_frame,
     too_large,
 )
+from aioprod.protocol.codecs.zstd_skippable import end_of_skippable, first_frame
 
 ERRORS: Final = (cramjam.DecompressionError,)
 
@@ -47,8 +48,7 @@ def lz4_compress(data: Buffer, level: int) -> bytes:
 
 
 def lz4_decompress(data: Buffer, max_size: int) -> bytes:
-    frame = bytes(data)
-    return _decompress(cramjam.lz4.decompress_into, frame, "lz4", _lz4_most(frame), max_size)
+    return _decompress(cramjam.lz4.decompress_into, data, "lz4", _lz4_sizes, max_size)
 
 
 def zstd_compress(data: Buffer, level: int) -> bytes:
@@ -56,16 +56,23 @@ def zstd_compress(data: Buffer, level: int) -> bytes:
 
 
 def zstd_decompress(data: Buffer, max_size: int) -> bytes:
-    frame = bytes(data)
-    return _decompress(cramjam.zstd.decompress_into, frame, "zstd", _zstd_most(frame), max_size)
+    return _decompress(cramjam.zstd.decompress_into, data, "zstd", _zstd_sizes, max_size)
 
 
 def _decompress(
-    into: Callable[[bytes, bytearray], int], frame: bytes, codec: str, most: int, max_size: int
+    into: Callable[[bytes, bytearray], int],
+    data: Buffer,
+    codec: str,
+    sizes: Callable[[bytes], tuple[int, int, int]],
+    max_size: int,
 ) -> bytes:
+    frames = bytes(data)
+    start, end, most = sizes(frames)
+    if start or end < len(frames):
+        frames = frames[start:end]
     plain = bytearray(min(most, max_size + 1))  # pages that are not written cost no memory
     try:
-        size = into(frame, plain)
+        size = into(frames, plain)
     except cramjam.DecompressionError as error:
         if most > max_size and "whole buffer" in str(error):
             raise too_large(codec, max_size) from error
@@ -74,53 +81,81 @@ def _decompress(
         return bytes(view[:size])
 
 
-def _lz4_most(frame: bytes) -> int:
-    """Return the largest size of a frame's data; the frame must be all of the bytes."""
-    check_magic("lz4", frame, LZ4_MAGIC)
-    if len(frame) < len(_LZ4_HEADER):
+def _lz4_sizes(frames: bytes) -> tuple[int, int, int]:
+    """Return where the first frame begins and the last complete one ends, and the largest size of
+    their data. The first one must be complete.
+    """
+    if frames[:4] != LZ4_MAGIC:
+        raise no_frame("lz4")
+    end = most = 0
+    while frames[end : end + 4] == LZ4_MAGIC:
+        found = _lz4_frame(frames, end)
+        if found is None:
+            break
+        end, size = found
+        most += size
+    if not end:
         raise cut_off("lz4")
-    flags, largest = frame[4], 1 << 8 + 2 * (frame[5] >> 4 & 7)
-    position = 7 + (8 if flags & _LZ4_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
+    return 0, end, most
+
+
+def _lz4_frame(frames: bytes, start: int) -> tuple[int, int] | None:
+    """Return the end of a frame, and the largest size of its data; None if it is cut off."""
+    if len(frames) - start < len(_LZ4_HEADER):
+        return None
+    flags, largest = frames[start + 4], 1 << 8 + 2 * (frames[start + 5] >> 4 & 7)
+    position = start + 7 + (8 if flags & _LZ4_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
     behind_block = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
     most = 0
     while True:
-        size = int.from_bytes(frame[position : position + 4], "little") & ~_LZ4_STORED
+        size = int.from_bytes(frames[position : position + 4], "little") & ~_LZ4_STORED
         position += 4
-        if position > len(frame):
-            raise cut_off("lz4")
+        if position > len(frames):
+            return None
         if not size:
             break
         position += size + behind_block
         most += min(largest, _LZ4_RATIO * size)
-    _check_end("lz4", position + (4 if flags & _LZ4_CHECKSUM else 0), frame)
-    return most
+    position += 4 if flags & _LZ4_CHECKSUM else 0
+    return (position, most) if position <= len(frames) else None
 
 
-def _zstd_most(frame: bytes) -> int:
-    """Return the same for zstd (RFC 8878)."""
-    check_magic("zstd", frame, ZSTD_MAGIC)
-    if len(frame) < 6:
+def _zstd_sizes(frames: bytes) -> tuple[int, int, int]:
+    """Return the same for zstd (RFC 8878). Skippable frames may be between its frames."""
+    start = end = first_frame(frames)
+    most = 0
+    while True:
+        if frames[end : end + 4] == ZSTD_MAGIC:
+            found = _zstd_frame(frames, end)
+        else:
+            skipped = end_of_skippable(frames, end)
+            found = None if skipped is None else (skipped, 0)
+        if found is None:
+            break
+        end, size = found
+        most += size
+    if end == start:
         raise cut_off("zstd")
-    descriptor = frame[4]
+    return start, end, most
+
+
+def _zstd_frame(frames: bytes, start: int) -> tuple[int, int] | None:
+    """Return the same for zstd."""
+    if len(frames) - start < 6:
+        return None
+    descriptor = frames[start + 4]
     single_segment = descriptor >> 5 & 1
-    position = 5 + (not single_segment)  # the window
+    position = start + 5 + (not single_segment)  # the window
     position += (0, 1, 2, 4)[descriptor & 3]  # the dictionary
     position += (single_segment, 2, 4, 8)[descriptor >> 6]  # the size
     most = last = 0
     while not last:
-        header = int.from_bytes(frame[position : position + 3], "little")
+        header = int.from_bytes(frames[position : position + 3], "little")
         position += 3
-        if position > len(frame):
-            raise cut_off("zstd")
+        if position > len(frames):
+            return None
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
         position += 1 if kind == 1 else size
         most += size if kind < 2 else _ZSTD_BLOCK  # stored, one repeated byte, compressed
-    _check_end("zstd", position + (4 if descriptor & 4 else 0), frame)
-    return most
-
-
-def _check_end(codec: str, end: int, frame: bytes) -> None:
-    if end > len(frame):
-        raise cut_off(codec)
-    if end < len(frame):
-        raise left_over(codec)
+    position += 4 if descriptor & 4 else 0
+    return (position, most) if position <= len(frames) else None

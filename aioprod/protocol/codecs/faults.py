@@ -22,11 +22,5 @@ def cut_off(codec: str) -> CorruptRecordError:
     return CorruptRecordError(f"{codec} data is truncated")
 
 
-def left_over(codec: str) -> CorruptRecordError:
-    return CorruptRecordError(f"{codec} data has bytes behind its end")
-
-
-def check_magic(codec: str, data: Buffer, magic: bytes) -> None:
-    """Check that data begins with a frame of this format: libraries skip some other frames."""
-    if data[:4] != magic:
-        raise CorruptRecordError(f"{codec} data does not begin with a frame")
+def no_frame(codec: str) -> CorruptRecordError:
+    return CorruptRecordError(f"{codec} data does not begin with a frame")

@@ -6,13 +6,8 @@ from typing import Final
 
 import lz4.frame  # type: ignore[import-untyped]
 
-from aioprod.protocol.codecs.faults import (
-    LZ4_MAGIC,
-    Buffer,
-    check_magic,
-    cut_off,
-    left_over,
-)
+from aioprod.protocol.codecs.faults import LZ4_MAGIC, Buffer, cut_off, no_frame
+from aioprod.protocol.codecs.frame_sequence import read_frame, read_frames
 
 ERRORS: Final = (RuntimeError, EOFError)
 _FIRST_STEP: Final = 256 << 10
@@ -33,7 +28,8 @@ def compress(data: Buffer, level: int) -> bytes:
 
 def decompress(data: Buffer, max_size: int) -> bytes:
     """Decompress data; may return one byte more than ``max_size``."""
-    check_magic("lz4", data, LZ4_MAGIC)
+    if data[:4] != LZ4_MAGIC:
+        raise no_frame("lz4")
     frame = lz4.frame.LZ4FrameDecompressor()
     # The decompressor allocates all the memory that it may fill at once.
     step = max(_FIRST_STEP, 4 * len(data))
@@ -46,5 +42,14 @@ def decompress(data: Buffer, max_size: int) -> bytes:
         size += len(part)
         parts.append(part)
     if frame.eof and frame.unused_data:
-        raise left_over("lz4")
+        end = len(data) - len(frame.unused_data)
+        parts += read_frames("lz4", data, end, max_size - size, max_size, _next_frame)
     return b"".join(parts)
+
+
+def _next_frame(data: memoryview, position: int, room: int) -> tuple[bytes, int] | None:
+    if bytes(data[position : position + 4]) != LZ4_MAGIC:
+        return None
+    frame = lz4.frame.LZ4FrameDecompressor()
+    # With a limit, the decompressor would allocate that much for each slice.
+    return read_frame(lambda some, _: frame.decompress(some), frame, data, position, room)

@@ -7,14 +7,9 @@ from typing import Final
 
 import zstandard
 
-from aioprod.protocol.codecs.faults import (
-    ZSTD_MAGIC,
-    Buffer,
-    check_magic,
-    cut_off,
-    left_over,
-    too_large,
-)
+from aioprod.protocol.codecs.faults import ZSTD_MAGIC, Buffer, cut_off, too_large
+from aioprod.protocol.codecs.frame_sequence import read_frame, read_frames
+from aioprod.protocol.codecs.zstd_skippable import end_of_skippable, first_frame
 
 ERRORS: Final = (zstandard.ZstdError,)
 _SLICE: Final = 4 << 10
@@ -46,20 +41,28 @@ def compress(data: Buffer, level: int) -> bytes:
 def decompress(data: Buffer, max_size: int) -> bytes:
     # Frames of Java's clients do not have their size. Small slices bound the output of one step,
     # which can be 32,000 times as large.
-    check_magic("zstd", data, ZSTD_MAGIC)
     stream = _decompressor().decompressobj()
     parts: list[bytes] = []
+    position = 0 if data[:4] == ZSTD_MAGIC else first_frame(data)
     size = 0
-    for start in range(0, len(data), _SLICE):
-        if stream.eof:
-            raise left_over("zstd")
-        part = stream.decompress(data[start : start + _SLICE])
+    while position < len(data) and not stream.eof:
+        part = stream.decompress(data[position : position + _SLICE])
+        position += _SLICE
         size += len(part)
         if size > max_size:
             raise too_large("zstd", max_size)
         parts.append(part)
     if not stream.eof:
         raise cut_off("zstd")
-    if stream.unused_data:
-        raise left_over("zstd")
+    end = min(position, len(data)) - len(stream.unused_data)
+    if end < len(data):
+        parts += read_frames("zstd", data, end, max_size - size, max_size, _next_frame)
     return b"".join(parts)
+
+
+def _next_frame(data: memoryview, position: int, room: int) -> tuple[bytes, int] | None:
+    if bytes(data[position : position + 4]) == ZSTD_MAGIC:
+        stream = _decompressor().decompressobj()
+        return read_frame(lambda some, _: stream.decompress(some), stream, data, position, room)
+    end = end_of_skippable(data, position)
+    return None if end is None else (b"", end)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from aioprod import ProducerRecord
+from aioprod.header_names import encode_name
 
 _BATCH_OVERHEAD = 61
 
@@ -31,7 +32,7 @@ def _record_size(
     size = 1 + _varint_size(timestamp_delta) + _varint_size(offset) + _varint_size(len(headers))
     size += _sized(key) + _sized(value)
     for name, data in headers:
-        size += _sized(name.encode()) + _sized(data)
+        size += _sized(encode_name(name)) + _sized(data)
     return _varint_size(size) + size
 
 

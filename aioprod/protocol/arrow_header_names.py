@@ -1,0 +1,53 @@
+"""Names of headers in columns of Arrow, which must be UTF-8. Imports pyarrow, which is optional:
+import this module late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from aioprod.header_names import (
+    PRIVATE_IN_UTF8,
+    column_text,
+    decode_name,
+    encode_name,
+    name_in_column,
+)
+
+
+def text_of_names(names: pa.BinaryArray) -> pa.StringArray:
+    """Return the texts of names, without nulls; see `aioprod.header_names`."""
+    if not _has_private(names):
+        try:
+            return names.cast(pa.string())
+        except pa.ArrowInvalid:  # a name is not UTF-8
+            pass
+    texts = [column_text(decode_name(name)).encode() for name in names.to_pylist()]
+    return _binary(texts).view(pa.string())
+
+
+def names_of_text(texts: pa.BinaryArray) -> pa.BinaryArray:
+    """Return the names with these texts, the opposite of `text_of_names`."""
+    if not _has_private(texts):
+        return texts
+    return _binary(
+        [
+            encode_name(name_in_column(decode_name(text))) if PRIVATE_IN_UTF8.search(text) else text
+            for text in texts.to_pylist()
+        ]
+    )
+
+
+def _binary(values: Sequence[bytes]) -> pa.BinaryArray:
+    ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
+    )
+
+
+def _has_private(names: pa.BinaryArray) -> bool:
+    data = names.buffers()[2]
+    return data is not None and PRIVATE_IN_UTF8.search(memoryview(data)) is not None
