@@ -18,8 +18,8 @@ class SinkError(KafkaError):
 
 
 class TransactionTimedOutError(SinkError):
-    """A transaction was open for longer than ``kafka.transaction.timeout.ms``, and the broker
-    aborted it: no row of the batch is visible.
+    """A transaction is too old to be committed within ``kafka.transaction.timeout.ms``, or the
+    broker has aborted it: no row of the batch is visible, and the next run writes it again.
     """
 
 
@@ -36,8 +36,9 @@ class NewerDecisionError(SinkError):
 
 
 class LostTransactionsError(SinkError):
-    """A batch was decided, but some of its transactions were aborted before they were committed.
-    Their rows are lost, the others are visible.
+    """A batch was decided, but some of its transactions were aborted before they were committed,
+    and not all, so that the decision can't be taken back. Their rows are lost, the others are
+    visible.
 
     Attributes:
         version: the batch's number.

@@ -17,6 +17,7 @@ from aioprod.errors import KafkaError
 from aioprod.logs import get_logger
 from aioprod.producer.producer import Producer
 from aioprod.spark.coordination import CoordinationClient
+from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once.driver import abort_batch, commit_batch
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
@@ -129,6 +130,12 @@ async def _lookup(options: SinkOptions, sink: Sink) -> CoordinationClient:
 def commit(options: SinkOptions, messages: Messages, version: int) -> None:
     settle()
     reports = reports_of(messages)
+    if options.delivery == EXACTLY_ONCE and len(reports) < len(messages):
+        raise SinkError(
+            f"batch {version}: {len(messages) - len(reports)} of {len(messages)} tasks have not "
+            "reported what they wrote, so it is not committed; nothing of it is visible. Run the "
+            "query or write again"
+        )
     if options.delivery == EXACTLY_ONCE and not _run(commit_batch(options, reports, version)):
         log.info("batch %d: nothing to write, or written before: %s", version, summary(messages))
     else:

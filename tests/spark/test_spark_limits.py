@@ -30,6 +30,8 @@ from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.spark import planning
 from aioprod.spark.coordination import Coordination, CoordinationClient, open_coordination
 from aioprod.spark.exactly_once import (
+    ages,
+    completing,
     decision_log,
     decision_topic,
     driver,
@@ -52,7 +54,7 @@ from tests.testing.bad_servers import GRACE_S, KINDS, ORDERS, Row, time_of
 TP = TopicPartition(ORDERS, 0)
 BLOCK_MS, REQUEST_MS, DELIVERY_MS, API_MS, CONNECT_MS = 7_000, 3_000, 11_000, 9_000, 5_000
 STRAYS_MS, LIST_MS, POSITIONS_MS = 5_000, 3_000, 3_000
-COMMIT_MS = 14 * BLOCK_MS + DELIVERY_MS
+COMMIT_MS = 27 * BLOCK_MS + DELIVERY_MS
 SINK = Sink("p", "query")
 ATTEMPT = TaskAttempt(SINK, "0123abcd", 1, 0, 0)
 
@@ -167,6 +169,15 @@ async def _decide(it: Driver) -> None:
     await decision_log.decide(it.coordination, it.producer, SINK, it.decision, ORDERS, "decisions")
 
 
+async def _age_test(it: Driver) -> None:
+    coordinators = it.client.coordinators
+    kind, name = CoordinatorType.TRANSACTION, ATTEMPT.transactional_id
+    connection = await it.coordination.retry(
+        lambda: coordinators.connection(kind, name), "connecting"
+    )
+    await ages.age_test(it.coordination, connection, 1, SINK, 1_000)
+
+
 async def _enter_and_leave(it: Driver) -> None:
     async with it.client:
         pass
@@ -257,9 +268,38 @@ CALLS: dict[str, Row | str] = {
         ("max_block_ms",),
     ),
     "spark.exactly_once.driver.check_transactions": Row(
-        lambda it: driver.check_transactions(it.coordination, [it.report]),
-        BLOCK_MS,
+        lambda it: driver.check_transactions(it.sink, it.coordination, [it.report]),
+        2 * BLOCK_MS,
+        (f"twice `{STEP}`",),
+        Driver.wrote,
+    ),
+    "spark.exactly_once.ages.age_test": Row(
+        _age_test, LIST_MS + 5 * BLOCK_MS, ("3 seconds", STEP), Driver.wrote
+    ),
+    "spark.exactly_once.completing.look_at": Row(
+        lambda it: completing.look_at(it.coordination, SINK, it.decision.prepared(SINK), 900_000),
+        2 * BLOCK_MS,
         (STEP,),
+        Driver.wrote,
+    ),
+    "spark.exactly_once.completing.complete": Row(
+        lambda it: completing.complete(it.sink, it.coordination, it.producer, SINK, it.decision),
+        13 * BLOCK_MS,
+        (STEP, "decide"),
+        Driver.wrote,
+    ),
+    "spark.exactly_once.completing.commit_or_take_back": Row(
+        lambda it: completing.commit_or_take_back(
+            it.sink, it.coordination, it.producer, SINK, it.decision
+        ),
+        10 * BLOCK_MS,
+        ("end_decided", "take_back"),
+        Driver.wrote,
+    ),
+    "spark.exactly_once.completing.take_back": Row(
+        lambda it: completing.take_back(it.sink, it.coordination, it.producer, SINK, it.decision),
+        8 * BLOCK_MS,
+        (STEP, "decide"),
         Driver.wrote,
     ),
     "spark.exactly_once.ending.end_decided": Row(
@@ -276,8 +316,8 @@ CALLS: dict[str, Row | str] = {
     ),
     "spark.exactly_once.sweeping.finish_earlier": Row(
         lambda it: sweeping.finish_earlier(it.coordination, SINK, it.decision, skip_lost=None),
-        LIST_MS + 2 * BLOCK_MS,
-        ("3 seconds", "end_decided"),
+        3 * BLOCK_MS,
+        (STEP, "end_decided"),
         Driver.wrote,
     ),
     "spark.exactly_once.transactions.end_transaction": Row(
@@ -292,7 +332,11 @@ CALLS: dict[str, Row | str] = {
         lambda it: transactions.abort_transaction(it.coordination, "t"), BLOCK_MS, (STEP,)
     ),
     "spark.exactly_once.transactions.describe_transactions": Row(
-        lambda it: transactions.describe_transactions(it.coordination, ["t"]), BLOCK_MS, (STEP,)
+        lambda it: transactions.describe_transactions(
+            it.coordination, ["t"], sink=SINK, older_than_ms=1_000
+        ),
+        BLOCK_MS,
+        (STEP,),
     ),
     "spark.exactly_once.transactions.list_transactions": Row(
         lambda it: transactions.list_transactions(it.coordination, lambda name: True),

@@ -109,7 +109,6 @@ SHORT = {
     "spark.coordination.CoordinationClient.close",
     "spark.exactly_once.driver.wait_for_strays",
     "spark.exactly_once.transactions.list_transactions",
-    "spark.exactly_once.sweeping.finish_earlier",
     "spark.exactly_once.sweeping.sweep",
     "spark.group_positions.GroupPositions.commit",
     "spark.planning.select_partitions",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aioprod.errors import KafkaError, ProtocolError
 from aioprod.protocol.primitives import Reader, Writer
@@ -45,19 +45,40 @@ class DecidedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Makes a batch visible, whatever fails after it.
+    """Makes a batch visible, whatever fails after it. Or it was taken back, and the batch is to be
+    written again.
 
     Attributes:
         version: the batch's number.
         run: the query's run that wrote it, as `ids.short_run` returns it.
         digest: over all rows, as `digest.RowDigest` computes it.
-        transactions: sorted by partition.
+        transactions: sorted by partition; none if the decision was taken back.
+        topic: the group's offset of its partition 0 has this decision. Not part of the text.
     """
 
     version: int
     run: str
     digest: int
     transactions: tuple[DecidedTransaction, ...]
+    topic: str = field(default="", compare=False)
+
+    @property
+    def is_taken_back(self) -> bool:
+        """Whether no transaction of the batch was committed, and none will be."""
+        return not self.transactions
+
+    @property
+    def next_version(self) -> int:
+        """The number of the batch to be decided next."""
+        return self.version + (not self.is_taken_back)
+
+    def covers(self, version: int) -> bool:
+        """Tell whether it makes this batch visible."""
+        return self.version == version and not self.is_taken_back
+
+    def taken_back(self) -> Decision:
+        """Return the decision that replaces this one if its batch is to be written again."""
+        return Decision(self.version, self.run, 0, (), self.topic)
 
     @property
     def rows(self) -> int:

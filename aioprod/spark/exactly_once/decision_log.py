@@ -4,15 +4,18 @@ topic if a decision is too long for that.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import AbortableTransactionError, BrokerError
+from aioprod.errors import AbortableTransactionError, BrokerError, FatalProducerError
 from aioprod.logs import get_logger
 from aioprod.net.connection import Connection
 from aioprod.producer.producer import Producer
 from aioprod.protocol.group_offsets import LAST_FETCH_BY_NAME, fetch_offsets
 from aioprod.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from aioprod.spark.coordination import Coordination
+from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once import decision_topic
 from aioprod.spark.exactly_once.decision import Decision, decode, encode
 from aioprod.spark.exactly_once.ids import Sink
@@ -40,19 +43,25 @@ async def read_decided(
         KafkaError: if it can't be read within the limit.
     """
     committed = await _committed(coordination, sink.group, stable=stable)
-    # Each batch commits an offset of one of its topics; those of other topics are older.
-    newest = max(committed, key=lambda entry: entry.offset, default=None)
-    if newest is None:
-        return None
-    place = decision_topic.place_of(newest.metadata)
-    return decode(
-        newest.metadata if place is None else await decision_topic.read(coordination, place)
-    )
+    # Each batch commits an offset of one of its topics; those of other topics are older, or belong
+    # to a decision about the same batch that was taken back.
+    newest = max((position.offset for _, position in committed), default=None)
+    found = [
+        replace(await _read(coordination, position.metadata), topic=topic)
+        for topic, position in committed
+        if position.offset == newest
+    ]
+    return next((each for each in found if not each.is_taken_back), found[0] if found else None)
+
+
+async def _read(coordination: Coordination, text: str) -> Decision:
+    place = decision_topic.place_of(text)
+    return decode(text if place is None else await decision_topic.read(coordination, place))
 
 
 async def _committed(
     coordination: Coordination, group: str, *, stable: bool
-) -> list[OffsetAndMetadata]:
+) -> list[tuple[str, OffsetAndMetadata]]:
     def prepare(peer: Connection) -> tuple[OffsetFetchRequest, int]:
         version = peer.pick_version(OffsetFetchRequest, LAST_FETCH_BY_NAME)
         return fetch_offsets(group, None, version, require_stable=stable), version
@@ -63,7 +72,7 @@ async def _committed(
         raise BrokerError(code, f"the decisions of group {group!r} can't be read")
     topics = reply.groups[0].topics if reply.groups else reply.topics
     return [
-        OffsetAndMetadata(p.committed_offset, p.metadata or "")
+        (topic.name, OffsetAndMetadata(p.committed_offset, p.metadata or ""))
         for topic in topics
         for p in topic.partitions
         if p.committed_offset >= 0
@@ -104,8 +113,26 @@ async def decide(
         overflow: option ``decisionTopic``, for decisions too long for an offset's metadata.
 
     Raises:
+        SinkError: if another driver took over; nothing was decided.
         KafkaError: if it is uncertain whether the decision was committed.
     """
+    try:
+        await _decide(coordination, producer, sink, decision, topic, overflow)
+    except FatalProducerError as error:
+        raise SinkError(
+            f"batch {decision.version}: another driver writes as {sink.driver_id!r}, with the same "
+            f"checkpoint or txnAppId: {error}"
+        ) from error
+
+
+async def _decide(
+    coordination: Coordination,
+    producer: Producer,
+    sink: Sink,
+    decision: Decision,
+    topic: str,
+    overflow: str,
+) -> None:
     text = encode(decision)
     position = OffsetAndMetadata(decision.version + 1, text)
     if len(text) <= METADATA_LIMIT:

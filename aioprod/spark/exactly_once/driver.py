@@ -10,16 +10,21 @@ import time
 from collections.abc import AsyncIterator, Collection, Sequence
 
 from aioprod.cluster.coordinators import CoordinatorType
-from aioprod.errors import FatalProducerError
+from aioprod.error_codes import ErrorCode
 from aioprod.logs import get_logger
 from aioprod.producer.producer import Producer
 from aioprod.spark.coordination import Coordination, open_coordination, together
 from aioprod.spark.errors import ReplayMismatchError, SinkError, TransactionTimedOutError
-from aioprod.spark.exactly_once import transactions
+from aioprod.spark.exactly_once.completing import (
+    Look,
+    commit_or_take_back,
+    complete,
+    look_at,
+    timed_out,
+)
 from aioprod.spark.exactly_once.decision import DecidedTransaction, Decision
 from aioprod.spark.exactly_once.decision_log import decide, read_decided
 from aioprod.spark.exactly_once.digest import MODULUS
-from aioprod.spark.exactly_once.ending import end_decided
 from aioprod.spark.exactly_once.ids import NUMBERS, Sink
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.spark.exactly_once.sweeping import finish_earlier, sweep
@@ -42,7 +47,7 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
     """Make a batch visible, once and whole.
 
     Each step (connecting, fencing, reading, checking, deciding, ending, sweeping) ends within its
-    limit, `kafka.max.block.ms` for most; the longest path has 14 such steps, and 64 transactions
+    limit, `kafka.max.block.ms` for most; the longest path has 27 such steps, and 64 transactions
     are ended at the same time. The first failing step ends the call, closing included within
     `kafka.delivery.timeout.ms`.
 
@@ -50,7 +55,8 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
         Whether it was written now, and not before.
 
     Raises:
-        TransactionTimedOutError: if a transaction is not open any more; no row is visible.
+        TransactionTimedOutError: if a transaction is not open any more, or not long enough for the
+            decision and the commits that follow; no row is visible.
         ReplayMismatchError: if the batch was written before, with other rows.
         NewerDecisionError: if a later batch was written before.
         LostTransactionsError: if the batch was decided, and rows of it are lost.
@@ -71,8 +77,8 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
         await together([find(written), find([sink.group], CoordinatorType.GROUP)])
         decision = await read_decided(coordination, sink, stable=True)
         check_not_newer(decision, version, sink.group)
-        if decision is not None and decision.version == version:
-            await _finish(options, coordination, decision, reports)
+        if decision is not None and decision.covers(version):
+            await _finish(options, coordination, producer, decision, reports)
             return False
         return await _begin(options, coordination, producer, decision, reports, version)
 
@@ -89,13 +95,15 @@ async def abort_batch(options: SinkOptions, attempt: TaskAttempt, *, strays: boo
         KafkaError: if brokers can't be reached, or refuse.
     """
     sink, run = attempt.sink, attempt.run
-    async with open_coordination(options.producer, f"{sink.driver_id}-abort") as coordination:
-        # Fences the driver's own transaction: after it the batch is decided, or never will be.
-        await transactions.abort_transaction(coordination, sink.driver_id)
+    # Fences the driver's own transaction: after it the batch is decided, or never will be.
+    async with _open(options, sink) as (coordination, producer):
         decision = await read_decided(coordination, sink, stable=True)
         await sweep(coordination, sink, decision, run)
-        if decision is not None and decision.version == attempt.version:
-            await end_decided(coordination, sink, decision, skip_lost=options.skip_lost_batch)
+        if decision is not None and decision.covers(attempt.version):
+            try:
+                await complete(options, coordination, producer, sink, decision)
+            except TransactionTimedOutError as error:
+                log.warning("%s", error)  # aborted, as the batch was to be
         if strays:
             await wait_for_strays()
             await sweep(coordination, sink, decision, run)
@@ -133,16 +141,17 @@ async def fence_older_driver(producer: Producer) -> None:
 async def _finish(
     options: SinkOptions,
     coordination: Coordination,
+    producer: Producer,
     decision: Decision,
     reports: Sequence[TaskReport],
 ) -> None:
     """Finish a batch decided before: commit the rest of it, and abort what was written again."""
-    await _complete(
-        options,
-        coordination,
-        decision,
-        reports[0],
-        first_of_run=decision.run != reports[0].attempt.run,
+    sink, run = reports[0].attempt.sink, reports[0].attempt.run
+    await together(
+        [
+            complete(options, coordination, producer, sink, decision),
+            sweep(coordination, sink, decision, run, others=decision.run != run),
+        ]
     )
     rows, digest = _totals(reports)
     if (rows, digest) == (decision.rows, decision.digest):
@@ -179,42 +188,21 @@ async def _begin(
         )
     if not written:
         return False
-    steps = [check_transactions(coordination, written)]
     first_of_run = previous is None or previous.run != run
     if previous is not None and first_of_run:
-        steps.append(
-            finish_earlier(coordination, sink, previous, skip_lost=options.skip_lost_batch)
-        )
-    await together(steps)
+        # Before the check, which is only valid for a while.
+        await finish_earlier(coordination, sink, previous, skip_lost=options.skip_lost_batch)
+    look = await check_transactions(options, coordination, written)
     decision = decision_of(reports, run, version)
-    topic = min(topic for report in reports for topic in report.topics)
-    try:
-        await decide(coordination, producer, sink, decision, topic, options.decision_topic)
-    except FatalProducerError as error:
-        raise SinkError(
-            f"batch {version}: another driver writes as {sink.driver_id!r}, with the same "
-            f"checkpoint or txnAppId: {error}"
-        ) from error
-    await _complete(options, coordination, decision, reports[0], first_of_run=first_of_run)
-    return True
-
-
-async def _complete(
-    options: SinkOptions,
-    coordination: Coordination,
-    decision: Decision,
-    report: TaskReport,
-    *,
-    first_of_run: bool,
-) -> None:
-    """Make all of a decided batch visible, and abort what does not belong to it."""
-    sink, run = report.attempt.sink, report.attempt.run
+    await decide(coordination, producer, sink, decision, decision.topic, options.decision_topic)
+    finish = commit_or_take_back if look.in_time else complete
     await together(
         [
-            end_decided(coordination, sink, decision, skip_lost=options.skip_lost_batch),
+            finish(options, coordination, producer, sink, decision),
             sweep(coordination, sink, decision, run, others=first_of_run),
         ]
     )
+    return True
 
 
 def decision_of(reports: Sequence[TaskReport], run: str, version: int) -> Decision:
@@ -223,7 +211,11 @@ def decision_of(reports: Sequence[TaskReport], run: str, version: int) -> Decisi
         _decided(report, report.transaction) for report in reports if report.transaction is not None
     ]
     return Decision(
-        version, run, _totals(reports)[1], tuple(sorted(decided, key=lambda each: each.partition))
+        version,
+        run,
+        _totals(reports)[1],
+        tuple(sorted(decided, key=lambda each: each.partition)),
+        min((topic for report in reports for topic in report.topics), default=""),
     )
 
 
@@ -245,57 +237,76 @@ def _totals(reports: Sequence[TaskReport]) -> tuple[int, int]:
     ) % MODULUS
 
 
-async def check_transactions(coordination: Coordination, written: Collection[TaskReport]) -> None:
-    """Check that each transaction is still open, just before the decision and within
-    `Coordination.limit_s`.
+async def check_transactions(
+    options: SinkOptions, coordination: Coordination, written: Collection[TaskReport]
+) -> Look:
+    """Check that each transaction is open, and long enough for the decision and the commits that
+    follow. Just before the decision, and within twice `Coordination.limit_s`.
 
     Raises:
         TransactionTimedOutError: if one is not.
-        SinkError: if two tasks had the same transactional id.
+        SinkError: if two tasks had the same transactional id, or this client may not describe
+            them.
     """
     expected = {
-        report.transaction.transactional_id: report
+        report.transaction.transactional_id: (report, report.transaction)
         for report in written
         if report.transaction is not None
     }
+    attempt = next(iter(written)).attempt
     if len(expected) < len(written):
         raise SinkError(
-            f"batch {next(iter(written)).attempt.version}: {len(written)} tasks have only "
+            f"batch {attempt.version}: {len(written)} tasks have only "
             f"{len(expected)} transactional ids: the application started "
             f"more than {NUMBERS} other task attempts at the same time. No row of the batch is "
             "visible. Make batches smaller, or use delivery=at-least-once"
         )
-    found = await transactions.describe_transactions(coordination, list(expected))
-    now = time.time()
-    for name, report in expected.items():
-        status = found[name]
-        assert report.transaction is not None
-        if not status.is_open(report.transaction):
-            raise _gone(report, status, len(expected), now - report.started_at)
-        if (now - report.started_at) * 2000 > status.timeout_ms:
-            log.warning(
-                (
-                    "batch %d: the transaction of task %d has been open for %.0f s of the %.0f s "
-                    "that kafka.transaction.timeout.ms allows"
-                ),
-                report.attempt.version,
-                report.attempt.partition,
-                now - report.started_at,
-                status.timeout_ms / 1000,
-            )
-
-
-def _gone(
-    report: TaskReport, status: TransactionStatus, count: int, age_s: float
-) -> TransactionTimedOutError:
-    attempt = report.attempt
-    return TransactionTimedOutError(
-        f"batch {attempt.version}: the transaction of task {attempt.partition} (one of "
-        f"{count}) is not open any more: its state is {status.state}, "
-        f"epoch {status.epoch}. It began {age_s:.0f} s ago, and the broker aborts what is "
-        "open longer than kafka.transaction.timeout.ms"
-        f"{f'={status.timeout_ms}' if status.timeout_ms >= 0 else ''}. Nothing of the batch "
-        "is visible. Make batches smaller, raise that option "
-        "(as far as the brokers' transaction.max.timeout.ms allows), or use "
-        "delivery=at-least-once, which needs no transaction"
+    look = await look_at(
+        coordination,
+        attempt.sink,
+        [transaction for _, transaction in expected.values()],
+        options.producer["transaction_timeout_ms"],
     )
+    for name, (report, transaction) in expected.items():
+        if reason := _why_not(look, look.statuses[name], transaction):
+            raise timed_out(
+                attempt.version,
+                f"the transaction of task {report.attempt.partition} (one of {len(expected)}) "
+                f"{reason}",
+                look.timeout_ms,
+            )
+        # Only a hint, by the clocks of the executor and this driver.
+        age_ms = (time.time() - report.started_at) * 1000
+        if look.limit_ms / 2 < age_ms < look.timeout_ms:
+            log.warning(
+                "batch %d: the transaction of task %d has been open for %.0f s of %.0f s; older "
+                "ones are not committed (kafka.transaction.timeout.ms=%d)",
+                attempt.version,
+                report.attempt.partition,
+                age_ms / 1000,
+                look.limit_ms / 1000,
+                look.timeout_ms,
+            )
+    return look
+
+
+def _why_not(look: Look, status: TransactionStatus, transaction: PreparedTransaction) -> str | None:
+    """Return why a transaction can't be committed after a decision, or None."""
+    if status.state == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.name:
+        raise SinkError(
+            f"the transaction of {transaction.transactional_id!r} can't be described: "
+            f"{status.state}; grant Describe and Write on these transactional ids to the client's "
+            "principal. Nothing of the batch is visible"
+        )
+    if not status.is_open(transaction):
+        return (
+            f"is not open any more: its state is {status.state}, epoch {status.epoch}. A broker "
+            f"aborts what is open longer than {look.timeout_ms / 1000:g} s"
+        )
+    if status.is_old:
+        return (
+            f"has been open for more than {look.limit_ms / 1000:g} s of {look.timeout_ms / 1000:g} "
+            f"s. Committing it needs up to {look.room_s:g} s: twice kafka.max.block.ms, but not "
+            "more than half of the timeout"
+        )
+    return None

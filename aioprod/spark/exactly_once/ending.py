@@ -1,6 +1,4 @@
-"""Commits the transactions of a decided batch. A decision is final: its batch can only be
-completed.
-"""
+"""Commits the transactions of a decided batch."""
 
 from __future__ import annotations
 
@@ -29,7 +27,8 @@ _LOST = frozenset(
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     }
 )
-_AT_ONCE = 64
+AT_ONCE = 64
+"""How many transactions are ended at the same time."""
 
 
 async def end_decided(
@@ -64,7 +63,7 @@ async def end_decided(
     await coordination.find_coordinators(
         [transaction.transactional_id for transaction, _ in chosen]
     )
-    gate = asyncio.Semaphore(_AT_ONCE)
+    gate = asyncio.Semaphore(AT_ONCE)
     outcomes = await together(
         (_commit(coordination, gate, transaction) for transaction, _ in chosen)
     )

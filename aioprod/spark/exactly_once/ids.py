@@ -49,6 +49,10 @@ class Sink:
         """Return the id of one attempt of a task."""
         return f"{self.driver_id}-{run}-{version % SLOTS}-{number}"
 
+    def clock_id(self, number: int) -> str:
+        """Return an id whose transactions only show the time of their coordinator."""
+        return f"{self.driver_id}-clock-{number}"
+
     def parse(self, transactional_id: str) -> AttemptId | None:
         """Parse an attempt's id; return None for other ids, including those of sinks whose names
         only have the same prefix.

@@ -42,7 +42,7 @@ async def sweep(
     decided = (
         set() if decision is None else {each.transactional_id for each in decision.prepared(sink)}
     )
-    next_slot = None if decision is None else (decision.version + 1) % SLOTS
+    next_slot = None if decision is None else decision.next_version % SLOTS
 
     def is_orphan(name: str) -> bool:
         attempt = sink.parse(name)
@@ -61,13 +61,21 @@ async def finish_earlier(
 ) -> None:
     """Commit what an earlier run decided but did not commit, for writes that are never repeated.
 
-    Listing ends within 3 seconds, committing as `ending.end_decided` says.
+    Each coordinator is asked: the next decision replaces this one, and with it the names of what is
+    still open. Asking ends within `Coordination.limit_s`, committing as `ending.end_decided` says.
 
     Raises:
-        KafkaError: as `ending.end_decided` does.
+        KafkaError: as `ending.end_decided` does, or if a coordinator does not answer.
     """
-    decided = {each.transactional_id for each in decision.prepared(sink)}
-    left = await transactions.list_transactions(coordination, decided.__contains__)
+    prepared = decision.prepared(sink)
+    names = [each.transactional_id for each in prepared]
+    found = await transactions.describe_transactions(coordination, names, sink=sink)
+    left = [
+        each.transactional_id
+        for each in prepared
+        if found[each.transactional_id].is_open(each)
+        or found[each.transactional_id].was_aborted(each)
+    ]
     await end_decided(coordination, sink, decision, skip_lost=skip_lost, only=left)
 
 

@@ -72,7 +72,7 @@ async def _look(brokers: CoordinationClient, attempt: TaskAttempt) -> bool:
     with old_brokers_explained():
         decision = await read_decided(await brokers.connected(), attempt.sink)
     check_not_newer(decision, attempt.version, attempt.sink.group)
-    return decision is not None and decision.version == attempt.version
+    return decision is not None and decision.covers(attempt.version)
 
 
 def check_not_newer(decision: Decision | None, version: int, group: str) -> None:

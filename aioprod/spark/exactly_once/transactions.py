@@ -18,16 +18,17 @@ from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
 from aioprod.spark.coordination import Coordination, together
+from aioprod.spark.exactly_once.ages import LIST_LIMIT_MS, IsOld, age_test
+from aioprod.spark.exactly_once.ids import Sink
 from aioprod.types import PreparedTransaction
 
 log = get_logger(__name__)
 
 ONGOING = "Ongoing"
+_ABORTED = ("PrepareAbort", "CompleteAbort")
 _TRANSACTION = CoordinatorType.TRANSACTION
 # The request only aborts the id's transaction; the next producer with the id sets its own timeout.
 _TIMEOUT_MS = 60_000
-# A broker that does not answer delays a batch by no more than this.
-_LIST_LIMIT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,14 @@ class TransactionStatus:
         state: Kafka's name for it, such as ``Ongoing``, or the error code's name if the id is
             unknown.
         timeout_ms: the maximum duration of a transaction.
-        started_at_ms: when it began, by the broker's clock; -1 without a transaction.
+        is_old: whether the open transaction is older than the caller asked for.
     """
 
     state: str
     producer_id: int = -1
     epoch: int = -1
     timeout_ms: int = -1
-    started_at_ms: int = -1
+    is_old: bool = False
 
     def is_open(self, transaction: PreparedTransaction) -> bool:
         """Tell whether this very transaction is open."""
@@ -53,6 +54,16 @@ class TransactionStatus:
             ONGOING,
             transaction.producer_id,
             transaction.epoch,
+        )
+
+    def was_aborted(self, transaction: PreparedTransaction) -> bool:
+        """Tell whether this very transaction was certainly aborted. Its transactional id is not
+        used again before its batch is finished, so it is the last one of this producer id.
+        """
+        return (
+            self.state in _ABORTED
+            and self.producer_id == transaction.producer_id
+            and self.epoch >= transaction.epoch
         )
 
 
@@ -108,9 +119,17 @@ async def abort_transaction(coordination: Coordination, transactional_id: str) -
 
 
 async def describe_transactions(
-    coordination: Coordination, transactional_ids: Collection[str]
+    coordination: Coordination,
+    transactional_ids: Collection[str],
+    *,
+    sink: Sink,
+    older_than_ms: float | None = None,
 ) -> dict[str, TransactionStatus]:
     """Return what the coordinators know (KIP-664, Kafka 3.0), within `Coordination.limit_s`.
+
+    Args:
+        older_than_ms: the age from which on `TransactionStatus.is_old` is true, by the
+            coordinators' clocks. None: it is not asked for.
 
     Raises:
         KafkaError: if they don't answer within the limit, or the brokers are older.
@@ -119,32 +138,38 @@ async def describe_transactions(
 
     async def attempt() -> None:
         missing = [each for each in transactional_ids if each not in found]
-        await _describe_once(coordination, missing, found)
+        by_node: dict[int, list[str]] = {}
+        nodes = await coordination.client.coordinators.nodes(_TRANSACTION, missing)
+        for each, node in nodes.items():
+            by_node.setdefault(node, []).append(each)
+        failures = await together(
+            _describe_at(coordination, node, ids, found, sink, older_than_ms)
+            for node, ids in by_node.items()
+        )
+        for failure in failures:
+            if failure is not None:
+                raise failure
 
     await coordination.retry(attempt, "describing transactions")
     return found
 
 
-async def _describe_once(
-    coordination: Coordination, missing: Collection[str], found: dict[str, TransactionStatus]
-) -> None:
-    nodes = await coordination.client.coordinators.nodes(_TRANSACTION, missing)
-    by_node: dict[int, list[str]] = {}
-    for each, node in nodes.items():
-        by_node.setdefault(node, []).append(each)
-    failures = await together(
-        (_describe_at(coordination, node, ids, found) for node, ids in by_node.items())
-    )
-    for failure in failures:
-        if failure is not None:
-            raise failure
-
-
 async def _describe_at(
-    coordination: Coordination, node: int, ids: list[str], found: dict[str, TransactionStatus]
+    coordination: Coordination,
+    node: int,
+    ids: list[str],
+    found: dict[str, TransactionStatus],
+    sink: Sink,
+    older_than_ms: float | None,
 ) -> KafkaError | None:
     coordinators = coordination.client.coordinators
+    is_old: IsOld = _never
     try:
+        if older_than_ms is not None:
+            # Asked first: a broker that takes over these ids in between is loading them, and says
+            # so.
+            connection = await coordinators.connection(_TRANSACTION, ids[0])
+            is_old = await age_test(coordination, connection, node, sink, older_than_ms)
         reply = await coordination.client.request(
             DescribeTransactionsRequest(transactional_ids=ids), node
         )
@@ -156,22 +181,26 @@ async def _describe_at(
         return error
     failure: KafkaError | None = None
     for told in reply.transaction_states:
-        code = ErrorCode.of(told.error_code)
+        name, code = told.transactional_id, ErrorCode.of(told.error_code)
         if code.retriable:
             if code in COORDINATOR_MOVED:
-                coordinators.forget(_TRANSACTION, told.transactional_id)
-            failure = BrokerError(code, f"transactional id {told.transactional_id!r}")
+                coordinators.forget(_TRANSACTION, name)
+            failure = BrokerError(code, f"transactional id {name!r}")
         elif code:
-            found[told.transactional_id] = TransactionStatus(code.name)
+            found[name] = TransactionStatus(code.name)
         else:
-            found[told.transactional_id] = TransactionStatus(
+            found[name] = TransactionStatus(
                 told.transaction_state,
                 told.producer_id,
                 told.producer_epoch,
                 told.transaction_timeout_ms,
-                told.transaction_start_time_ms,
+                is_old(name, told.transaction_start_time_ms),
             )
     return failure
+
+
+def _never(transactional_id: str, started_at_ms: int) -> bool:
+    return False
 
 
 async def list_transactions(coordination: Coordination, accept: Callable[[str], bool]) -> list[str]:
@@ -195,7 +224,7 @@ async def _list_at(coordination: Coordination, node: int) -> list[str]:
         request = coordination.client.request(
             ListTransactionsRequest(state_filters=[ONGOING]), node
         )
-        reply = await asyncio.wait_for(request, _LIST_LIMIT_S)
+        reply = await asyncio.wait_for(request, LIST_LIMIT_MS / 1000)
         code = ErrorCode.of(reply.error_code)
         if code:
             raise BrokerError(code, f"ListTransactions of broker {node}")
@@ -206,7 +235,7 @@ async def _list_at(coordination: Coordination, node: int) -> list[str]:
             attempt,
             "listing transactions",
             lambda error: isinstance(error, BrokerError),
-            limit_s=_LIST_LIMIT_S,
+            limit_s=LIST_LIMIT_MS / 1000,
         )
     except (UnsupportedVersionError, AuthenticationError):
         raise

@@ -53,8 +53,9 @@ ENDING_STEPS = [
     Point("END_TXN:after", "commit"),  # decided, no task's transaction is known to have ended
     Point("END_TXN:after", "commit", nth=2),
     Point("END_TXN:after", "commit", nth=3),
-    Point("LIST_TRANSACTIONS:before", "commit"),
-    Point("LIST_TRANSACTIONS:after", "commit"),
+    # The first one tells how old the transactions are, before the decision.
+    Point("LIST_TRANSACTIONS:before", "commit", nth=2),
+    Point("LIST_TRANSACTIONS:after", "commit", nth=2),
     Point("end", "commit"),  # Spark has not noted the micro-batch yet
 ]
 ABORT_STEPS = [
@@ -102,7 +103,7 @@ def test_driver_killed_while_it_sweeps_what_a_kill_has_left(life: Life, report: 
     assert campaign.crash(Point("begin", "commit")).crashed
     # The first InitProducerId is for the driver's own id, the next aborts what is left.
     for point in (
-        Point("LIST_TRANSACTIONS:after", "commit"),
+        Point("LIST_TRANSACTIONS:after", "commit", nth=2),
         Point("INIT_PRODUCER_ID:after", "commit", nth=2),
     ):
         assert campaign.crash(point, fresh=False).crashed, f"{point.name} was not reached"

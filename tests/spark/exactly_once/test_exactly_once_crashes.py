@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aioprod import Producer
-from aioprod.spark.exactly_once import driver, task, transactions
+from aioprod.spark.exactly_once import completing, driver, task, transactions
 from aioprod.testing import EmbeddedCluster
 from tests.spark.exactly_once.job import (
     Job,
@@ -40,11 +40,11 @@ DRIVER_STEPS: list[tuple[Any, str, str, int]] = [
     (Producer, "send_offsets_to_transaction", "before", 1),
     (Producer, "send_offsets_to_transaction", "after", 1),
     (Producer, "commit_transaction", "after", 1),
-    (driver, "end_decided", "before", 1),
+    (completing, "end_decided", "before", 1),
     (transactions, "end_transaction", "before", 1),
     (transactions, "end_transaction", "after", 1),
     (transactions, "end_transaction", "after", 2),
-    (driver, "end_decided", "after", 1),
+    (completing, "end_decided", "after", 1),
 ]
 
 

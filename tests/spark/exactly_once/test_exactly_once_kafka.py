@@ -17,7 +17,7 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from aioprod.spark.coordination import open_coordination
 from aioprod.spark.errors import LostTransactionsError, NewerDecisionError, TransactionTimedOutError
-from aioprod.spark.exactly_once import decision_log, driver, task, transactions
+from aioprod.spark.exactly_once import completing, decision_log, driver, task, transactions
 from aioprod.spark.exactly_once.decision_log import read_decided
 from tests.spark.exactly_once.job import Job, killed_at, number_of, rows_of, split
 
@@ -93,9 +93,9 @@ CRASHES: list[tuple[Any, str, str, int]] = [
     (task, "prepare", "after", 1),
     (driver, "decide", "before", 1),
     (Producer, "commit_transaction", "before", 1),
-    (driver, "end_decided", "before", 1),
+    (completing, "end_decided", "before", 1),
     (transactions, "end_transaction", "after", 1),
-    (driver, "end_decided", "after", 1),
+    (completing, "end_decided", "after", 1),
 ]
 
 
@@ -132,7 +132,7 @@ async def test_a_transaction_that_is_aborted_after_the_decision_is_lost_loudly(
     servers: str,
 ) -> None:
     job = await new_job(servers)
-    with killed_at(driver, "end_decided", "before"):
+    with killed_at(completing, "end_decided", "before"):
         await job.batch(0, split(rows_of(0), 3))
     async with open_coordination(job.options.producer, "test") as coordination:
         await transactions.abort_transaction(
