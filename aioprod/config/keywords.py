@@ -94,6 +94,7 @@ class ProducerSettings(ClientSettings, total=False):
     max_request_size: int
     linger_ms: float
     batch_size: int
+    largest_batch_size: int | None
     buffer_memory: int
     compression_type: str
     compression_level: int | None

@@ -227,6 +227,11 @@ class ProducerConfig(ClientConfig):
             Kafka: ``linger.ms``. Default: ``5`` ms; allowed: at least 0.
         batch_size: Size of a batch of records for a partition. A larger record gets its own batch.
             Kafka: ``batch.size``. Default: ``16_384`` bytes; allowed: at least 0.
+        largest_batch_size: Size up to which a batch grows past ``batch_size`` while it can't be
+            sent, because ``max_in_flight_requests_per_connection`` requests to the broker wait for
+            a response. None: ``max_request_size`` if ``batch_size`` has its default value,
+            otherwise ``batch_size``.
+            Not in Kafka. Default: ``None`` bytes; allowed: 0 to 2147483647, or None.
         buffer_memory: Memory for records that are not acknowledged. ``send`` waits if it is used
             up. At least ``batch_size``.
             Kafka: ``buffer.memory``. Default: ``33_554_432`` bytes; allowed: at least 1.
@@ -303,6 +308,7 @@ class ProducerConfig(ClientConfig):
     max_request_size: int = 1_048_576
     linger_ms: float = 5
     batch_size: int = 16_384
+    largest_batch_size: int | None = None
     buffer_memory: int = 33_554_432
     compression_type: str = "none"
     compression_level: int | None = None
@@ -384,6 +390,11 @@ def _check_delivery(config: ProducerConfig) -> None:
         raise ConfigError(
             f"buffer_memory={config.buffer_memory}: must be at least "
             f"batch_size={config.batch_size}, or no batch could be opened"
+        )
+    if config.largest_batch_size is not None and config.largest_batch_size < config.batch_size:
+        raise ConfigError(
+            f"largest_batch_size={config.largest_batch_size}: must be at least "
+            f"batch_size={config.batch_size}"
         )
     if config.delivery_timeout_ms < config.linger_ms + config.request_timeout_ms:
         raise ConfigError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from aioprod.cluster.snapshot import ClusterSnapshot, TopicInfo
 from aioprod.config.producer import ProducerConfig
+from aioprod.config.settings.producer import PRODUCER_SETTINGS
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.producer.batch import BatchEvents, BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
@@ -98,7 +99,10 @@ class RecordAccumulator:
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
         self._limit = max(1, min(config.batch_size, config.max_request_size) - HEADER_SIZE)
         self._largest = max(self._limit, config.max_request_size - HEADER_SIZE)
+        self._grown = min(_grown_limit(config), self._largest)
+        self._max_in_flight = config.max_in_flight_requests_per_connection
         self._stalled: dict[int, float] = {}
+        self._in_flight: dict[int, int] = {}
         self._schedule = Schedule(self._due_at, wake)
 
     # -- topics ------------------------------------------------------------------------------------
@@ -120,6 +124,7 @@ class RecordAccumulator:
                 adaptive=self.config.partitioner_adaptive_partitioning_enable,
             )
             topic = self.topics[name] = Topic(name, sticky, Codec.from_name(codec), level)
+            topic.largest = self._grown
         topic.info = info
         count = info.partitions[-1].partition + 1  # some in between may be left out
         for number in range(len(topic.queues), count):
@@ -185,6 +190,10 @@ class RecordAccumulator:
         if self.config.partitioner_availability_timeout_ms > 0:
             self._stalled.setdefault(node_id, now)
 
+    def note_in_flight(self, node_id: int, requests: int) -> None:
+        """Note how many requests to a node are in flight."""
+        self._in_flight[node_id] = requests
+
     # -- batches -----------------------------------------------------------------------------------
 
     def close_full(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -192,6 +201,20 @@ class RecordAccumulator:
         queue.close(batch)
         self._compressor.is_ready(batch, queue.topic.level)
         self._schedule.look_at(queue, asyncio.get_running_loop().time())
+
+    def keep_open(self, queue: PartitionQueue, batch: ProducerBatch, needed: int) -> bool:
+        """Let a full batch grow to ``needed`` bytes of records if it can't be sent now anyway: the
+        batches before it take all requests that may be in flight, as each carries one batch of a
+        partition. It stays due, as a full one.
+        """
+        before = len(queue.batches) - 1 + self._in_flight.get(queue.leader, 0)
+        if needed > queue.topic.largest or not (queue.muted or before >= self._max_in_flight):
+            return False
+        batch.ceiling = queue.topic.largest
+        if not batch.grown:
+            batch.grown = True
+            self._schedule.look_at(queue, asyncio.get_running_loop().time())
+        return True
 
     def largest_size(self, topic: Topic) -> int:
         """Return how many bytes of uncompressed records a batch of the topic may have, so that its
@@ -202,6 +225,13 @@ class RecordAccumulator:
         return min(
             max(self._limit, int(self._limit / (topic.ratio * _RATIO_MARGIN))), self._largest
         )
+
+    def size_of_many(self, topic: Topic, size: int) -> int:
+        """Return :meth:`largest_size`, or more for ``size`` bytes of records that come at once, so
+        that the batches of a partition can all be in flight together.
+        """
+        share = size // max(1, self._max_in_flight - 1)  # the records' overhead takes some more
+        return max(self.largest_size(topic), min(share, topic.largest))
 
     def open(
         self,
@@ -321,6 +351,7 @@ class RecordAccumulator:
         first = queue.batches[0]
         if (
             first.closed
+            or first.grown
             or first.attempts
             or not self._linger_s
             or len(queue.batches) > 1
@@ -351,10 +382,13 @@ class RecordAccumulator:
         numbers.
         """
         queue = self.incomplete.pop(batch)
+        size = batch.writer.size
         parts = batch.split()
         if self.config.enable_idempotence:
             queue.sequence.split(batch, parts)
         queue.topic.expect_no_compression()
+        if batch.grown:
+            queue.topic.largest = max(self._limit, min(queue.topic.largest, size // 2))
         for part in parts:
             self.incomplete[part] = queue
             self.put_back(part, 0.0)
@@ -439,3 +473,12 @@ class RecordAccumulator:
             if batch.state is BatchState.PENDING:
                 batch.fail(error, BatchState.ABORTED)
         self.incomplete.clear()
+
+
+def _grown_limit(config: ProducerConfig) -> int:
+    """Return up to how many bytes of records a batch may grow while it can't be sent."""
+    size = config.largest_batch_size
+    if size is None:
+        own = config.batch_size != PRODUCER_SETTINGS["batch_size"].default
+        size = config.batch_size if own else config.max_request_size
+    return size - HEADER_SIZE

@@ -82,8 +82,8 @@ class Appender:
     def try_append(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
         """Put records into the partition's last batch, if it has room.
 
-        A full batch is closed. A batch that may get room when it is encoded stays open, also if
-        other tasks have to run first.
+        A full batch is closed. A batch that may get room when it is encoded, or may grow, stays
+        open, also if other tasks have to run first.
         """
         batch = queue.tail
         if batch is None:
@@ -97,8 +97,10 @@ class Appender:
         if (
             index < 0
             and isinstance(pending, PendingRecord)
-            and self._make_room(batch, pending.bound)
+            and self._make_room(queue, batch, pending.bound)
         ):
+            if self._turn_is_due():
+                return False
             index = pending.append_to(batch)
         if index < 0:
             self._worked(batch.writer.size)
@@ -108,19 +110,22 @@ class Appender:
         pending.place = batch, index
         return True
 
-    def _make_room(self, batch: ProducerBatch, bound: int) -> bool:
+    def _make_room(self, queue: PartitionQueue, batch: ProducerBatch, bound: int) -> bool:
         """Try to make room in a batch that seems full: its encoded or compressed records may be
-        smaller than estimated.
+        smaller than estimated, or it can't be sent yet.
         """
         batch.encode_pending()
         needed = batch.writer.size + bound
         if needed <= batch.limit * _FULL:
             return True
-        if batch.ceiling == batch.limit or needed > batch.ceiling:
+        if (batch.ceiling == batch.limit or needed > batch.ceiling) and not (
+            self._accumulator.keep_open(queue, batch, needed)
+        ):
             return False
         step = max(self._batch_size, needed - batch.limit)
         if step > self._pool.total or not self._pool.try_allocate(step):
             return False
+        self._worked(step)
         batch.leased += step
         batch.limit = min(batch.limit + step, batch.ceiling)
         batch.encode_pending()
@@ -147,9 +152,10 @@ class Appender:
             # it; otherwise each of many busy tasks would make all others wait repeatedly.
             queue.resting = False
             self._serve(queue)
-        if not queue.line and (
-            self.try_append(pending, queue)
-            or (not self._turn_is_due() and self._open_at_once(pending, queue))
+        if (
+            not queue.line
+            and not self._turn_is_due()
+            and (self.try_append(pending, queue) or self._open_at_once(pending, queue))
         ):
             return
         self._lines.join(pending, queue)

@@ -208,7 +208,8 @@ class ArrowIntake:
             known.count,
             first_row=first_row,
             limit=min(
-                self._accumulator.largest_size(known), self._config.buffer_memory - HEADER_SIZE
+                self._accumulator.size_of_many(known, rows.nbytes),
+                self._config.buffer_memory - HEADER_SIZE,
             ),
             timestamp=int(self._clock() * 1000),
             ignore_keys=self._config.partitioner_ignore_keys,

@@ -94,6 +94,7 @@ class ProducerBatch(BatchFields):
         "encoded",
         "error",
         "first_sent_at",
+        "grown",
         "identity",
         "in_doubt",
         "in_flight",
@@ -133,6 +134,7 @@ class ProducerBatch(BatchFields):
         self.loop = asyncio.get_running_loop()
         self.state = BatchState.PENDING
         self.closed = False  # takes no more records
+        self.grown = False  # past the size of a full one: it is due, and accepts records until sent
         self.in_flight = False
         self.attempts = 0
         self.retry_at = 0.0
@@ -285,6 +287,7 @@ class ProducerBatch(BatchFields):
                 events=self._events,
             )
             part.closed = True
+            part.grown = self.grown
             part.codec = self.codec
             part.may_be_stored = part.in_doubt = self.may_be_stored or self.in_doubt
             if self.records is not None:

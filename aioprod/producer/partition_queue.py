@@ -32,6 +32,7 @@ class Topic(TopicFields):
         leaders: node id of each partition's leader, by number; -1 for one without a leader.
         partitions: ``count``, ``available`` and ``leaders`` for the application.
         longest: the number of batches in the longest of its queues.
+        largest: bytes of records up to which a batch grows while it can't be sent.
         holder: the call that puts many records into the topic, if any; other calls wait in ``line``
             until it has finished.
     """
@@ -42,6 +43,7 @@ class Topic(TopicFields):
         "codec",
         "holder",
         "info",
+        "largest",
         "leaders",
         "level",
         "line",
@@ -63,6 +65,7 @@ class Topic(TopicFields):
         self.level = level
         self.ratio = 1.0
         self.longest = 0
+        self.largest = 0
         self._of_length: dict[int, int] = {}  # the number of queues with at least that many batches
         self.split_noted = False
         self.info: TopicInfo | None = None

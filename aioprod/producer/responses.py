@@ -204,7 +204,7 @@ class ProduceResponseHandler:
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
         topic = self._accumulator.incomplete[batch].topic
-        if not topic.split_noted:
+        if not topic.split_noted and not batch.grown:
             topic.split_noted = True
             log.warning(
                 (

@@ -293,7 +293,9 @@ class Sender:
                 self._handler.succeed(batch, -1, -1)
             return
         attempt = _Attempt(self, node_id, batches, topics, now)
-        self._in_flight[node_id][attempt] = None
+        in_flight = self._in_flight[node_id]
+        in_flight[attempt] = None
+        self._accumulator.note_in_flight(node_id, len(in_flight))
         connection.post(
             buffers,
             ProduceRequest,
@@ -357,7 +359,7 @@ class Sender:
         """Handle the reply to a request."""
         try:
             node_id = attempt.node_id
-            del self._in_flight[node_id][attempt]
+            self._free(attempt)
             self._reporter.replied(node_id, attempt.sent_at, reply.throttle_time_ms, now)
             if isinstance(reply, StoredBatches):
                 self._stored(attempt, reply, now)
@@ -374,7 +376,7 @@ class Sender:
     def _unanswered(self, attempt: _Attempt, error: KafkaError) -> None:
         node_id, now = attempt.node_id, asyncio.get_running_loop().time()
         try:
-            del self._in_flight[node_id][attempt]
+            self._free(attempt)
             self._reporter.failed(node_id, attempt.sent_at, error, now)
             self._metadata.request_update()
             for batch in attempt.batches:
@@ -383,6 +385,12 @@ class Sender:
         except Exception as bug:
             self._wakeup.fail(bug)
         self._wakeup.wake()
+
+    def _free(self, attempt: _Attempt) -> None:
+        """Take a request that has ended out of those in flight."""
+        in_flight = self._in_flight[attempt.node_id]
+        del in_flight[attempt]
+        self._accumulator.note_in_flight(attempt.node_id, len(in_flight))
 
     def _stored(self, attempt: _Attempt, reply: StoredBatches, now: float) -> None:
         topics = attempt.topics

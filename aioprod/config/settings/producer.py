@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from aioprod.config.checks import MAX_INT, check_callable, check_name, list_of, shown
+from aioprod.config.checks import MAX_INT, check_callable, check_name, in_range, list_of, shown
 from aioprod.config.compression import CODECS, LEVELS, check_topic_compression, level_of
 from aioprod.config.setting import (
     MAX_LONG,
@@ -30,6 +30,10 @@ def _check_acks(name: str, value: Any) -> int:
     if acks is None or isinstance(value, bool):
         raise ConfigError(f"{name}={value!r}: must be 'all', -1, 0 or 1")
     return acks
+
+
+def _check_largest_batch_size(name: str, value: Any) -> int | None:
+    return None if value is None else cast("int", in_range(0, MAX_INT)(name, value))
 
 
 def _check_partitioner(name: str, value: Any) -> Any:
@@ -126,6 +130,18 @@ BATCHES = section(
         0,
         "Size of a batch of records for a partition. A larger record gets its own batch.",
         unit="bytes",
+    ),
+    Setting(
+        "largest_batch_size",
+        "int | None",
+        None,
+        "Size up to which a batch grows past `batch_size` while it can't be sent, because "
+        "`max_in_flight_requests_per_connection` requests to the broker wait for a response. "
+        "None: `max_request_size` if `batch_size` has its default value, otherwise `batch_size`.",
+        _check_largest_batch_size,
+        "0 to 2147483647, or None",
+        "bytes",
+        kafka_name=None,
     ),
     number(
         "buffer_memory",

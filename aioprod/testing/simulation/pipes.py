@@ -13,8 +13,10 @@ from random import Random
 
 from aioprod.testing.simulation.trace import Trace
 
-# Stands for the socket buffers of both ends.
+# Stands for the socket buffers of both ends. TCP's grow with the distance, up to a limit.
 _WINDOW_BYTES = 256 * 1024
+_MOST_WINDOW_BYTES = 4 * 1024 * 1024
+_WINDOW_LATENCY_S = 0.01
 _MAX_PIECES = 4
 _FRAME_HEADER_BYTES = 8  # splits within a frame's header find the most bugs
 _SLOW_PIECES_PER_SECOND = 20
@@ -124,7 +126,7 @@ class Pipe:
         """Send bytes."""
         if self._fin_sent:
             return
-        if self._unsent or len(data) > _WINDOW_BYTES - self._in_flight_bytes:
+        if self._unsent or len(data) > self._window_bytes - self._in_flight_bytes:
             self._unsent.append(data)
             self.unsent_bytes += len(data)
             self._fill_window()
@@ -164,10 +166,16 @@ class Pipe:
         self._rst_sent = False
         self.reset()
 
+    @property
+    def _window_bytes(self) -> int:
+        distance = self.conditions.latency[0] / _WINDOW_LATENCY_S
+        return min(int(_WINDOW_BYTES * max(1.0, distance)), _MOST_WINDOW_BYTES)
+
     def _fill_window(self) -> None:
-        while self._unsent and self._in_flight_bytes < _WINDOW_BYTES:
+        window_bytes = self._window_bytes
+        while self._unsent and self._in_flight_bytes < window_bytes:
             data = self._unsent.popleft()
-            room = _WINDOW_BYTES - self._in_flight_bytes
+            room = window_bytes - self._in_flight_bytes
             if len(data) > room:
                 self._unsent.appendleft(data[room:])
                 data = data[:room]
