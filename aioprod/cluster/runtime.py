@@ -244,6 +244,7 @@ class ClientRuntime:
                 if self.closing is not None:
                     raise self.closing.with_traceback(None)
             except BaseException as error:
+                self._start_limit = None  # over; close() must not change it
                 try:
                     await self.brokers.close()
                 finally:

@@ -149,6 +149,39 @@ async def test_close_ends_a_start_in_progress(client: Client) -> None:
 
 
 @pytest.mark.virtual_time
+@pytest.mark.parametrize("fails", [True, False])
+async def test_close_while_a_start_that_failed_or_was_cancelled_cleans_up(
+    client: Client, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """The limit of the start is over by then, and can't be changed."""
+    cleaning, may_clean = asyncio.Event(), asyncio.Event()
+    close = client.runtime.brokers.close
+
+    async def slowly() -> None:
+        cleaning.set()
+        await may_clean.wait()
+        await close()
+
+    monkeypatch.setattr(client.runtime.brokers, "close", slowly)
+    client.may_connect.clear()
+    start = asyncio.create_task(client.runtime.start(client))
+    await asyncio.sleep(0)
+    if fails:
+        client.connect_failure = ValueError("it fails")
+        client.may_connect.set()
+    else:
+        start.cancel()
+    async with asyncio.timeout(LIMIT_S):
+        await cleaning.wait()
+        closing = asyncio.create_task(client.runtime.close(client))
+        await asyncio.sleep(0)
+        may_clean.set()
+        await closing
+        with pytest.raises(ValueError if fails else asyncio.CancelledError):
+            await start
+        await client.runtime.close(client)
+
+
 async def test_the_limit_of_close(client: Client) -> None:
     await client.runtime.start(client)
     client.may_finish.clear()
