@@ -231,6 +231,7 @@ def _draw_producer(
     if has_short_timeouts:
         settings |= _SHORT_TIMEOUTS
         settings["delivery_timeout_ms"] = rng.choice([110, 150, 250])
+    _draw_growth(name, settings)
     if is_transactional:
         settings["transactional_id"] = transactional_id or f"transactions-of-{name}"
         if fences and rng.random() < 0.2:
@@ -273,6 +274,13 @@ def _draw_crowd(name: str, settings: dict[str, Any]) -> int:
     if crowd and rng.random() < 0.5:
         settings["buffer_memory"] = max(700, settings["batch_size"] + rng.choice([61, 700, 3_000]))
     return crowd
+
+
+def _draw_growth(name: str, settings: dict[str, Any]) -> None:
+    """Sometimes let batches grow while all requests are in flight."""
+    # A separate generator, as for the crowd.
+    rng = random.Random(f"{name} {sorted(settings.items())} growth")
+    settings["largest_batch_size"] = settings["batch_size"] * rng.choice([1, 1, 1, 8])
 
 
 def _draw_settings(rng: random.Random) -> dict[str, Any]:
