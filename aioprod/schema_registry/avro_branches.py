@@ -56,31 +56,50 @@ class FloatOfBranch(OfBranch, float):
     """A float."""
 
 
+class DecimalOfBranch(OfBranch, decimal.Decimal):
+    """A decimal."""
+
+
+class UUIDOfBranch(OfBranch, uuid.UUID):
+    """A UUID."""
+
+
+class TimeOfBranch(OfBranch, datetime.time):
+    """A time."""
+
+
 _GROUPS: Final = (
     (RecordOfBranch, frozenset({"record", "map"})),
     (TextOfBranch, frozenset({"enum", "string"})),
-    (BytesOfBranch, frozenset({"fixed", "bytes"})),
-    (IntOfBranch, frozenset({"int", "long"})),
+    (BytesOfBranch, frozenset({"fixed", "bytes", "duration"})),
+    (IntOfBranch, frozenset({"int", "long", "timestamp-nanos", "local-timestamp-nanos"})),
     (FloatOfBranch, frozenset({"float", "double"})),
+    (DecimalOfBranch, frozenset({"decimal"})),
+    (UUIDOfBranch, frozenset({"uuid"})),
+    (TimeOfBranch, frozenset({"time-millis", "time-micros"})),
 )
+"""Classes of Python, and the types whose values have them."""
+
+_GUESSED: Final = frozenset({"map", "double"})
+"""Types that are guessed for all values of their class, at any place in a union."""
+_NOT_BY_PLACE: Final = (RecordOfBranch, FloatOfBranch)
+"""Classes for which the first type of a union is not the guess."""
 
 
 def marker(union: AvroNode, place: int) -> type[OfBranch] | None:
     """Return the class that values of a branch have, None if the branch is guessed right."""
     node = union.branches[place]
     for kind, group in _GROUPS:
-        if node.kind in group:
-            alike = [each for each in union.branches if each.kind in group and _is_plain(each)]
-            if len(alike) < 2 or not _is_plain(node) or node.kind in ("map", "double"):
+        if _class_of(node) in group:
+            alike = [each for each in union.branches if _class_of(each) in group]
+            if len(alike) < 2 or _class_of(node) in _GUESSED:
                 return None
-            guessed = kind is not RecordOfBranch and kind is not FloatOfBranch
-            return None if guessed and node is alike[0] else kind
+            return None if kind not in _NOT_BY_PLACE and node is alike[0] else kind
     return None
 
 
-def _is_plain(node: AvroNode) -> bool:
-    """Return whether Python has no type of its own for the values of a type."""
-    return node.logical in (None, "duration", "timestamp-nanos", "local-timestamp-nanos")
+def _class_of(node: AvroNode) -> str:
+    return node.logical or node.kind
 
 
 M = TypeVar("M", bound=OfBranch)
@@ -88,8 +107,13 @@ M = TypeVar("M", bound=OfBranch)
 
 def marked(kind: type[M], branch: str, value: Any) -> M:
     """Return a value that remembers its branch."""
-    found = kind(value)  # type: ignore[call-arg]
-    found.branch = branch
+    arguments: tuple[Any, ...] = (value,)
+    if isinstance(value, uuid.UUID):
+        arguments = (str(value),)
+    elif isinstance(value, datetime.time):
+        arguments = (value.hour, value.minute, value.second, value.microsecond)
+    found = kind(*arguments)
+    object.__setattr__(found, "branch", branch)  # a UUID refuses other ways
     return found
 
 
@@ -141,7 +165,8 @@ def _rank_bool(node: AvroNode, value: Any) -> tuple[int, ...] | None:
 
 def _rank_int(node: AvroNode, value: int) -> tuple[int, ...] | None:
     if node.kind in ("int", "long"):
-        return (0 if node.logical is None else 3,) if fits(node, value) else None
+        nanos = (node.logical or "").endswith("nanos")
+        return (0 if node.logical is None or nanos else 3,) if fits(node, value) else None
     if node.logical == "decimal":
         return (1,)
     return {"double": (4,), "float": (5,)}.get(node.kind)
@@ -181,8 +206,17 @@ def _rank_bytes(node: AvroNode, value: Any) -> tuple[int, ...] | None:
 def _rank_moment(node: AvroNode, value: datetime.datetime) -> tuple[int, ...] | None:
     logical = node.logical or ""
     if value.tzinfo is None and logical.startswith("local-timestamp"):
-        return (0,)
-    return (1,) if logical.startswith("timestamp") else None
+        return (0, _loses(node, value))
+    return (1, _loses(node, value)) if logical.startswith("timestamp") else None
+
+
+def _rank_time(node: AvroNode, value: datetime.time) -> tuple[int, ...] | None:
+    return (_loses(node, value),) if (node.logical or "").startswith("time-") else None
+
+
+def _loses(node: AvroNode, value: datetime.datetime | datetime.time) -> int:
+    """Return 1 if a type has a unit that is too coarse for a value."""
+    return int((node.logical or "").endswith("millis") and value.microsecond % 1000 != 0)
 
 
 def _of_logical(*names: str) -> Any:
@@ -226,7 +260,7 @@ _RANKS: Final[tuple[tuple[Any, Any], ...]] = (
     ((bytes, bytearray, memoryview), _rank_bytes),
     (datetime.datetime, _rank_moment),
     (datetime.date, _of_logical("date")),
-    (datetime.time, _of_logical("time-millis", "time-micros")),
+    (datetime.time, _rank_time),
     (decimal.Decimal, _of_logical("decimal")),
     (uuid.UUID, _of_logical("uuid")),
     (Mapping, _rank_mapping),

@@ -111,11 +111,13 @@ class _Encoder:
     def _int(self, kind: AvroType, column: pa.Array, rows: Int64s, path: str) -> list[Part]:
         types = pa.types
         given, wanted = column.type, kind.arrow
+        # Spark has no type for times and nanoseconds: they are numbers there.
+        is_number = types.is_time(wanted) or (types.is_timestamp(wanted) and wanted.unit == "ns")
         fits = (
             (types.is_integer(given) and types.is_integer(wanted))
             or (types.is_date(given) and types.is_date(wanted))
-            # Numbers, too: Spark has no type for times.
-            or ((types.is_time(given) or types.is_integer(given)) and types.is_time(wanted))
+            or (types.is_time(given) and types.is_time(wanted))
+            or (types.is_integer(given) and is_number)
             or (
                 types.is_timestamp(given)
                 and types.is_timestamp(wanted)
@@ -124,7 +126,7 @@ class _Encoder:
         )
         if not fits:
             raise _refused(kind, column, path)
-        if types.is_time(wanted) and types.is_integer(given):
+        if is_number and types.is_integer(given):
             kind = replace(kind, arrow=kind.physical)
         found = _cast(kind, column, path)
         if not types.is_integer(found.type):

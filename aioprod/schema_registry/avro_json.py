@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -22,8 +21,6 @@ _INFINITE: Final[Mapping[str, float]] = {
     "INF": math.inf,
     "-INF": -math.inf,
 }
-_FLOAT: Final = struct.Struct("<f")
-_MOST_DIGITS: Final = 9
 
 
 def from_json(node: AvroNode, content: Any) -> Any:
@@ -153,7 +150,7 @@ def to_json(node: AvroNode, value: Any, *, names_branches: bool = True) -> Any:
     if node.kind in ("bytes", "fixed"):
         return value.decode("latin-1")
     if node.kind in ("float", "double"):
-        return _number(node, value)
+        return _number(value)
     if node.kind == "array":
         return [below(node.item, each) for each in value]
     if node.kind == "map":
@@ -163,23 +160,12 @@ def to_json(node: AvroNode, value: Any, *, names_branches: bool = True) -> Any:
     return value
 
 
-def _number(node: AvroNode, value: float) -> Any:
+def _number(value: float) -> Any:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    if node.kind == "double":
-        return value
-    # The shortest number that is the same float, as Java prints it.
-    data = _FLOAT.pack(value)
-    for digits in range(1, _MOST_DIGITS):
-        short = float(f"{value:.{digits}g}")
-        try:
-            if _FLOAT.pack(short) == data:
-                return short
-        except OverflowError:
-            continue
-    return float(f"{value:.{_MOST_DIGITS}g}")
+    return value
 
 
 def _wrong(node: AvroNode, content: Any, path: str) -> ValueError:

@@ -60,6 +60,8 @@ def to_underlying(node: AvroNode, value: Any) -> Any:
     if node.logical == "date":
         if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
             return value.toordinal() - _FIRST_DAY
+        if isinstance(value, str):  # fastavro and confluent-kafka take it, too
+            return _day(value) - _FIRST_DAY
     elif (unit := unit_of(node.logical)) is not None:
         kind, per_second = unit
         if isinstance(value, datetime.time) and kind == "time":
@@ -67,6 +69,13 @@ def to_underlying(node: AvroNode, value: Any) -> Any:
         if isinstance(value, datetime.datetime) and kind != "time":
             return _timestamp(value, kind, per_second)
     return value
+
+
+def _day(text: str) -> int:
+    try:
+        return datetime.date.fromisoformat(text).toordinal()
+    except ValueError:
+        raise TypeError("expected datetime.date, got str, which is no date of ISO 8601") from None
 
 
 def _time(value: datetime.time, per_second: int) -> int:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 def spark_shape(kind: pa.DataType) -> pa.DataType:
     """Return the type of Arrow that Spark has for one of a schema: timestamps have microseconds,
-    times are numbers, as those of Spark's ``from_avro``.
+    times and timestamps of nanoseconds are numbers, as those of Spark's ``from_avro``.
 
     Raises:
         ConfigError: if Spark has no type for it.
@@ -39,7 +39,7 @@ def spark_shape(kind: pa.DataType) -> pa.DataType:
     if types.is_map(kind):
         return pa.map_(spark_shape(kind.key_type), spark_shape(kind.item_type))
     if types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
+        return pa.int64() if kind.unit == "ns" else pa.timestamp("us", kind.tz)
     if types.is_time(kind):
         return pa.int32() if types.is_time32(kind) else pa.int64()
     if types.is_fixed_size_binary(kind):
