@@ -100,12 +100,35 @@ def check_partitions(given: object) -> list[TopicPartition]:
     return [check_partition(each) for each in given]
 
 
+def check_node_ids(what: str, given: object) -> list[int]:
+    """Check the node ids of a partition's replicas. ConfigError: if invalid."""
+    found = check_items(what, given, int, "node ids")
+    if not all(0 <= node_id <= MAX_INT for node_id in found):
+        raise ConfigError(f"{what}={found!r}: must be a list of node ids of at least 0")
+    return found
+
+
 def check_by_partition(what: str, given: Mapping[TopicPartition, V]) -> dict[TopicPartition, V]:
     """Check a mapping from partitions. ConfigError: if invalid."""
     return {
         check_partition(tp): value
         for tp, value in check_mapping(what, given, "TopicPartition").items()
     }
+
+
+def check_by_number(
+    what: str, given: Mapping[TopicPartition, int], at_least: int, shown: str
+) -> dict[TopicPartition, int]:
+    """Check a mapping from partitions to offsets or times, which are ``shown`` in the error.
+
+    Raises:
+        ConfigError: if it is invalid, or a value is not a whole number of at least ``at_least``.
+    """
+    checked = check_by_partition(what, given)
+    for tp, value in checked.items():
+        if not _is_whole(value) or not at_least <= value <= _MAX_OFFSET:
+            raise ConfigError(f"{what}: {value!r} of {tp}: must be {shown}")
+    return checked
 
 
 def check_mapping(what: str, given: Mapping[K, V], keys: str) -> Mapping[K, V]:

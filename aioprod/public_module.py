@@ -1,10 +1,12 @@
-"""Makes public classes show the package that users import them from."""
+"""What public classes have in common: they show the package that users import them from, and
+clients cannot be copied.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import get_annotations
-from typing import TypeVar, get_type_hints
+from typing import NoReturn, SupportsIndex, TypeVar, get_type_hints
 
 C = TypeVar("C", bound=type)
 
@@ -28,3 +30,22 @@ def set_module(package: str) -> Callable[[C], C]:
         return kind
 
     return change
+
+
+class Uncopyable:
+    """A base class of clients. A copy would share the tasks and connections of its original, and
+    close them when it is dropped.
+    """
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse ``copy``, ``deepcopy`` and ``pickle``, which call this.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"{type(self).__name__}: cannot be copied or pickled, as it belongs to its event loop "
+            "and has connections; make one in each event loop and process"
+        )

@@ -37,6 +37,7 @@ BASE_MODULES = {
     "preparation",
     "public_module",
     "arguments",
+    "closing",
     "earliest_timer",
     "threads",
     "user_code",

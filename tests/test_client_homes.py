@@ -4,11 +4,15 @@ producer's states have a table of their own.
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import copy
 import inspect
 import operator
 import os
+import pickle
 from collections.abc import AsyncIterator, Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -22,8 +26,10 @@ from aioprod import (
     WrongEventLoopError,
 )
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.public_module import Uncopyable
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.actions import hold
+from tests.test_architecture import FILES, tree
 
 LIMIT_S = 5
 TP = TopicPartition("t", 0)
@@ -201,3 +207,33 @@ async def test_the_earliest_limit_of_several_closes_counts(
         await consumer.getone()
     rule.cancel()
     rule.release()
+
+
+COPIES: list[Callable[[Any], object]] = [copy.copy, copy.deepcopy, pickle.dumps]
+# Blocks of ``async with`` that are no clients.
+BLOCKS = {"TimeLimit", "TopicHold", "TransactionContext", "_WaitingCall"}
+
+
+@pytest.mark.parametrize("duplicate", COPIES)
+async def test_a_client_is_not_copied(
+    broker: EmbeddedCluster, duplicate: Callable[[Any], object]
+) -> None:
+    """A copy that is dropped would close the original."""
+    broker.create_topic("t", 1)
+    async with Producer(broker.bootstrap_servers) as producer:
+        with pytest.raises(TypeError, match="Producer: cannot be copied or pickled"):
+            duplicate(producer)
+        assert (await producer.send_and_wait("t", b"x")).offset == 0
+
+
+def test_whatever_is_opened_and_closed_is_not_copied() -> None:
+    found = {
+        getattr(import_module(name), node.name)
+        for name in FILES
+        for node in tree(name).body
+        if isinstance(node, ast.ClassDef) and node.name not in BLOCKS
+        for each in node.body
+        if isinstance(each, ast.AsyncFunctionDef) and each.name == "__aenter__"
+    }
+    assert {Admin, Consumer, Producer} < found
+    assert [kind for kind in found if not issubclass(kind, Uncopyable)] == []

@@ -29,6 +29,7 @@ from aioprod.config.checks import check_names
 from aioprod.config.kafka_properties import client_arguments
 from aioprod.config.keywords import AdminSettings
 from aioprod.config.redaction import hide_arguments
+from aioprod.public_module import Uncopyable
 
 
 class Admin(
@@ -45,6 +46,7 @@ class Admin(
     UserCalls,
     TokenCalls,
     ShareGroupCalls,
+    Uncopyable,
 ):
     """Describes and changes a cluster: topics, settings, groups and their offsets, records,
     transactions, replicas, quotas, access rights, users, delegation tokens.

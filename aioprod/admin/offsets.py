@@ -10,7 +10,7 @@ from aioprod.admin.answers import broker_error, check, outcome, partition_name
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
-from aioprod.arguments import check_by_partition, check_offsets, check_partitions
+from aioprod.arguments import check_by_number, check_offsets, check_partitions
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.config.checks import check_string
 from aioprod.config.settings.consumer import ISOLATION_LEVELS
@@ -235,7 +235,12 @@ class OffsetCalls:
             BrokerError: if the broker returns an error, such as UNKNOWN_TOPIC_OR_PARTITION. Raised
                 by ``results[partition]`` or ``results.check()``.
         """
-        given = check_by_partition("specs", specs)
+        given = check_by_number(
+            "specs",
+            specs,
+            min(OffsetSpec),
+            "an OffsetSpec, such as OffsetSpec.LATEST, or a time in milliseconds since 1970",
+        )
         level = ISOLATION_LEVELS.get(isolation_level)
         if level is None:
             raise ConfigError(
@@ -249,7 +254,7 @@ class OffsetCalls:
                 node_id: int, partitions: list[TopicPartition]
             ) -> Mapping[TopicPartition, OffsetResult | KafkaError]:
                 connection = await self._driver.node(node_id)
-                wanted = {tp: int(given[tp]) for tp in partitions}
+                wanted = {tp: given[tp] for tp in partitions}
                 return _found(
                     await connection.request(
                         _list_offsets_request(wanted, level, attempt.timeout_ms)

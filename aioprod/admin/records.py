@@ -9,7 +9,7 @@ from aioprod.admin.answers import outcome, partition_name
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
-from aioprod.arguments import check_by_partition, check_partitions
+from aioprod.arguments import check_by_number, check_partitions
 from aioprod.errors import KafkaError
 from aioprod.protocol.consumer_protocol import group_by_topic
 from aioprod.protocol.messages.delete_records import (
@@ -66,7 +66,9 @@ class RecordCalls:
                 POLICY_VIOLATION (``cleanup.policy`` is not ``delete``). Raised by
                 ``results[partition]`` or ``results.check()``.
         """
-        wanted = check_by_partition("before", before)
+        wanted = check_by_number(
+            "before", before, TO_THE_END, "an offset of at least 0, or TO_THE_END"
+        )
 
         async def ask(
             attempt: Attempt[TopicPartition],

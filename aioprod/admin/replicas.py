@@ -10,7 +10,7 @@ from aioprod.admin.answers import check, outcome, partition_name
 from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
-from aioprod.arguments import check_by_partition, check_partitions
+from aioprod.arguments import check_by_partition, check_node_ids, check_partitions
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.protocol.consumer_protocol import group_by_topic
@@ -130,7 +130,10 @@ class ReplicaCalls:
                 NO_REASSIGNMENT_IN_PROGRESS. Raised by ``results[partition]`` or
                 ``results.check()``.
         """
-        wanted = check_by_partition("reassignments", reassignments)
+        wanted = {
+            tp: None if replicas is None else check_node_ids(f"replicas of {tp}", replicas)
+            for tp, replicas in check_by_partition("reassignments", reassignments).items()
+        }
 
         async def ask(
             attempt: Attempt[TopicPartition],
@@ -215,5 +218,5 @@ def _elected(reply: ElectLeadersResponse) -> dict[TopicPartition, bool | KafkaEr
     return found
 
 
-def _reassignable(number: int, replicas: Sequence[int] | None) -> ReassignablePartition:
-    return ReassignablePartition(number, None if replicas is None else list(replicas))
+def _reassignable(number: int, replicas: list[int] | None) -> ReassignablePartition:
+    return ReassignablePartition(number, replicas)

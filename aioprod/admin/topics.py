@@ -14,8 +14,8 @@ from aioprod.admin.configs import ConfigEntry, ConfigSource, ConfigValue, config
 from aioprod.admin.driver import AdminDriver
 from aioprod.admin.operations import operations
 from aioprod.admin.results import Results
-from aioprod.arguments import check_items, check_mapping, check_names
-from aioprod.config.checks import check_string
+from aioprod.arguments import check_items, check_mapping, check_names, check_node_ids
+from aioprod.config.checks import MAX_INT, check_string, in_range
 from aioprod.errors import ConfigError, KafkaError
 from aioprod.protocol.acls import AclOperation
 from aioprod.protocol.messages.create_partitions import (
@@ -417,9 +417,10 @@ def _created(told: CreatableTopicResult) -> CreatedTopic:
 
 def _growth(name: str, new: int | NewPartitions) -> CreatePartitionsTopic:
     check_string("create_partitions: topic", name)
-    if not isinstance(new, NewPartitions):
-        new = NewPartitions(new)
-    assignments = [CreatePartitionsAssignment(list(replicas)) for replicas in new.assignments]
+    new = new if isinstance(new, NewPartitions) else NewPartitions(new)
+    in_range(1, MAX_INT)(f"create_partitions: partitions of topic {name!r}", new.total_count)
+    what = f"replicas of topic {name!r}"
+    assignments = [CreatePartitionsAssignment(check_node_ids(what, ids)) for ids in new.assignments]
     return CreatePartitionsTopic(name, new.total_count, assignments or None)
 
 

@@ -15,6 +15,7 @@ from aioprod.config.client import ClientConfig
 from aioprod.config.redaction import hide_arguments
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
 from aioprod.protocol.message import Message, Request
+from aioprod.public_module import Uncopyable
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
@@ -30,7 +31,7 @@ class _Steps(ClientLifecycle):
         )
 
 
-class ClusterClient:
+class ClusterClient(Uncopyable):
     """Sends requests to a cluster's brokers.
 
     Args:

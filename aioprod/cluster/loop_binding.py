@@ -9,8 +9,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from aioprod.errors import WrongEventLoopError
 from aioprod.logs import get_logger
@@ -88,7 +87,7 @@ class LoopBinding:
         )
 
     def warn_unclosed(
-        self, source: object, lost: str, release: Callable[[], Coroutine[Any, Any, None]]
+        self, source: object, lost: str, release: Callable[[], asyncio.Task[None]]
     ) -> None:
         """Warn that the client is dropped without ``close`` and release it in its event loop.
 
@@ -98,7 +97,7 @@ class LoopBinding:
             source: the object that is dropped.
             lost: names the data that is lost, if any. Also logged, because Python hides
                 ResourceWarnings by default.
-            release: releases what it can at once, and returns a coroutine that releases the rest.
+            release: releases what it can at once, and returns a task that releases the rest.
         """
         loop = self._loop
         if loop is None or self._forked:
@@ -107,7 +106,7 @@ class LoopBinding:
         try:
             if not loop.is_closed():
                 # This may be any thread, in the middle of code of the objects to be released.
-                loop.call_soon_threadsafe(self._release, loop, release)
+                loop.call_soon_threadsafe(self._release, release)
         except RuntimeError:
             pass  # the loop was closed just now
         finally:
@@ -116,10 +115,8 @@ class LoopBinding:
                 log.error(text)
             warnings.warn(text, ResourceWarning, stacklevel=4, source=source)
 
-    def _release(
-        self, loop: asyncio.AbstractEventLoop, release: Callable[[], Coroutine[Any, Any, None]]
-    ) -> None:
-        self._releasing = loop.create_task(release(), name="aioprod-release")
+    def _release(self, release: Callable[[], asyncio.Task[None]]) -> None:
+        self._releasing = release()
 
 
 def _in_child() -> None:

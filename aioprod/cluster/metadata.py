@@ -119,8 +119,9 @@ class Metadata:
         if self._task is not None:
             self._task.remove_done_callback(self._ended)
             self._task.cancel()
-            await asyncio.wait([self._task], timeout=1)
         self._wake_waiters()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=1)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         reason = (

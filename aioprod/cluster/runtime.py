@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from aioprod.arguments import check_limit_ms
+from aioprod.closing import close_in_turn
 from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.loop_binding import LoopBinding
 from aioprod.cluster.metadata import Metadata
@@ -302,7 +302,7 @@ class ClientRuntime:
                 self._closed_error(f"not completed before the {self._kind} closed ({timeout})")
             )
             self.released = True
-            release = loop.create_task(self._release(client), name="aioprod-close")
+            release = self._release(client)
             release.add_done_callback(lambda _: closed.set_result(None))
             await asyncio.shield(release)
 
@@ -322,7 +322,7 @@ class ClientRuntime:
             self._fail_pending(client)
         self.loop_binding.warn_unclosed(source, lost, partial(self._abandon, client))
 
-    def _abandon(self, client: ClientLifecycle) -> Coroutine[Any, Any, None]:
+    def _abandon(self, client: ClientLifecycle) -> asyncio.Task[None]:
         self._set_closing(_DROPPED)
         self._fail_pending(client)  # now: the event loop may end before the rest is done
         return self._release(client)
@@ -359,11 +359,24 @@ class ClientRuntime:
         finally:
             self._close_limit = None
 
-    async def _release(self, client: ClientLifecycle) -> None:
-        await client.release()
-        await self.telemetry.close()
-        await self.metadata.close()
+    def _release(self, client: ClientLifecycle) -> asyncio.Task[None]:
+        """Begin to end all tasks and connections."""
+        task = asyncio.get_running_loop().create_task(
+            close_in_turn(
+                client.release, self.telemetry.close, self.metadata.close, self._close_connections
+            ),
+            name="aioprod-close",
+        )
+        task.add_done_callback(lambda _: self._released(client))
+        return task
+
+    async def _close_connections(self) -> None:
         await asyncio.gather(*(each.close() for each in (self.brokers, *self._separate)))
+
+    def _released(self, client: ClientLifecycle) -> None:
+        """End what is left, also if the task was cancelled, perhaps before it began."""
+        for each in (self.brokers, *self._separate):
+            each.end()
         self._close_plugins(client)
         client.closed()
         self.loop_binding.unbind()

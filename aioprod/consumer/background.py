@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from aioprod.closing import close_in_turn
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.commit_queue import CommitQueue
 from aioprod.consumer.connections import Connections
@@ -85,10 +86,14 @@ class Background:
     async def close(self) -> None:
         """End all tasks and requests."""
         self._ready.close()
-        await self._commits.close()
+        try:
+            await close_in_turn(self._commits.close, self._end_membership)
+        finally:
+            self._scheduler.stop()
+            self._connections.close()
+            await self._positions.close()
+
+    async def _end_membership(self) -> None:
         if self._started:
             # The deadline has passed already, so its tasks end without sending a request.
             await self._membership.close(asyncio.get_running_loop().time(), leave=False)
-        self._scheduler.stop()
-        await self._positions.close()
-        self._connections.close()

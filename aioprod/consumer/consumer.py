@@ -23,7 +23,7 @@ from aioprod.consumer.graph import build, client_id
 from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.state import ConsumerState
 from aioprod.consumer.subscription import RebalanceListener
-from aioprod.public_module import set_module
+from aioprod.public_module import Uncopyable, set_module
 from aioprod.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @set_module("aioprod.consumer")
-class Consumer:
+class Consumer(Uncopyable):
     """Reads records from Kafka in asyncio code.
 
     ``async for`` over it, :meth:`getone` and :meth:`getmany` return records; those of one partition

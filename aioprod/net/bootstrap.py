@@ -60,7 +60,7 @@ class BootstrapServers:
         self._closed = False
 
     def open(self) -> None:
-        """Allow connections, again after :meth:`close`."""
+        """Allow connections, again after :meth:`end`."""
         self._closed = False
 
     @property
@@ -138,11 +138,10 @@ class BootstrapServers:
         if self.connection is not None and not self.connection.in_flight:
             await self.connection.close()
 
-    async def close(self) -> None:
-        """Close the connection, and allow no other."""
+    def end(self) -> None:
+        """Close the connection at once, and allow no other."""
         self._closed = True
-        if self.connection is not None:
-            await self.connection.close()
+        self.abort("closed by this client")
 
 
 async def bootstrap_addresses(config: ClientConfig) -> list[tuple[str, int]]:

@@ -276,9 +276,7 @@ class Brokers:
                 reason.
             AuthenticationError: if no broker accepts this client, and at least one refuses it.
         """
-        open_ones = [
-            link.connection for link in self._links.values() if link.connection is not None
-        ]
+        open_ones = [link.connection for link in self._links.values() if link.connection]
         prompt = [
             connection
             for connection in open_ones
@@ -430,15 +428,23 @@ class Brokers:
             link.connection.abort(BrokerConnectionError(reason))
 
     async def close(self) -> None:
-        """Close all connections and wait until they are gone."""
+        """Close all connections and wait until they are gone. If this is cancelled, they are closed
+        at once.
+        """
         self._closed = True
-        links = list(self._links.values())
-        connecting = [link.connecting for link in links if link.connecting is not None]
+        connecting = [link.connecting for link in self._links.values() if link.connecting]
         for task in connecting:
             task.cancel()
-        if connecting:
-            await asyncio.wait(connecting, timeout=1)
-        connections = [link.connection for link in links if link.connection is not None]
-        await asyncio.gather(
-            *(connection.close() for connection in connections), self._bootstrap.close()
-        )
+        try:
+            if connecting:
+                await asyncio.wait(connecting, timeout=1)
+            await asyncio.gather(*(each.close() for each in self.open_connections))
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Close all connections at once, and allow no others."""
+        self._closed = True
+        for link in self._links.values():
+            self._drop(link, "closed by this client")
+        self._bootstrap.end()

@@ -435,15 +435,16 @@ class Connection:
     async def close(self) -> None:
         """Close the connection and wait until the socket is closed, for a second at most.
 
-        Requests that get no reply (acks=0) are sent before, for a second at most.
+        Requests that get no reply (acks=0) are sent before, for at most a second if not cancelled.
         """
-        if self._wrote_unanswered and self.unsent_bytes and self._error is None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_FLUSH_TIMEOUT_S):
-                    await self._held.released()
-                    await self._stream.flush()
-        self.abort(BrokerConnectionError(f"{self.address}: closed by this client"))
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._stream.closed()
-            if self.reauthentication is not None:
-                await self.reauthentication.ended()
+        try:
+            if self._wrote_unanswered and self.unsent_bytes and self._error is None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_FLUSH_TIMEOUT_S):
+                        await self._held.released()
+                        await self._stream.flush()
+        finally:
+            self.abort(BrokerConnectionError(f"{self.address}: closed by this client"))
+        await self._stream.closed()
+        if self.reauthentication is not None:
+            await self.reauthentication.ended()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from aioprod._version import __version__
 from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, KafkaError
+from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError
 from aioprod.net.authentication import authenticate, new_mechanism
 from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
@@ -174,6 +174,8 @@ async def _ask_versions(connection: Connection, question: _Question, timeout_ms:
         reply = await connection.request(request, version=version, timeout_ms=timeout_ms)
     if reply.error_code:
         raise BrokerError(ErrorCode.of(reply.error_code), f"{connection.address}: ApiVersions")
+    if not reply.api_keys:  # no request could be sent on such a connection
+        raise BrokerConnectionError(f"{connection.address}: ApiVersions: no API is supported")
     connection.versions = {
         api.api_key: (api.min_version, api.max_version) for api in reply.api_keys
     }

@@ -18,6 +18,7 @@ from aioprod.processing.observers import ObservedProcessor, ProcessorFigures
 from aioprod.processing.scheduling import OrderedScheduler
 from aioprod.processing.signals import handled_signals
 from aioprod.processing.workers import Workers
+from aioprod.public_module import Uncopyable
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -37,7 +38,7 @@ _TROUBLE = {
 }
 
 
-class ProcessorLife(ABC):
+class ProcessorLife(Uncopyable, ABC):
     """The life of a processor. A subclass makes the collaborators, and calls :meth:`_connect`."""
 
     config: CommonConfig

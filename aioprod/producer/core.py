@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
+from aioprod.closing import close_in_turn
 from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.plugins import close_plugins
@@ -161,9 +162,7 @@ class ProducerCore(ClientLifecycle):
 
     async def release(self) -> None:
         """End all tasks."""
-        await self.transactions.close()
-        await self.sender.close()
-        await self.compressor.close()
+        await close_in_turn(self.transactions.close, self.sender.close, self.compressor.close)
 
     def close_plugins(self) -> None:
         """Close serializers, partitioner, interceptors and observers."""

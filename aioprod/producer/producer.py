@@ -22,7 +22,7 @@ from aioprod.producer.delivery import Delivery
 from aioprod.producer.partitioner import Partitions
 from aioprod.producer.topic_gate import checked_topic
 from aioprod.producer.transactions.interface import TransactionInterface
-from aioprod.public_module import set_module
+from aioprod.public_module import Uncopyable, set_module
 from aioprod.types import Headers, ProducerRecord, RecordMetadata
 from aioprod.user_code import call
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @set_module("aioprod.producer")
-class Producer(TransactionInterface):
+class Producer(TransactionInterface, Uncopyable):
     """Sends records to Kafka from asyncio code.
 
     The constructor needs no event loop. Use the producer in one event loop, and share it between

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any, Self, TypeVar, cast
 from urllib.parse import quote
 
+from aioprod.closing import close_in_turn
 from aioprod.config.redaction import hide_arguments
 from aioprod.errors import ConfigError
-from aioprod.public_module import set_module
+from aioprod.public_module import Uncopyable, set_module
 from aioprod.schema_registry.answers import Answer
 from aioprod.schema_registry.http import HttpSettings, RegistryHttp
 from aioprod.schema_registry.schemas import (
@@ -33,7 +34,7 @@ _MOST_REFERENCES = 1000
 
 
 @set_module("aioprod.schema_registry")
-class SchemaRegistry:
+class SchemaRegistry(Uncopyable):
     """A client of a Schema Registry (Confluent's API, version 1), for asyncio code.
 
     Use it as ``async with SchemaRegistry("http://localhost:8081") as registry:`` in one event loop,
@@ -105,8 +106,7 @@ class SchemaRegistry:
 
     async def close(self) -> None:
         """End the calls under way, and close all connections."""
-        await self._flights.close()
-        await self._http.close()
+        await close_in_turn(self._flights.close, self._http.close)
 
     async def __aenter__(self) -> Self:
         """Connect when the first call is made."""

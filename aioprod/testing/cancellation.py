@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -19,9 +19,13 @@ class _CancelledAt(Generic[T]):
         reached: whether it was suspended n times.
     """
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], number: int) -> None:
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, T], numbers: Collection[int], promptly: bool
+    ) -> None:
         self._coroutine = coroutine
-        self._left = number
+        self._numbers = numbers
+        self._promptly = promptly
+        self._suspensions = 0
         self.reached = False
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -32,12 +36,15 @@ class _CancelledAt(Generic[T]):
             except StopIteration as stop:
                 result: T = stop.value
                 return result
-            self._left -= 1
-            if self._left == 0:
+            self._suspensions += 1
+            if self._suspensions in self._numbers:
                 self.reached = True
                 task = asyncio.current_task()
                 assert task is not None
-                asyncio.get_running_loop().call_soon(task.cancel)
+                if self._promptly:
+                    task.cancel()
+                else:
+                    asyncio.get_running_loop().call_soon(task.cancel)
             try:
                 yield waited
             except BaseException as error:
@@ -49,6 +56,9 @@ class _CancelledAt(Generic[T]):
 async def cancel_at_each_point(
     scenario: Callable[[int], Coroutine[Any, Any, object]],
     check: Callable[[int, bool], Coroutine[Any, Any, None]],
+    *,
+    again_after: int = 0,
+    promptly: bool = False,
 ) -> int:
     """Run ``scenario(n)`` and cancel it at its n-th suspension, for n = 1, 2, ... until it ends
     before its n-th suspension.
@@ -59,6 +69,10 @@ async def cancel_at_each_point(
         scenario: the coroutine function to run.
         check: a coroutine function that is called after each run as ``check(n, cancelled)``;
             ``cancelled`` tells whether the cancellation ended the scenario.
+        again_after: cancel a second time, this many suspensions later: while the scenario cleans
+            up. 0 means once.
+        promptly: cancel before anything runs that the suspension has just scheduled, such as the
+            first step of a task. A timer that fires in the same turn does this.
 
     Returns:
         The number of suspensions.
@@ -69,7 +83,7 @@ async def cancel_at_each_point(
         Exception: if the scenario or the check raises it.
     """
     for number in range(1, _MOST_POINTS):
-        run = _CancelledAt(scenario(number), number)
+        run = _CancelledAt(scenario(number), {number, number + again_after}, promptly)
         task = asyncio.ensure_future(_await(run))
         cancelled = False
         try:

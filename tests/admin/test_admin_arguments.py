@@ -14,6 +14,7 @@ from aioprod.admin import (
     AclBinding,
     AclFilter,
     AclOperation,
+    ClientQuotaEntity,
     ConfigResource,
     NewTopic,
     ResourceType,
@@ -33,6 +34,8 @@ WRONG: list[tuple[str, tuple[Any, ...], str]] = [
     ("list_consumer_group_offsets", ("g", "t"), "partition 't'"),
     ("delete_consumer_group_offsets", ("g", ["t"]), "partition 't'"),
     ("list_offsets", ([TP],), "specs=[TopicPartition"),
+    ("list_offsets", ({TP: "latest"},), "'latest' of TopicPartition(topic='t', partition=0): must"),
+    ("delete_records", ({TP: -2},), "-2 of TopicPartition(topic='t', partition=0): must"),
     ("delete_records", ({"t": 5},), "partition 't'"),
     ("describe_producers", (5,), "partitions=5"),
     ("elect_leaders", (ElectionType.PREFERRED, [("t", -1)]), "partition ('t', -1)"),
@@ -92,12 +95,23 @@ RIGHT: dict[str, Any] = {
 }
 
 
+# A key of each type of mapping.
+KEYS: dict[str, Any] = {
+    "ClientQuotaEntity": ClientQuotaEntity("u"),
+    "ConfigResource": ConfigResource.topic("t"),
+    "TopicPartition": TP,
+    "str": "t",
+}
+
+
 def wrong_values(annotation: str) -> Iterator[Any]:
     """Return values that an argument of this type must not have."""
     if not annotation.endswith("None"):
         yield None
     if annotation.startswith("Mapping"):
         yield from (1, "text", [TP], {1.5: 1})
+        key = KEYS[annotation.removeprefix("Mapping[").partition(",")[0]]
+        yield from ({key: value} for value in ("latest", 1.5, True, object(), 2**70, [object()]))
     elif "Iterable" in annotation:
         yield from (1, [1.5], [None])
         if not annotation.startswith("str"):

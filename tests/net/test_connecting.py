@@ -26,7 +26,7 @@ from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataResponseBroker
 from aioprod.protocol.messages.produce import NodeEndpoint
-from aioprod.testing import BrokerSecurity, EmbeddedCluster, change_answer
+from aioprod.testing import BrokerSecurity, EmbeddedCluster, change_answer, drop_before
 from aioprod.testing.simulation import SimulatedLoop
 
 SECONDS = 5
@@ -405,3 +405,19 @@ async def test_any_error_while_connecting_is_the_cause_of_a_connection_error(
     with pytest.raises(BrokerConnectionError, match="b:9092: connecting failed") as caught:
         await connect("b", 9092, ClientConfig(bootstrap_servers=("b:9092",)))
     assert caught.value.__cause__ is error
+
+
+@pytest.mark.virtual_time
+async def test_a_broker_that_names_no_api_is_asked_again() -> None:
+    """No request can be sent on such a connection: it must not be kept."""
+    async with EmbeddedCluster(nodes=2) as cluster:
+        cluster.create_topic("t", 2)
+        empty = change_answer(lambda reply: reply.api_keys.clear())
+        first = cluster.on(ApiKey.API_VERSIONS, empty)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            assert first.used == 1
+            for partition in (0, 1):  # the same on a connection to a leader
+                cluster.on(ApiKey.PRODUCE, drop_before())
+                again = cluster.on(ApiKey.API_VERSIONS, empty)
+                await producer.send_and_wait("t", b"x", partition=partition)
+                assert again.used == 1

@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 
+from aioprod.closing import close_in_turn
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
@@ -271,9 +272,9 @@ class GroupMember(ABC):
     async def _release(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_LIMIT_S):
-                await self._auto_commit.close()
-                await self._offsets.close()
-                await self._connections.close()
+                await close_in_turn(
+                    self._auto_commit.close, self._offsets.close, self._connections.close
+                )
 
     async def _give_up(self, deadline: float, *, leave: bool) -> None:
         loop = asyncio.get_running_loop()

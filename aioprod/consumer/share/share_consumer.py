@@ -21,12 +21,12 @@ from aioprod.consumer.share.graph import build
 from aioprod.consumer.share.outcomes import AcknowledgementCallback
 from aioprod.consumer.state import ConsumerState
 from aioprod.errors import KafkaError
-from aioprod.public_module import set_module
+from aioprod.public_module import Uncopyable, set_module
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
 
 
 @set_module("aioprod.consumer")
-class ShareConsumer:
+class ShareConsumer(Uncopyable):
     """Reads records as a member of a share group (KIP-932, Kafka 4.2).
 
     The members of a share group share the records of a partition, as workers share a queue: each

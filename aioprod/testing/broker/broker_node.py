@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 from aioprod.testing.broker.access.client_access import Peer
@@ -69,9 +70,11 @@ class BrokerNode(ConnectionHandler):
         self._thawed.set()
         self._accepting = True
         tls = None if self._security is None else self._security.ssl_context
+        # It begins to listen separately: a call that is cancelled after that would lose the server.
         self._server = await asyncio.get_running_loop().create_server(
-            self._connection, self.host, self.port, ssl=tls
+            self._connection, self.host, self.port, ssl=tls, start_serving=False
         )
+        await self._server.start_serving()
         self.port = self._server.sockets[0].getsockname()[1]
 
     def _connection(self) -> Connection:
@@ -88,8 +91,15 @@ class BrokerNode(ConnectionHandler):
         With ``keep_port`` the port stays bound until the next start or stop, and refuses
         connections.
         """
+        await self.begin_stop(keep_port=keep_port)
+
+    def begin_stop(self, *, keep_port: bool) -> Coroutine[Any, Any, None]:
+        """Close the port and all connections; the coroutine waits until they are closed."""
         self._accepting = False
+        if not keep_port:
+            self._release_port()
         server, self._server = self._server, None
+        tasks: list[asyncio.Task[None]] = []
         if server is not None:
             listener = server.sockets[0]
             family, address = listener.family, listener.getsockname()
@@ -97,12 +107,16 @@ class BrokerNode(ConnectionHandler):
             if keep_port:
                 self._kept_port = _bind(family, address)
             tasks = [connection.abort() for connection in self._connections]
-            if tasks:
-                await asyncio.wait(tasks, timeout=_STOP_LIMIT_SECONDS)
+        return self._stopped(server, tasks)
+
+    async def _stopped(
+        self, server: asyncio.Server | None, tasks: Collection[asyncio.Task[None]]
+    ) -> None:
+        if tasks:
+            await asyncio.wait(tasks, timeout=_STOP_LIMIT_SECONDS)
+        if server is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(server.wait_closed(), _STOP_LIMIT_SECONDS)
-        if not keep_port:
-            self._release_port()
 
     def _release_port(self) -> None:
         if self._kept_port is not None:

@@ -21,7 +21,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioprod.errors import ConfigError
 from aioprod.protocol.acls import AclBinding
-from aioprod.public_module import set_module
+from aioprod.public_module import Uncopyable, set_module
 from aioprod.testing.broker.access.authorizer import Authorizer
 from aioprod.testing.broker.broker_node import BrokerNode
 from aioprod.testing.broker.cluster import FIRST_NODE_ID, Cluster
@@ -49,7 +49,7 @@ _MAX_NODES = 100
 
 
 @set_module("aioprod.testing")
-class EmbeddedCluster:
+class EmbeddedCluster(Uncopyable):
     """A Kafka cluster in this process and on this event loop, for tests, demos and experiments.
 
     It speaks Kafka's protocol to any client: metadata, produce (idempotent too), fetch, offsets,
@@ -305,7 +305,7 @@ class EmbeddedCluster:
 
 
 @set_module("aioprod.testing")
-class ThreadedCluster:
+class ThreadedCluster(Uncopyable):
     """The calls of an :class:`EmbeddedCluster`, for any thread but that of its event loop.
 
     Each call runs on the cluster's event loop and blocks until it is done. Events for ``hold``

@@ -14,7 +14,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from aioprod.errors import ConfigError
-from aioprod.public_module import set_module
+from aioprod.public_module import Uncopyable, set_module
 from aioprod.testing.registry.routes import ROUTES, Call
 from aioprod.testing.registry.store import Refusal, RegistryStore
 
@@ -35,7 +35,7 @@ class SeenCall:
 
 
 @set_module("aioprod.testing.registry")
-class EmbeddedSchemaRegistry:
+class EmbeddedSchemaRegistry(Uncopyable):
     """A Schema Registry on 127.0.0.1 in the process of the tests: Confluent's API, version 1, in
     memory. Use it as ``async with EmbeddedSchemaRegistry() as registry:`` and give ``registry.url``
     to any client.

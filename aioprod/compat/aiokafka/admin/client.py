@@ -29,6 +29,7 @@ from aioprod.compat.aiokafka.admin.responses import (
 from aioprod.compat.aiokafka.settings import client_settings, warn_deprecated
 from aioprod.compat.aiokafka.structs import OffsetAndMetadata
 from aioprod.compat.aiokafka.translation import aiokafka_errors
+from aioprod.public_module import Uncopyable
 
 K = TypeVar("K")
 
@@ -37,7 +38,7 @@ _TRANSACTION = 1
 _OWN_SOURCES = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_BROKER_CONFIG)
 
 
-class AIOKafkaAdminClient:
+class AIOKafkaAdminClient(Uncopyable):
     """Manages topics, settings, groups and records: aiokafka's admin client, on
     :class:`aioprod.Admin`. docs/aiokafka.md has the differences.
     """

@@ -34,11 +34,12 @@ from aioprod.compat.aiokafka.structs import (
     check_offsets,
 )
 from aioprod.compat.aiokafka.translation import aiokafka_errors
+from aioprod.public_module import Uncopyable
 
 T = TypeVar("T")
 
 
-class AIOKafkaConsumer:
+class AIOKafkaConsumer(Uncopyable):
     """Reads records from Kafka: aiokafka's consumer, on :class:`aioprod.Consumer`.
 
     docs/aiokafka.md has the differences. Settings, defaults and errors are aiokafka's.
@@ -93,8 +94,7 @@ class AIOKafkaConsumer:
     def _set_up(self, topics: tuple[str, ...], given: Mapping[str, Any]) -> None:
         if given["max_poll_records"] is not None:
             check_most("max_poll_records", given["max_poll_records"])
-        self._group_id = given["group_id"]
-        self._max_poll_records = given["max_poll_records"]
+        self._group_id, self._max_poll_records = given["group_id"], given["max_poll_records"]
         self._request_timeout_ms = given["request_timeout_ms"]
         self._retry_backoff_ms = given["retry_backoff_ms"]
         self._consumer = aioprod.Consumer(

@@ -22,6 +22,7 @@ from aioprod.compat.aiokafka.producer.message_accumulator import (
 from aioprod.compat.aiokafka.settings import producer_settings, warn_deprecated
 from aioprod.compat.aiokafka.structs import RecordMetadata, TopicPartition, check_offsets
 from aioprod.compat.aiokafka.translation import aiokafka_errors, translated
+from aioprod.public_module import Uncopyable
 
 _missing = object()  # FastStream imports it
 _DEFAULT_PARTITIONER = DefaultPartitioner()
@@ -32,7 +33,7 @@ Partition = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 Headers = Sequence[tuple[str, bytes]]
 
 
-class AIOKafkaProducer:
+class AIOKafkaProducer(Uncopyable):
     """Sends records to Kafka: aiokafka's producer, on :class:`aioprod.Producer`.
 
     docs/aiokafka.md has the differences. Settings, defaults and errors are aiokafka's.

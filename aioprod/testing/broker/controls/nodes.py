@@ -103,8 +103,10 @@ class NodeControls:
     async def _stop_all(self, *, keep_ports: bool) -> None:
         for node_id in self._nodes:
             self._go_down(node_id)
-        await asyncio.gather(*(node.stop(keep_port=keep_ports) for node in self._nodes.values()))
+        # Each is stopped now; a cancelled ``gather`` would not begin to.
+        waits = [node.begin_stop(keep_port=keep_ports) for node in self._nodes.values()]
         self._suspend()
+        await asyncio.gather(*waits)
 
     def _go_down(self, node_id: int) -> None:
         self._cluster.node_down(node_id)
