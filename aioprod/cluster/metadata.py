@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from aioprod.cluster.former_topic_ids import FormerTopicIds
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.client import ClientConfig
@@ -71,6 +72,7 @@ class Metadata:
         self._create_topics = create_topics
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._last_used: dict[str, float] = {}
+        self._former_ids = FormerTopicIds()
         self._failures = 0
         self._failing_since = 0.0
         self._failure_logged = False
@@ -320,8 +322,11 @@ class Metadata:
             raise BrokerError(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"{address}: the metadata contains no broker"
             )
-        self.refreshed_at = asyncio.get_running_loop().time()
-        self._replace(self.snapshot.updated(reply, () if wanted is None else self._last_used))
+        self.refreshed_at = now = asyncio.get_running_loop().time()
+        kept = () if wanted is None else self._last_used
+        snapshot = self.snapshot.updated(reply, kept, self._former_ids.late(now))
+        self._former_ids.note(snapshot, now)
+        self._replace(snapshot)
         return self.snapshot
 
     def take_leaders(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from aioprod.error_codes import ErrorCode
@@ -129,15 +129,25 @@ class ClusterSnapshot:
             else BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp.topic}-{tp.partition}")
         )
 
-    def updated(self, reply: MetadataResponse, keep: Iterable[str]) -> ClusterSnapshot:
+    def updated(
+        self, reply: MetadataResponse, keep: Iterable[str], late_ids: Container[uuid.UUID] = ()
+    ) -> ClusterSnapshot:
         """Return the next snapshot: the topics of an answer, and those of ``keep`` that the answer
         does not contain.
+
+        Args:
+            late_ids: ids that only a broker with old metadata names: these topics do not change.
         """
         kept = set(keep)
         topics = {name: info for name, info in self.topics.items() if name in kept}
         for topic in reply.topics:
-            if topic.name is not None:
-                topics[topic.name] = _topic_info(topic, self.topics.get(topic.name))
+            if topic.name is None:
+                continue
+            known = self.topics.get(topic.name)
+            if topic.topic_id not in late_ids:
+                topics[topic.name] = _topic_info(topic, known)
+            elif known is not None:
+                topics[topic.name] = known
         nodes = {
             broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port)
             for broker in reply.brokers

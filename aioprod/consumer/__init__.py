@@ -9,9 +9,9 @@ from aioprod.lazy_names import lazy_names as _lazy_names
 if _typing.TYPE_CHECKING:
     from aioprod.consumer.consumer import Consumer
     from aioprod.consumer.group.assignors import Assignor, MemberSubscription, RebalanceProtocol
+    from aioprod.consumer.rebalance_listener import RebalanceListener
     from aioprod.consumer.share.share_consumer import ShareConsumer
     from aioprod.consumer.state import ConsumerState, ConsumerStatus
-    from aioprod.consumer.subscription import RebalanceListener
 
 __all__ = [
     "Assignor",
@@ -30,7 +30,7 @@ _HOMES = {
     "ConsumerState": "aioprod.consumer.state",
     "ConsumerStatus": "aioprod.consumer.state",
     "MemberSubscription": "aioprod.consumer.group.assignors",
-    "RebalanceListener": "aioprod.consumer.subscription",
+    "RebalanceListener": "aioprod.consumer.rebalance_listener",
     "RebalanceProtocol": "aioprod.consumer.group.assignors",
     "ShareConsumer": "aioprod.consumer.share.share_consumer",
 }

@@ -71,6 +71,13 @@ class CommitQueue:
             await asyncio.wait([task], timeout=1)
 
 
+def failed_future(error: Exception) -> asyncio.Future[None]:
+    """Return the future of a commit that is refused at once."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    _settle([future], error)
+    return future
+
+
 def _settle(waiting: list[asyncio.Future[None]], error: Exception | None) -> None:
     for future in waiting:
         if future.done():

@@ -21,8 +21,8 @@ from aioprod.config.redaction import hide_arguments
 from aioprod.consumer.calls.commits import Offsets
 from aioprod.consumer.graph import build, client_id
 from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
+from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.consumer.state import ConsumerState
-from aioprod.consumer.subscription import RebalanceListener
 from aioprod.public_module import Uncopyable, set_module
 from aioprod.types import (
     ConsumerGroupMetadata,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from aioprod.net.brokers import BrokerAddress
 from aioprod.net.refusals import explain
 from aioprod.protocol.messages.fetch import FetchResponse, PartitionData
 from aioprod.types import TopicPartition
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -87,9 +90,11 @@ class FetchResults:
         unchanged = dict(fetches)
         for topic in reply.responses:
             name = topic.topic or topic_names.get(topic.topic_id, "")
+            # Leader epochs of a deleted topic would count as newer than those of the present one.
+            is_former = self._metadata.snapshot.has_other_topic(name, topic.topic_id)
             for data in topic.partitions:
                 tp = TopicPartition(name, data.partition_index)
-                if data.current_leader.leader_epoch >= 0:
+                if data.current_leader.leader_epoch >= 0 and not is_former:
                     leaders[tp] = data.current_leader.leader_id, data.current_leader.leader_epoch
                 fetch = unchanged.pop(tp, None)
                 if fetch is None or not self._is_present(fetch):
@@ -189,6 +194,13 @@ class FetchResults:
             self.failed(state, None, now)
             return
         if self._config.offset_reset.strategy != NONE:
+            log.log(
+                logging.DEBUG if state.resets else logging.WARNING,
+                "%s-%d has no offset %d: auto_offset_reset=%s decides where it continues",
+                *state.tp,
+                state.position.offset,
+                self._config.offset_reset.strategy,
+            )
             self._subscription.seek_by([state.tp], self._config.offset_reset)
             # Backoff for repeated resets: the broker contradicts itself, or deletes records faster
             # than this consumer fetches.

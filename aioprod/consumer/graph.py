@@ -34,6 +34,7 @@ from aioprod.consumer.positions import PositionFinder
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.record_conversion import RecordConverter
+from aioprod.consumer.recreated_topics import RecreatedTopics
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
@@ -99,7 +100,8 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     )
     reasons = StallReasons(config, subscription, buffer, problems, membership, metadata, ready)
     watch = StallWatch(config.stall_timeout_ms, reasons, reporter)
-    updates = MetadataUpdates(metadata, subscription, problems, membership, scheduler)
+    recreated = RecreatedTopics(config, subscription, problems, partitions, ready, reporter)
+    updates = MetadataUpdates(metadata, subscription, problems, membership, recreated, scheduler)
     commits = CommitQueue(membership, config.default_api_timeout_ms)
     background = Background(
         guard, ready, connections, membership, commits, finder, fetcher, updates, scheduler, watch

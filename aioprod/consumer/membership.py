@@ -158,8 +158,9 @@ class NoGroup:
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
         """Look for partitions that are new or gone."""
-        if self._subscription.mode in (Mode.TOPICS, Mode.PATTERN) and self._wanted(snapshot) != set(
-            self._subscription.partitions
+        if self._subscription.mode in (Mode.TOPICS, Mode.PATTERN) and (
+            self._partitions.awaits_call
+            or self._wanted(snapshot) != set(self._subscription.partitions)
         ):
             self.needs_attention = True
             self._on_attention()
@@ -170,6 +171,7 @@ class NoGroup:
         subscription = self._subscription
         if subscription.mode not in (Mode.TOPICS, Mode.PATTERN):
             return
+        await self._partitions.call_for_recreated()
         wanted, present = self._wanted(self._metadata.snapshot), set(subscription.partitions)
         if subscription.mode is Mode.PATTERN:
             subscription.set_matching_topics(tp.topic for tp in wanted)

@@ -8,6 +8,7 @@ from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.problems import Problems
+from aioprod.consumer.recreated_topics import RecreatedTopics
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import SubscriptionState
 
@@ -21,12 +22,14 @@ class MetadataUpdates:
         subscription: SubscriptionState,
         problems: Problems,
         membership: Membership,
+        recreated: RecreatedTopics,
         scheduler: Scheduler,
     ) -> None:
         self._metadata = metadata
         self._subscription = subscription
         self._problems = problems
         self._membership = membership
+        self._recreated = recreated
         self._scheduler = scheduler
         self._snapshot = self._metadata.snapshot
 
@@ -42,6 +45,7 @@ class MetadataUpdates:
                 before.find_leader(state.tp), PartitionInfo
             ):
                 state.retry_at = 0.0
+        self._recreated.apply(before, snapshot)
         for topic in self.topics():
             self._metadata.touch(topic)
         self._note_topics(snapshot)

@@ -7,6 +7,7 @@ Like the fetcher, it runs in callbacks; only fetching committed offsets is a tas
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -34,6 +35,8 @@ from aioprod.consumer.subscription import PartitionState, Phase, Position, Subsc
 from aioprod.errors import KafkaError, LogTruncationError, NoOffsetError, UnsupportedVersionError
 from aioprod.net.backoff import Backoff
 from aioprod.types import OffsetAndTimestamp, TopicPartition
+
+log = logging.getLogger(__name__)
 
 _NEVER = float("inf")
 _Asked = Mapping[TopicPartition, tuple[PartitionState, int]]
@@ -203,6 +206,7 @@ class PositionFinder:
             if isinstance(answer, OffsetAndTimestamp) and answer.offset >= 0:
                 state.found(Position(answer.offset, answer.leader_epoch))
                 self._problems.over(state.tp)
+                _note_resumed(state)
             elif isinstance(answer, OffsetAndTimestamp):
                 state.look_up(OffsetReset(LATEST))  # all records are earlier
             else:
@@ -228,6 +232,13 @@ class PositionFinder:
                 self._failed(state, answer or _left_out(state), now)
             elif answer.end_offset >= state.position.offset:
                 self._confirm(state, leaders[state.tp].leader_epoch)
+            elif (
+                state.position.leader_epoch >= leaders[state.tp].leader_epoch
+                and self._reset.strategy != NONE
+            ):
+                # A log is truncated under a newer leader. Without one, the position is that of a
+                # deleted topic, and its records are not those of this log.
+                self._truncated(state, EpochEnd(-1, -1), now)
             else:
                 self._truncated(state, answer, now)
 
@@ -256,8 +267,22 @@ class PositionFinder:
             state.failure = LogTruncationError(what, tp, offset, end.end_offset)
             self._problems.tell(tp, state.failure, now)
         elif end.end_offset < 0:
+            log.warning(
+                "%s-%d has other records before offset %d than those that were read: "
+                "auto_offset_reset=%s decides where it continues",
+                *tp,
+                offset,
+                self._reset.strategy,
+            )
             self._subscription.seek_by([tp], self._reset)
         else:
+            log.warning(
+                "%s-%d was truncated before offset %d: continuing at offset %d, the first that "
+                "differs",
+                *tp,
+                offset,
+                end.end_offset,
+            )
             self._subscription.seek(tp, Position(end.end_offset))
 
     # -- requests ----------------------------------------------------------------------------------
@@ -337,6 +362,15 @@ class PositionFinder:
     def _pause(self, state: PartitionState, now: float) -> None:
         state.failures += 1
         state.retry_at = now + self._backoff.seconds(state.failures)
+
+
+def _note_resumed(state: PartitionState) -> None:
+    """Log where a partition continues whose topic was deleted and created again."""
+    former, position = state.former, state.position
+    if former is None or position is None or former.resumed_at >= 0:
+        return
+    former.resumed_at = position.offset
+    log.info("%s-%d continues at offset %d of the new topic", *state.tp, position.offset)
 
 
 def _left_out(state: PartitionState) -> KafkaError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +20,7 @@ from aioprod.metrics import (
     RecordsReturned,
     RequestDone,
     StallChanged,
+    TopicRecreated,
 )
 from aioprod.metrics.consumer_observers import PartitionsEvent
 from aioprod.metrics.reading import ReadingMetrics
@@ -152,6 +154,17 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
             self._metrics.partitions_lost(len(partitions), self.now())
         change = PartitionsChanged(event, tuple(sorted(partitions)), listener_s)
         self._observers.tell("on_partitions", change)
+
+    def topic_recreated(
+        self,
+        topic: str,
+        partitions: Collection[TopicPartition],
+        former_topic_id: uuid.UUID,
+        topic_id: uuid.UUID,
+    ) -> None:
+        """Report that a topic was deleted and created again."""
+        event = TopicRecreated(topic, tuple(sorted(partitions)), former_topic_id, topic_id)
+        self._observers.tell("on_topic_recreated", event)
 
     def rebalance_began(self) -> None:
         """Note the beginning of a rebalance, unless one is under way."""

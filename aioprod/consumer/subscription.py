@@ -5,15 +5,17 @@ Synchronous: no clock, no waiting, no network.
 from __future__ import annotations
 
 import re
+import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aioprod.config.offset_reset import OffsetReset
+from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.errors import ConsumerStateError, KafkaError
-from aioprod.public_module import set_module
+from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 
@@ -45,6 +47,21 @@ class Position(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
+class FormerTopic:
+    """The deleted topic that a partition was read from before its topic was created again.
+
+    Attributes:
+        topic_id: its id.
+        offset: the position in it, -1 if none was known.
+        resumed_at: the first position in the present topic, -1 before it is known.
+    """
+
+    topic_id: uuid.UUID
+    offset: int
+    resumed_at: int = -1
+
+
+@dataclass(slots=True, eq=False)
 class PartitionState:
     """One assigned partition.
 
@@ -61,6 +78,8 @@ class PartitionState:
         retry_at: loop time before which no lookup for this partition is due.
         resets: how often its position was out of range since the last successful fetch.
         failure: raised when this partition is read; a seek clears it.
+        topic_id: the topic that the position belongs to (KIP-516); zero until the next metadata.
+        former: the deleted topic that it was read from before, until a seek.
     """
 
     tp: TopicPartition
@@ -82,6 +101,8 @@ class PartitionState:
     failures: int = 0
     resets: int = 0
     failure: KafkaError | None = None
+    topic_id: uuid.UUID = ZERO_UUID
+    former: FormerTopic | None = None
 
     @property
     def may_be_fetched(self) -> bool:
@@ -97,6 +118,11 @@ class PartitionState:
             self.paused or self.awaiting_callback or self.revoking
         )
 
+    @property
+    def offset(self) -> int:
+        """The offset of the position, -1 if there is none."""
+        return -1 if self.position is None else self.position.offset
+
     def jump(self, position: Position) -> None:
         """Continue at another position. If its leader epoch is known, the leader has to confirm it
         first.
@@ -111,6 +137,22 @@ class PartitionState:
         self.position = None
         self.reset = strategy
         self.phase = Phase.AWAIT_RESET
+
+    def give_up(self, failure: KafkaError) -> None:
+        """Have no position until a seek: reading raises ``failure``."""
+        self._leave()
+        self.position = None
+        self.phase = Phase.INITIALIZING
+        self.failure = failure
+
+    def is_of_former_topic(self, offset: int) -> bool:
+        """Return whether the application can have an offset only from the topic that was deleted:
+        it has got no record of the present one.
+        """
+        former, position = self.former, self.position
+        if former is None:
+            return False
+        return position is None or position.offset == former.resumed_at != offset
 
     def found(self, position: Position) -> None:
         """Note that the position is valid for the present leader: records may be fetched."""
@@ -135,36 +177,9 @@ class PartitionState:
         self.failure = None
         self.preferred_replica = -1
         self.validated_epoch = -1
+        self.topic_id = ZERO_UUID
+        self.former = None
         self.succeeded()
-
-
-@set_module("aioprod.consumer")
-class RebalanceListener:
-    """Base class of listeners of ``subscribe``: override what you need, with plain functions or
-    coroutines (``ConsumerRebalanceListener``).
-
-    They run inside ``getone``, ``getmany``, ``async for``, ``unsubscribe`` and ``close``, and may
-    call the consumer. That call raises an exception of a method, after the partitions were assigned
-    or revoked; the method is not called again. If a method raises CancelledError, and its task was
-    not cancelled, the call raises ConsumerStateError with that as the cause. ``wakeup`` does not
-    interrupt a method.
-    """
-
-    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
-        """Handle new partitions. Called before their first record is fetched, so that ``seek`` is
-        possible.
-        """
-
-    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Any:
-        """Handle partitions that are about to be revoked: the last chance to commit. They are still
-        assigned.
-        """
-
-    def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
-        """Handle partitions that other members may own already: commits would fail. Calls
-        ``on_partitions_revoked`` unless it is overridden, as in Java.
-        """
-        return self.on_partitions_revoked(partitions)
 
 
 def _no_listener() -> None:

@@ -11,6 +11,7 @@ from aioprod.metrics.consumer_observers import (
     RebalanceDone,
     RecordsReturned,
     StallChanged,
+    TopicRecreated,
 )
 from aioprod.metrics.observing import ObserverList, RequestDone
 from aioprod.metrics.producer import ProducerMetrics, TransactionStep
@@ -58,5 +59,6 @@ __all__ = [
     "ShareConsumerObserver",
     "ShareConsumerObservers",
     "StallChanged",
+    "TopicRecreated",
     "TransactionStep",
 ]

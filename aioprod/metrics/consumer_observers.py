@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
@@ -54,6 +55,22 @@ class PartitionsChanged(NamedTuple):
     event: PartitionsEvent
     partitions: tuple[TopicPartition, ...]
     listener_s: float
+
+
+@set_module("aioprod.metrics")
+class TopicRecreated(NamedTuple):
+    """A topic that was deleted and created again while this consumer read it.
+
+    Attributes:
+        topic: its name.
+        partitions: the assigned partitions of it that had a position.
+        former_topic_id, topic_id: the ids of the deleted and of the present topic (KIP-516).
+    """
+
+    topic: str
+    partitions: tuple[TopicPartition, ...]
+    former_topic_id: uuid.UUID
+    topic_id: uuid.UUID
 
 
 @set_module("aioprod.metrics")
@@ -146,6 +163,11 @@ class ConsumerObserver:
 
     def on_partitions(self, event: PartitionsChanged) -> None:
         """Called when the group has assigned, revoked or lost partitions, after the listener."""
+
+    def on_topic_recreated(self, event: TopicRecreated) -> None:
+        """Called when a topic was deleted and created again: ``auto_offset_reset`` decides where
+        its partitions continue. Records and positions of the deleted topic are void.
+        """
 
     def on_rebalance(self, event: RebalanceDone) -> None:
         """Called when a rebalance has ended for this consumer, or has failed."""

@@ -7,6 +7,7 @@ when there is work, and when a reply arrives. A task lives as long as the sender
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Iterable, Mapping
 
 from aioprod.cluster.runtime import ClientRuntime
@@ -28,6 +29,7 @@ from aioprod.protocol.messages.produce import (
     ProduceRequest,
     ProduceResponse,
 )
+from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.protocol.produce_decoder import StoredBatches, decode_produce_response
 from aioprod.protocol.produce_encoder import encode_produce_request
 from aioprod.protocol.record_batch import HEADER_SIZE
@@ -39,6 +41,7 @@ log = get_logger(__name__)
 _LAST_VERSION_BY_NAME = 12
 _LAST_VERSION_BEFORE_TV2 = 11
 _NOT_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_Answers = dict[tuple[str, int], PartitionProduceResponse]
 # Without acknowledgements, only the socket's buffer limits what is sent.
 _MAX_UNSENT_BYTES = 1024 * 1024
 
@@ -65,6 +68,11 @@ class _Attempt:
         self.batches = batches
         self.topics = topics
         self.sent_at = sent_at
+
+    def topic_id(self, name: str) -> uuid.UUID:
+        """Return the id that the request has of a topic; zero if it has the name."""
+        sent = self.topics.get(name)
+        return uuid.UUID(bytes=sent) if isinstance(sent, bytes) else ZERO_UUID
 
     def replied(self, reply: StoredBatches | ProduceResponse, now: float) -> None:
         """Handle the reply in the callback of the transport that has received it."""
@@ -407,7 +415,7 @@ class Sender:
 
     def _answered(self, attempt: _Attempt, reply: ProduceResponse, now: float) -> None:
         names = {topic_id: name for name, topic_id in attempt.topics.items()}
-        answers: dict[tuple[str, int], PartitionProduceResponse] = {}
+        answers: _Answers = {}
         refused = False
         for topic in reply.responses:
             name = names.get(topic.topic_id.bytes, topic.name)
@@ -415,7 +423,7 @@ class Sender:
                 answers[name, each.index] = each
                 refused = refused or each.error_code != 0
         if refused:
-            self._take_leaders(answers, reply)
+            self._take_leaders(attempt, answers, reply)
         for batch in attempt.batches:
             answer = answers.get(batch.tp)
             if answer is None:
@@ -427,17 +435,19 @@ class Sender:
     def _has_other_leader(self, batch: ProducerBatch, node_id: int) -> bool:
         return self._accumulator.leader_of(batch.tp) not in (node_id, -1)
 
-    def _take_leaders(
-        self, answers: dict[tuple[str, int], PartitionProduceResponse], reply: ProduceResponse
-    ) -> None:
-        """Use the leaders that the broker names in its reply (KIP-951)."""
+    def _take_leaders(self, attempt: _Attempt, answers: _Answers, reply: ProduceResponse) -> None:
+        """Use the leaders that the broker names in its reply (KIP-951), but not those of a topic
+        that was created again: their epochs would count as newer.
+        """
         told = {
             TopicPartition(*tp): (
                 answer.current_leader.leader_id,
                 answer.current_leader.leader_epoch,
             )
             for tp, answer in answers.items()
-            if answer.error_code in _NOT_THE_LEADER and answer.current_leader.leader_id >= 0
+            if answer.error_code in _NOT_THE_LEADER
+            and answer.current_leader.leader_id >= 0
+            and not self._metadata.snapshot.has_other_topic(tp[0], attempt.topic_id(tp[0]))
         }
         if told:
             self._metadata.take_leaders(

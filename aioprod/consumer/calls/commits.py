@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Iterable, Mapping
 
 from aioprod.arguments import check_offsets, check_partitions
 from aioprod.consumer.calls.guard import CallGuard
-from aioprod.consumer.commit_queue import CommitQueue
+from aioprod.consumer.commit_queue import CommitQueue, failed_future
+from aioprod.consumer.group.offsets import of_former_topic
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.subscription import SubscriptionState
+from aioprod.errors import CommitFailedError
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata | tuple[int, str]]
@@ -36,13 +38,19 @@ class CommitCalls:
     async def commit(self, offsets: Offsets | None, timeout_ms: float | None) -> None:
         """Commit, and wait until the coordinator has acknowledged it."""
         async with self._guard.waiting_call():
-            await self._membership.commit(self._checked(offsets), self._guard.deadline(timeout_ms))
+            checked = self._checked(offsets)
+            if (refusal := self._refusal(checked)) is not None:
+                raise refusal
+            await self._membership.commit(checked, self._guard.deadline(timeout_ms))
 
     def commit_async(self, offsets: Offsets | None) -> Awaitable[None]:
         """Commit in the background."""
         with self._guard.call():
             self._guard.check_open()
-            return self._queue.add(self._checked(offsets))
+            checked = self._checked(offsets)
+            if (refusal := self._refusal(checked)) is not None:
+                return failed_future(refusal)
+            return self._queue.add(checked)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None
@@ -55,6 +63,16 @@ class CommitCalls:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the group, and this member of it."""
         return self._membership.group_metadata()
+
+    def _refusal(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> CommitFailedError | None:
+        """Return the error if an offset can only be that of a topic that was deleted."""
+        for tp, at in offsets.items():
+            state = self._subscription.get(tp)
+            if state is not None and state.is_of_former_topic(at.offset):
+                return of_former_topic(tp, at.offset)
+        return None
 
     def _checked(self, offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata]:
         return self._subscription.consumed() if offsets is None else check_offsets(offsets)

@@ -11,8 +11,9 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.problems import Problems
+from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.consumer.run_state import RunState
-from aioprod.consumer.subscription import RebalanceListener, SubscriptionState
+from aioprod.consumer.subscription import SubscriptionState
 from aioprod.errors import ConfigError
 from aioprod.metrics import ConsumerMetrics
 from aioprod.types import SubscriptionPattern, TopicPartition

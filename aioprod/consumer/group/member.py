@@ -159,6 +159,8 @@ class GroupMember(ABC):
 
     def metadata_changed(self, snapshot: ClusterSnapshot) -> None:
         """Handle a new snapshot of the cluster."""
+        if self._partitions.awaits_call:
+            self._attend()
         if (
             self._subscription.mode is not Mode.PATTERN
             or self._pattern_at_broker
@@ -219,6 +221,7 @@ class GroupMember(ABC):
                 error, self._pending_error = self._pending_error, None
                 raise error
             if self._in_group:
+                await self._partitions.call_for_recreated()
                 await self._step(deadline)
         except BaseException:
             self.needs_attention = True

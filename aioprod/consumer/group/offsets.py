@@ -42,6 +42,7 @@ from aioprod.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
 )
+from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -84,11 +85,12 @@ class Standing(Protocol):
 @dataclass(slots=True, eq=False)
 class _Commit:
     """One call of :meth:`GroupOffsets.commit`; ``left`` are the offsets that the coordinator has
-    not acknowledged.
+    not acknowledged, ``ids`` those of the topics that they belong to.
     """
 
     left: dict[TopicPartition, OffsetAndMetadata]
     committer: Committer
+    ids: TopicIds
     deadline: float
     done: asyncio.Future[None]
     last_error: KafkaError | None = None
@@ -127,7 +129,11 @@ class GroupOffsets:
             return
         loop = asyncio.get_running_loop()
         began = loop.time()
-        mine = _Commit(dict(offsets), self.standing.committer(), deadline, loop.create_future())
+        topics = self.metadata.snapshot.topics
+        ids = {tp.topic: topics[tp.topic].topic_id for tp in offsets if tp.topic in topics}
+        mine = _Commit(
+            dict(offsets), self.standing.committer(), ids, deadline, loop.create_future()
+        )
         self._waiting.append(mine)
         if self._sending is None or self._sending.done():
             self._sending = loop.create_task(self._send_all(), name="aioprod-commit")
@@ -195,7 +201,12 @@ class GroupOffsets:
         """Send one request, and apply the response to each commit."""
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for commit in batch:
+            self._refuse_former_topics(commit)
+        batch = [commit for commit in batch if not commit.done.done()]
+        for commit in batch:
             offsets |= commit.left
+        if not batch:
+            return
         try:
             committer = self.standing.committer(batch[0].committer)
         except (CommitFailedError, RebalanceInProgressError) as refusal:
@@ -223,6 +234,13 @@ class GroupOffsets:
                 )
             elif not commit.done.done():
                 commit.done.set_result(None)
+
+    def _refuse_former_topics(self, commit: _Commit) -> None:
+        """End a commit with an offset of a topic that was created again meanwhile."""
+        for tp, at in commit.left.items():
+            topic_id = commit.ids.get(tp.topic, ZERO_UUID)
+            if self.metadata.snapshot.has_other_topic(tp.topic, topic_id):
+                _fail(commit, of_former_topic(tp, at.offset))
 
     def _error_of(
         self, tp: TopicPartition, code: ErrorCode, committer: Committer
@@ -326,7 +344,8 @@ class GroupOffsets:
         """Return the offsets in one response, and the error of missing ones. Raise BrokerError if a
         retry does not help.
         """
-        ids = self.metadata.snapshot.topic_ids({tp.topic for tp in partitions})
+        snapshot = self.metadata.snapshot
+        ids = snapshot.topic_ids({tp.topic for tp in partitions})
         reply = await self.connections.ask(
             lambda connection: self._fetch_request(connection, partitions, ids)
         )
@@ -340,6 +359,8 @@ class GroupOffsets:
             code = ErrorCode.of(told.error_code)
             if code == ErrorCode.UNKNOWN_TOPIC_ID:
                 self.metadata.request_update()
+            elif self.metadata.snapshot.has_other_topic(tp.topic, snapshot.topic_id(tp.topic)):
+                code = ErrorCode.UNKNOWN_TOPIC_ID  # the answer is about the deleted topic
             try:
                 self._check(code, f" of {tp.topic}-{tp.partition}")
             except BrokerError as error:
@@ -372,6 +393,14 @@ class GroupOffsets:
             require_stable=version >= STABLE_FROM,
             ids=ids,
         ), version
+
+
+def of_former_topic(tp: TopicPartition, offset: int) -> CommitFailedError:
+    """Return the error for an offset of a topic that was deleted and created again."""
+    return CommitFailedError(
+        f"offset {offset} of {tp.topic}-{tp.partition} is not committed: it belongs to a topic "
+        "that was deleted, and another one was created with its name"
+    )
 
 
 def _is_retriable(error: KafkaError) -> bool:

@@ -39,6 +39,7 @@ class GroupPartitions:
         self._subscription = subscription
         self._reporter = reporter
         self._listener_call = listener_call
+        self._recreated: set[TopicPartition] = set()
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
@@ -90,6 +91,38 @@ class GroupPartitions:
         finally:
             self._subscription.release(added)
             self._reporter.rebalance_ended()
+
+    @property
+    def awaits_call(self) -> bool:
+        """Whether :meth:`call_for_recreated` has a call to make."""
+        return bool(self._recreated)
+
+    def recreated(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch no records of partitions whose topic was deleted and created again before the
+        listener was called for them.
+        """
+        if self._subscription.listener() is not None:
+            self._recreated.update(partitions)
+            for tp in partitions:
+                self._subscription[tp].awaiting_callback = True
+
+    async def call_for_recreated(self) -> None:
+        """Tell the listener that the partitions of deleted topics are lost, and those of the
+        topics with their names assigned. They stay in the subscription. Raise the listener's
+        exception.
+        """
+        recreated, self._recreated = self._recreated & self.owned, set()
+        listener = self._subscription.listener()
+        if not recreated or listener is None:
+            self._subscription.release(recreated)
+            return
+        try:
+            await self._call("lost", listener.on_partitions_lost, recreated)
+        finally:
+            try:
+                await self._call("assigned", listener.on_partitions_assigned, recreated)
+            finally:
+                self._subscription.release(recreated)
 
     def rebalance_began(self) -> None:
         """Note that a rebalance begins; :meth:`assign` ends it."""

@@ -16,8 +16,9 @@ from aioprod.consumer.group.classic import ClassicMember
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.reconciling import ReconcilingMember
+from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.consumer.reporting import ConsumerReporter
-from aioprod.consumer.subscription import Phase, Position, RebalanceListener, SubscriptionState
+from aioprod.consumer.subscription import Phase, Position, SubscriptionState
 from aioprod.errors import ConsumerClosedError
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.metrics import ConsumerMetrics

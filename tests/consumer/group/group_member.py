@@ -15,7 +15,7 @@ from aioprod import Consumer, ConsumerRecord, TopicPartition
 from aioprod.consumer.group.assignors.assignor import Assignor, MemberSubscription
 from aioprod.consumer.group.assignors.cooperative import CooperativeStickyAssignor
 from aioprod.consumer.group.assignors.sticky import StickyAssignor
-from aioprod.consumer.subscription import RebalanceListener
+from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.errors import CommitFailedError, RebalanceInProgressError
 
 COMMIT_INTERVAL_S = 0.15

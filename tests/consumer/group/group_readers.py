@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from aioprod import Producer
 from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.consumer import Consumer
-from aioprod.consumer.subscription import RebalanceListener
+from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from aioprod.types import TopicPartition
 

@@ -14,7 +14,7 @@ from aioprod.compat.aiokafka.abc import ConsumerRebalanceListener
 from aioprod.compat.aiokafka.client import ClientView
 from aioprod.compat.aiokafka.consumer.arguments import check_most, check_partitions
 from aioprod.compat.aiokafka.consumer.driver import Driver
-from aioprod.compat.aiokafka.consumer.read_ahead import Deserialize, ReadAhead
+from aioprod.compat.aiokafka.consumer.read_ahead import Deserialize, ReadAhead, RecreatedTopics
 from aioprod.compat.aiokafka.consumer.wanted import Wanted
 from aioprod.compat.aiokafka.coordinator.assignors.foreign import assignors
 from aioprod.compat.aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -97,13 +97,12 @@ class AIOKafkaConsumer(Uncopyable):
         self._group_id, self._max_poll_records = given["group_id"], given["max_poll_records"]
         self._request_timeout_ms = given["request_timeout_ms"]
         self._retry_backoff_ms = given["retry_backoff_ms"]
-        self._consumer = aioprod.Consumer(
-            **consumer_settings(given),
-            partition_assignment_strategy=assignors(given["partition_assignment_strategy"]),
-        )
-        commit_s = given["auto_commit_interval_ms"] / 1000
         most = given["max_partition_fetch_bytes"]
         self._ahead = ReadAhead(given["key_deserializer"], given["value_deserializer"], most)
+        settings = {**consumer_settings(given), "observers": [RecreatedTopics(self._ahead)]}
+        strategy = assignors(given["partition_assignment_strategy"])
+        self._consumer = aioprod.Consumer(**settings, partition_assignment_strategy=strategy)
+        commit_s = given["auto_commit_interval_ms"] / 1000
         self._driver = Driver(
             self._consumer,
             self._ahead,

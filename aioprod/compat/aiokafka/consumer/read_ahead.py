@@ -18,6 +18,7 @@ from aioprod import TopicPartition
 from aioprod.compat.aiokafka.errors import ConsumerStoppedError
 from aioprod.compat.aiokafka.structs import ConsumerRecord
 from aioprod.compat.aiokafka.translation import translated
+from aioprod.metrics import TopicRecreated
 
 # A partition with this many records, or ``most_bytes``, is not read until half of them are taken.
 MOST_RECORDS = 2_000
@@ -298,6 +299,19 @@ class ReadAhead:
             self._partitions.pop(tp, None)
             self._held.discard(tp)
 
+    def restart(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget the records of partitions whose topic was deleted and created again, and where the
+        application was in it.
+        """
+        self.rest()
+        for tp in partitions:
+            partition = self[tp]
+            partition.records.clear()
+            partition.next_offset = None
+            partition.turn = 0
+            partition.full = False
+        self.on_room()
+
     def begin_move(self, tp: TopicPartition, offset: int | None) -> None:
         """Forget the records of a partition whose position changes; None if it is not known yet."""
         partition = self[tp]
@@ -339,6 +353,17 @@ class ReadAhead:
     def end_change(self) -> None:
         """Return records again."""
         self._changes -= 1
+
+
+class RecreatedTopics(aioprod.ConsumerObserver):
+    """Notices that a topic was deleted and created again."""
+
+    def __init__(self, ahead: ReadAhead) -> None:
+        self._ahead = ahead
+
+    def on_topic_recreated(self, event: TopicRecreated) -> None:
+        """Forget what was read of the deleted topic."""
+        self._ahead.restart(event.partitions)
 
 
 def _plain(records: Iterable[aioprod.ConsumerRecord]) -> list[ConsumerRecord[Any, Any]]:
