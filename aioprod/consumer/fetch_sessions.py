@@ -59,16 +59,20 @@ class FetchSession:
             # One that was assigned again. The node answers only what has changed since it answered
             # for the former assignment: without new records the end would remain unknown.
             self.lost()
-        if self.epoch == _FIRST_EPOCH:
-            changed, forgotten = dict(wanted), {}
-        else:
+        changed: Mapping[TopicPartition, Asked] = {}
+        forgotten: Mapping[TopicPartition, Asked] = {}
+        if self.epoch != _FIRST_EPOCH:
             changed = {tp: asked for tp, asked in wanted.items() if self.known.get(tp) != asked}
-            # A topic that was deleted and created again has another id.
-            forgotten = {
-                tp: old
-                for tp, old in self.known.items()
-                if tp not in wanted or wanted[tp].topic_id != old.topic_id
-            }
+            forgotten = {tp: old for tp, old in self.known.items() if tp not in wanted}
+            if any(
+                tp in self.known and self.known[tp].topic_id != asked.topic_id
+                for tp, asked in changed.items()
+            ):
+                # The topic was deleted and created again. A node that names topics would forget
+                # the present partitions, too.
+                self.lost()
+        if self.epoch == _FIRST_EPOCH:
+            changed, forgotten = wanted, {}
         self.known = dict(wanted)
         return SessionRequest(self.session_id, self.epoch, _topics(changed), _forgotten(forgotten))
 

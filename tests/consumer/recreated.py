@@ -91,11 +91,17 @@ async def create(admin: Admin, topic: str, partitions: int) -> None:
             await asyncio.sleep(0.1)
 
 
-async def create_again(admin: Admin, bootstrap: str, topic: str, partitions: int) -> None:
+async def create_again(
+    admin: Admin, bootstrap: str, topic: str, partitions: int, *, missing_s: float = 0
+) -> None:
     """Delete a topic, create it again, and write to it: some records at once, the others while a
     reader notices it.
+
+    Args:
+        missing_s: how long it does not exist.
     """
     await admin.delete_topics(topic)
+    await asyncio.sleep(missing_s)
     await create(admin, topic, partitions)
     async with Producer(bootstrap, linger_ms=0) as producer:
         for number in range(partitions):
