@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def consumer_settings(strategy: str, protocol: str) -> dict[str, Any]:
+def consumer_settings(strategy: str, protocol: str) -> Any:
     return {
         "auto_offset_reset": strategy,
         "group_protocol": protocol,
