@@ -87,8 +87,7 @@ def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random
     connections = Connections(config, runtime, reporter, on_change=scheduler.wake)
     metadata, requests, backoff = runtime.metadata, connections.requests, runtime.backoff
     subscription = SubscriptionState(scheduler.wake_all, ready.settle_partition, ready.drop)
-    partitions = GroupPartitions(subscription, reporter, guard.listener_call)
-    membership = _membership(config, subscription, runtime, partitions, ready.interrupt, reporter)
+    partitions, membership = _membership(config, subscription, runtime, guard, ready, reporter)
     finder = PositionFinder(
         config, metadata, subscription, requests, problems, backoff, membership, clock, scheduler
     )
@@ -156,15 +155,19 @@ def _membership(
     config: ConsumerConfig,
     subscription: SubscriptionState,
     runtime: ClientRuntime,
-    partitions: GroupPartitions,
-    on_attention: Callable[[], None],
+    guard: CallGuard,
+    ready: ReadyRecords,
     reporter: ConsumerReporter,
-) -> Membership:
-    """Make the group member that ``group_id`` and ``group_protocol`` require."""
+) -> tuple[GroupPartitions, Membership]:
+    """Make the group member that ``group_id`` and ``group_protocol`` require, and its partitions."""
+    partitions = GroupPartitions(subscription, reporter, guard.listener_call)
+    attend = ready.interrupt
     if config.group_id is None:
-        return NoGroup(config, subscription, runtime.metadata, partitions, on_attention)
+        return partitions, NoGroup(config, subscription, runtime.metadata, partitions, attend)
     member = ReconcilingMember if config.group_protocol == "consumer" else ClassicMember
-    return member(config, subscription, runtime, partitions, on_attention, reporter.commit_done)
+    return partitions, member(
+        config, subscription, runtime, partitions, attend, reporter.commit_done
+    )
 
 
 def client_id(group_id: str | None) -> str:
