@@ -159,7 +159,7 @@ def _membership(
     ready: ReadyRecords,
     reporter: ConsumerReporter,
 ) -> tuple[GroupPartitions, Membership]:
-    """Make the group member that ``group_id`` and ``group_protocol`` require, and its partitions."""
+    """Make the group member that ``group_id`` and ``group_protocol`` require."""
     partitions = GroupPartitions(subscription, reporter, guard.listener_call)
     attend = ready.interrupt
     if config.group_id is None:
