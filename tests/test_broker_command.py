@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from aioprod import Admin, BrokerError, Producer, cli
+from aioprod import Admin, BrokerError, Consumer, Producer, cli
 from aioprod.admin import NewTopic
 
 LIMIT_S = 30
@@ -53,6 +53,23 @@ async def test_nodes_and_topics() -> None:
             assert await producer.partitions_for("orders") == [0, 1, 2, 3]
             assert await producer.partitions_for("clicks") == [0, 1, 2]
             assert (await producer.send_and_wait("orders", b"tea")).offset == 0
+
+
+async def test_imitating_a_service() -> None:
+    """The resets are those of a real socket."""
+    with running("--nodes", "2", "--imitate", "event-hubs", "--imitate", "slow-topics") as told:
+        servers = told["bootstrap_servers"]
+        assert servers.count("127.0.0.1:") == 1  # the load balancer
+        async with Producer(servers) as producer:
+            assert (await producer.send_and_wait("orders", b"tea")).offset == 0
+            with pytest.raises(BrokerError, match="UNSUPPORTED_COMPRESSION_TYPE"):
+                async with Producer(servers, compression_type="lz4") as compressing:
+                    await compressing.send_and_wait("orders", b"tea" * 500)
+        async with Consumer(
+            "orders", group_id="g", bootstrap_servers=servers, auto_offset_reset="earliest"
+        ) as consumer:
+            assert (await consumer.getone()).value == b"tea"
+            await consumer.commit()
 
 
 async def test_tls_and_sasl(tmp_path: Path) -> None:

@@ -59,6 +59,14 @@ def add_broker(commands: Commands[Parser]) -> None:
         help="create this topic; may be repeated",
     )
     broker.add_argument(
+        "--imitate",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="behave as a service such as event-hubs, or with a quirk (docs/testing.md); may be "
+        "repeated",
+    )
+    broker.add_argument(
         "--json", action="store_true", help="print the addresses as one line of JSON"
     )
     _add_security(broker)
@@ -151,6 +159,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
             num_partitions=arguments.partitions,
             security=security,
             authorizer=_authorizer(arguments),
+            imitate=arguments.imitate,
         )
         for name, partitions in arguments.topic:
             cluster.create_topic(name, partitions)

@@ -101,15 +101,18 @@ class ClusterClient(Uncopyable):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def request(self, message: Request[ResponseT], node_id: int | None = None) -> ResponseT:
+    async def request(
+        self, message: Request[ResponseT], node_id: int | None = None, *, newest: int | None = None
+    ) -> ResponseT:
         """Send a request to a broker and return its answer.
 
-        The version is the newest that client and broker support. Waits as long as connecting takes,
-        and then as :meth:`aioprod.net.connection.Connection.request` does.
+        Waits as long as connecting takes, and then as
+        :meth:`aioprod.net.connection.Connection.request` does.
 
         Args:
             message: the request.
             node_id: the broker; any if None.
+            newest: the newest version to use; the newest that client and broker support if None.
 
         Raises:
             BrokerConnectionError, RequestTimedOutError, ProtocolError: if there is no usable
@@ -120,7 +123,8 @@ class ClusterClient(Uncopyable):
         brokers = self._runtime.brokers
         # Only one broker gets it, as a request may change something.
         connection = await (brokers.any() if node_id is None else brokers.connection(node_id))
-        return await connection.request(message)
+        version = connection.pick_version(type(message), newest)
+        return await connection.request(message, version=version)
 
     async def refresh_topics(self, topics: Iterable[str]) -> ClusterSnapshot:
         """Ask for the metadata of topics, within ``request_timeout_ms``.

@@ -19,6 +19,7 @@ from aioprod.errors import (
     KafkaError,
     ProtocolError,
     RequestTimedOutError,
+    UnsupportedVersionError,
 )
 from aioprod.logs import get_logger
 from aioprod.net.backoff import Backoff
@@ -36,8 +37,29 @@ log = get_logger(__name__)
 
 # A broker that has just started, or belongs to another cluster by now.
 _NOT_READY = (ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REBOOTSTRAP_REQUIRED)
+#: The first version of Metadata that has topic ids (KIP-516).
+TOPIC_IDS_FROM = 10
+# Before, brokers may answer with a leader epoch of long ago (KAFKA-9212).
+_EPOCHS_FROM = 9
 # Starting again for the same reason within this time continues what was logged.
 _SAME_REASON_S = 60.0
+
+
+def check_topic_ids(connection: Connection, purpose: str) -> None:
+    """Check that the metadata of a broker have topic ids.
+
+    Args:
+        purpose: needs the ids, such as "share groups".
+
+    Raises:
+        UnsupportedVersionError: if they have none.
+    """
+    version = connection.pick_version(MetadataRequest)
+    if version < TOPIC_IDS_FROM:
+        raise UnsupportedVersionError(
+            f"{connection.address} has no topic ids in its metadata (version {version}, needed: "
+            f"{TOPIC_IDS_FROM}), without which {purpose} can't work"
+        )
 
 
 class Metadata:
@@ -311,7 +333,11 @@ class Metadata:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=self._create_topics)
 
         async def ask(connection: Connection) -> tuple[str, MetadataResponse]:
-            return connection.address, await connection.request(request)
+            version = connection.pick_version(MetadataRequest)
+            reply = await connection.request(request, version=version)
+            if version < _EPOCHS_FROM:
+                _forget_epochs(reply)
+            return connection.address, reply
 
         address, reply = await self._brokers.ask_any(ask)
         if reply.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
@@ -382,6 +408,12 @@ def _report_start(limit: RetryLimit, error: KafkaError, failures: int) -> None:
             limit.setting,
             limit.limit_ms,
         )
+
+
+def _forget_epochs(reply: MetadataResponse) -> None:
+    for topic in reply.topics:
+        for partition in topic.partitions:
+            partition.leader_epoch = -1
 
 
 class _FirstAnswer:

@@ -189,10 +189,12 @@ class ClusterSnapshot:
 
 def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInfo:
     assert topic.name is not None
+    # Of brokers with different versions some have no ids.
+    topic_id = old.topic_id if old is not None and not topic.topic_id.int else topic.topic_id
     # A topic that is deleted and created again has a new id, and its leader epochs begin again.
     known = (
         {p.partition: p for p in old.partitions}
-        if old is not None and old.topic_id == topic.topic_id
+        if old is not None and old.topic_id == topic_id
         else {}
     )
     partitions = []
@@ -210,4 +212,4 @@ def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInf
         # A lagging broker may answer with the leader before last (KIP-320).
         stale = before is not None and 0 <= info.leader_epoch < before.leader_epoch
         partitions.append(before if stale and before is not None else info)
-    return TopicInfo(topic.name, topic.topic_id, tuple(partitions), ErrorCode.of(topic.error_code))
+    return TopicInfo(topic.name, topic_id, tuple(partitions), ErrorCode.of(topic.error_code))

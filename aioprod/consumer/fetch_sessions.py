@@ -17,10 +17,12 @@ _NO_SESSION = 0
 _FIRST_EPOCH = 0
 _LAST_EPOCH = -1
 _HIGHEST_EPOCH = 2**31 - 1
+#: The last version of Fetch that names topics; later ones have their ids (KIP-516).
+LAST_FETCH_BY_NAME = 12
 
 
 class Asked(NamedTuple):
-    """The fields of a request for one partition."""
+    """The fields of a request for one partition. The topic id is zero if it is not known."""
 
     topic_id: uuid.UUID
     offset: int
@@ -29,12 +31,17 @@ class Asked(NamedTuple):
 
 
 class SessionRequest(NamedTuple):
-    """The parts of a Fetch request that a session decides on."""
+    """The parts of a Fetch request that a session decides on.
+
+    Attributes:
+        newest: the newest version of the request; None for any.
+    """
 
     session_id: int
     epoch: int
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
+    newest: int | None
 
 
 @dataclass(slots=True)
@@ -46,6 +53,7 @@ class FetchSession:
     session_id: int = _NO_SESSION
     epoch: int = _FIRST_EPOCH
     known: dict[TopicPartition, Asked] = field(default_factory=dict)
+    newest: int | None = None
 
     def begin(
         self, wanted: Mapping[TopicPartition, Asked], unanswered: Iterable[TopicPartition] = ()
@@ -59,6 +67,11 @@ class FetchSession:
             # One that was assigned again. The node answers only what has changed since it answered
             # for the former assignment: without new records the end would remain unknown.
             self.lost()
+        # Some services have no topic ids, but Fetch in versions that need those of all topics.
+        newest = newest_version(asked.topic_id for asked in wanted.values())
+        if newest != self.newest:
+            self.lost()  # all requests of a session name topics, or all have ids
+            self.newest = newest
         changed: Mapping[TopicPartition, Asked] = {}
         forgotten: Mapping[TopicPartition, Asked] = {}
         if self.epoch != _FIRST_EPOCH:
@@ -74,12 +87,14 @@ class FetchSession:
         if self.epoch == _FIRST_EPOCH:
             changed, forgotten = wanted, {}
         self.known = dict(wanted)
-        return SessionRequest(self.session_id, self.epoch, _topics(changed), _forgotten(forgotten))
+        return SessionRequest(
+            self.session_id, self.epoch, _topics(changed), _forgotten(forgotten), newest
+        )
 
     def end(self) -> SessionRequest | None:
         """Return the request that ends the session; None if there is no session."""
         return (
-            SessionRequest(self.session_id, _LAST_EPOCH, [], [])
+            SessionRequest(self.session_id, _LAST_EPOCH, [], [], self.newest)
             if self.session_id != _NO_SESSION
             else None
         )
@@ -101,6 +116,11 @@ class FetchSession:
         ends the session and begins another.
         """
         self.epoch = _FIRST_EPOCH
+
+
+def newest_version(topic_ids: Iterable[uuid.UUID]) -> int | None:
+    """Return the newest version of Fetch for topics with these ids; None for any."""
+    return None if all(topic_id.int for topic_id in topic_ids) else LAST_FETCH_BY_NAME
 
 
 def _topics(partitions: Mapping[TopicPartition, Asked]) -> list[FetchTopic]:

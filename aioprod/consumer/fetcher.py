@@ -138,7 +138,7 @@ class Fetcher:
                     session_epoch=last.epoch,
                     topics=last.topics,
                 )
-                answer = requests.send(node_id, request)
+                answer = requests.send(node_id, request, last.newest)
                 # Best effort. Retrieve the error, which asyncio would log otherwise.
                 answer.add_done_callback(lambda done: done.cancelled() or done.exception())
                 answers.append(answer)
@@ -223,7 +223,7 @@ class Fetcher:
             rack_id=config.client_rack,
         )
         node.reserved = min(most, config.max_partition_fetch_bytes * len(wanted))
-        answer = self._requests.send(node_id, request)
+        answer = self._requests.send(node_id, request, session.newest)
         answer.add_done_callback(partial(self._answered, node_id, tuple(wanted), now))
         return _NEVER
 

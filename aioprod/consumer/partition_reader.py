@@ -15,6 +15,7 @@ from aioprod.cluster.retry import retry
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.aborted import AbortedBatches
+from aioprod.consumer.fetch_sessions import newest_version
 from aioprod.consumer.fetched_batches import fetched_batches
 from aioprod.consumer.offset_lookup import (
     EARLIEST_TIMESTAMP,
@@ -265,7 +266,10 @@ class PartitionReader:
             self._check_topic()
             self._leader = leaders[self.partition]
         request = self._request(self._leader)
-        reply = await self._client.request(request, self._leader.leader)
+        topic_ids = [topic.topic_id for topic in request.topics]
+        reply = await self._client.request(
+            request, self._leader.leader, newest=newest_version(topic_ids)
+        )
         if reply.error_code:
             raise BrokerError(ErrorCode.of(reply.error_code), self._doing())
         data: PartitionData = reply.responses[0].partitions[0]

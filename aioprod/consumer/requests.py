@@ -22,6 +22,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 @dataclass(slots=True)
 class _Unsent:
     message: Request[Any]
+    newest: int | None
     future: asyncio.Future[Any]
     created: float
 
@@ -54,8 +55,10 @@ class Requests:
         """The number of requests that wait for a connection."""
         return sum(map(len, self._unsent.values()))
 
-    def send(self, node_id: int, message: Request[ResponseT]) -> asyncio.Future[ResponseT]:
-        """Send a request in the newest version that both sides know; never wait.
+    def send(
+        self, node_id: int, message: Request[ResponseT], newest: int | None = None
+    ) -> asyncio.Future[ResponseT]:
+        """Send a request in the newest version that both sides know, up to ``newest``; never wait.
 
         The future's error is BrokerConnectionError, RequestTimedOutError or ProtocolError if there
         is no usable response, UnsupportedVersionError if the broker is too old, and
@@ -69,13 +72,14 @@ class Requests:
             and node_id not in self._unsent
             and connection.throttled_until <= loop.time()
         ):
-            return cast("asyncio.Future[ResponseT]", _send_now(connection, message, loop))
+            return cast("asyncio.Future[ResponseT]", _send_now(connection, message, newest, loop))
         future: asyncio.Future[ResponseT] = loop.create_future()
         refusal = self._refusal(node_id, loop.time())
         if refusal is not None:
             future.set_exception(refusal)
             return future
-        self._unsent.setdefault(node_id, deque()).append(_Unsent(message, future, loop.time()))
+        unsent = _Unsent(message, newest, future, loop.time())
+        self._unsent.setdefault(node_id, deque()).append(unsent)
         self._brokers.start_connecting(node_id)
         self._look_again()
         return future
@@ -166,10 +170,13 @@ class Requests:
 
 
 def _send_now(
-    connection: Connection, message: Request[Any], loop: asyncio.AbstractEventLoop
+    connection: Connection,
+    message: Request[Any],
+    newest: int | None,
+    loop: asyncio.AbstractEventLoop,
 ) -> asyncio.Future[Any]:
     try:
-        version = connection.pick_version(type(message))
+        version = connection.pick_version(type(message), newest)
         correlation_id = connection.next_correlation_id()
         frame = encode_request(message, version, correlation_id, connection.client_id)
     except KafkaError as error:
@@ -183,7 +190,7 @@ def _send_now(
 def _forward(connection: Connection, unsent: _Unsent, loop: asyncio.AbstractEventLoop) -> None:
     if unsent.future.done():
         return
-    answer = _send_now(connection, unsent.message, loop)
+    answer = _send_now(connection, unsent.message, unsent.newest, loop)
 
     def pass_on(done: asyncio.Future[Any]) -> None:
         error = None if done.cancelled() else done.exception()

@@ -206,10 +206,10 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> list[FetchRequest]:
     seen: list[FetchRequest] = []
     send = Requests.send
 
-    def noted(self: Requests, node_id: int, message: Any) -> Any:
+    def noted(self: Requests, node_id: int, message: Any, newest: int | None = None) -> Any:
         if isinstance(message, FetchRequest):
             seen.append(message)
-        return send(self, node_id, message)
+        return send(self, node_id, message, newest)
 
     monkeypatch.setattr(Requests, "send", noted)
     return seen

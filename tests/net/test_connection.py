@@ -235,7 +235,7 @@ async def test_a_broker_that_does_not_know_the_newest_apiversions(
     monkeypatch.setattr(
         dispatcher,
         "unsupported_version",
-        lambda: ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, known),
+        lambda _: ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, known),
     )
     connection = await connect(*address(broker), config())
     assert [seen.api_version for seen in broker.requests] == [

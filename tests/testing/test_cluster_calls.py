@@ -118,6 +118,6 @@ def test_ports_count_from_the_first_one(
             super().__init__(*arguments)
             found.append(self.port)
 
-    monkeypatch.setattr("aioprod.testing.broker.embedded.BrokerNode", SeenNode)
+    monkeypatch.setattr("aioprod.testing.broker.broker_node.BrokerNode", SeenNode)
     EmbeddedCluster(nodes=3, port=port)
     assert found == ports

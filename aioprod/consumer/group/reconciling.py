@@ -13,6 +13,7 @@ import base64
 import uuid
 from collections.abc import Callable
 
+from aioprod.cluster.metadata import check_topic_ids
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
@@ -25,11 +26,7 @@ from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.session import JOIN_EPOCH, Session, TopicIds, Wishes
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import (
-    CommitFailedError,
-    KafkaError,
-    UnsupportedVersionError,
-)
+from aioprod.errors import BrokerError, CommitFailedError, KafkaError, UnsupportedVersionError
 from aioprod.logs import get_logger
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.consumer_group_heartbeat import (
@@ -197,6 +194,7 @@ class ReconcilingMember(GroupMember):
             raise UnsupportedVersionError(
                 f'{error}: group_protocol="consumer" needs Kafka 4.0, or 3.7 with it enabled'
             ) from error
+        check_topic_ids(connection, 'group_protocol="consumer"')
         pattern = self._subscription.pattern
         regex = pattern.pattern if isinstance(pattern, SubscriptionPattern) else None
         if regex is not None and version < _REGEX_FROM:
@@ -263,6 +261,12 @@ class ReconcilingMember(GroupMember):
                 self._problem = error
                 continue
             self._topic_ids.learn(names)
+            unnamed = ", ".join(sorted(map(str, unknown.difference(names.values()))))
+            if unnamed:
+                self._problem = BrokerError(
+                    ErrorCode.UNKNOWN_TOPIC_ID,
+                    f"group {self._connections.group_id!r}: assigned topics {unnamed}",
+                )
             for name in names:
                 self._metadata.touch(name)
         self._attend()

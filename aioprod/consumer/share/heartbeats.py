@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from aioprod.cluster.metadata import check_topic_ids
 from aioprod.cluster.share_groups import NEEDED, pick_version
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
@@ -104,6 +105,7 @@ class ShareHeartbeats:
         """See :class:`aioprod.consumer.group.epoch_heartbeats.Heartbeater`."""
         version = pick_version(connection, ShareGroupHeartbeatRequest)
         fetch_version = pick_version(connection, ShareFetchRequest)
+        check_topic_ids(connection, "share groups")
         if fetch_version < SECOND_VERSION:
             self._check_first_version(connection.address)
         self._sent_at = asyncio.get_running_loop().time()

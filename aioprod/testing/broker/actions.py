@@ -38,6 +38,10 @@ class DropConnection(Exception):
     """Closes the connection without a response."""
 
 
+class ResetConnection(DropConnection):
+    """Resets the connection (TCP's RST), instead of closing it."""
+
+
 @dataclass(slots=True, frozen=True)
 class Failure:
     """An error code to answer with, for the whole request or for one topic or partition."""

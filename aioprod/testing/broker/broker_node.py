@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import socket
 from collections.abc import Collection, Coroutine
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from aioprod.testing.broker.access.client_access import Peer
-from aioprod.testing.broker.actions import Answer
-from aioprod.testing.broker.cluster import NodeAddress
-from aioprod.testing.broker.connection import Connection, ConnectionHandler
+from aioprod.testing.broker.actions import Answer, DropConnection
+from aioprod.testing.broker.cluster import NO_NODE, Cluster, NodeAddress
+from aioprod.testing.broker.connection import Connection, ConnectionHandler, Lifetime
 from aioprod.testing.broker.dispatcher import Dispatcher
+from aioprod.testing.broker.imitation import Imitation
 from aioprod.testing.broker.security import BrokerSecurity, LoginGuard, Session
 
 _STOP_LIMIT_SECONDS = 5.0
@@ -35,7 +38,10 @@ class BrokerNode(ConnectionHandler):
         port: int,
         dispatcher: Dispatcher,
         security: BrokerSecurity | None = None,
+        imitation: Imitation | None = None,
     ) -> None:
+        self._imitation = imitation = imitation or Imitation()
+        self._lifetime = Lifetime(imitation.idle_s, imitation.lifetime_s)
         self.node_id = node_id
         self.host = host
         self.port = port
@@ -57,7 +63,7 @@ class BrokerNode(ConnectionHandler):
     @property
     def address(self) -> NodeAddress:
         """The node as responses describe it."""
-        return NodeAddress(self.node_id, self.host, self.port)
+        return NodeAddress(self.node_id, self._imitation.advertised_host or self.host, self.port)
 
     @property
     def connection_count(self) -> int:
@@ -79,10 +85,9 @@ class BrokerNode(ConnectionHandler):
 
     def _connection(self) -> Connection:
         if self._security is None or not self._security.offered:
-            return Connection(self)
-        return Connection(
-            LoginGuard(self, self.answer, Session(self._security, self._dispatcher.scram_users))
-        )
+            return Connection(self, self._lifetime)
+        session = Session(self._security, self._dispatcher.scram_users)
+        return Connection(LoginGuard(self, self.answer, session), self._lifetime)
 
     async def stop(self, *, keep_port: bool = False) -> None:
         """Close the port and all connections within five seconds, including connections that wait
@@ -138,8 +143,9 @@ class BrokerNode(ConnectionHandler):
     def opened(self, connection: Connection) -> None:
         """Remember a connection, so that it can be closed with the node."""
         self._connections[connection] = None
-        if not self._accepting:
-            connection.abort()  # the listener accepted it while the node was stopping
+        most = self._imitation.most_connections
+        if not self._accepting or (most is not None and self.connection_count > most):
+            connection.abort()  # the listener accepted it while the node was stopping, or beyond it
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
@@ -157,6 +163,62 @@ class BrokerNode(ConnectionHandler):
         answer = await self._dispatcher.answer(frame, disconnected, self.address, peer, session)
         await self._thawed.wait()
         return answer
+
+
+class Balancer(BrokerNode):
+    """A load balancer: each connection leads to one of the running nodes, in turn."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        host: str,
+        port: int,
+        dispatcher: Dispatcher,
+        security: BrokerSecurity | None = None,
+    ) -> None:
+        super().__init__(NO_NODE, host, port, dispatcher, security)
+        self._cluster = cluster
+        self._chosen: WeakKeyDictionary[asyncio.Future[None], NodeAddress] = WeakKeyDictionary()
+        self._turn = itertools.count()
+
+    async def answer(
+        self,
+        frame: bytes,
+        disconnected: asyncio.Future[None],
+        peer: Peer,
+        session: Session | None = None,
+    ) -> Answer:
+        """Let the node of the connection handle a request."""
+        node = self._chosen.get(disconnected)
+        if node is None:
+            running = self._cluster.running
+            if not running:
+                raise DropConnection
+            node = self._chosen[disconnected] = running[next(self._turn) % len(running)]
+        return await self._dispatcher.answer(frame, disconnected, node, peer, session)
+
+
+def listeners(
+    cluster: Cluster, host: str, port: int, dispatcher: Dispatcher, security: BrokerSecurity | None
+) -> tuple[dict[int, BrokerNode], Balancer | None]:
+    """Make the nodes of a cluster, by node id, and the load balancer, if there is one.
+
+    Args:
+        port: of the load balancer or the first node; the next node uses the next port. 0 for any
+            free ports.
+    """
+    imitation = cluster.imitation
+    ports = itertools.count(port) if port else itertools.repeat(0)
+    balancer = (
+        Balancer(cluster, host, next(ports), dispatcher, security)
+        if imitation.has_balancer
+        else None
+    )
+    nodes = {
+        node_id: BrokerNode(node_id, host, next(ports), dispatcher, security, imitation)
+        for node_id in cluster.node_ids
+    }
+    return nodes, balancer
 
 
 def _bind(family: socket.AddressFamily, address: Any) -> socket.socket | None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from aioprod.errors import ConfigError
+from aioprod.testing.broker.imitation import Imitation
 
 FIRST_NODE_ID = 1
 NO_NODE = -1
@@ -49,8 +50,10 @@ class Cluster:
         size: the number of nodes; their ids are 1, 2, ...
         replication_factor: the default for new topics; None for 3, or for all nodes if there are
             fewer.
+        imitation: what the nodes do differently from Apache Kafka.
 
     Attributes:
+        imitation: the same.
         paused: the nodes whose replication is paused.
     """
 
@@ -58,7 +61,9 @@ class Cluster:
         self,
         size: int = 1,
         replication_factor: int | None = None,
+        imitation: Imitation | None = None,
     ) -> None:
+        self.imitation = imitation or Imitation()
         self.cluster_id = "aioprod-embedded-broker"
         self.node_ids = tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + size))
         self.replication_factor = (

@@ -1,11 +1,12 @@
-"""The keyword arguments of the embedded cluster, for type checkers."""
+"""The keyword arguments of the embedded cluster, for type checkers, and checks of their values."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypedDict
 
+from aioprod.errors import ConfigError
 from aioprod.testing.broker.access.authorizer import Authorizer
 from aioprod.testing.broker.groups.settings import GroupSettings
 from aioprod.testing.broker.security import BrokerSecurity
@@ -30,3 +31,17 @@ class ClusterSettings(TypedDict, total=False):
     security: BrokerSecurity | None
     authorizer: Authorizer | None
     client_metrics: bool
+    imitate: str | Iterable[str]
+
+
+def check_range(name: str, value: int, lowest: int, highest: int) -> None:
+    """Raise ConfigError if an argument is out of range."""
+    if not lowest <= value <= highest:
+        raise ConfigError(f"{name}={value}: must be {lowest} to {highest}")
+
+
+def check_at_least_one(**values: int) -> None:
+    """Raise ConfigError if an argument is below 1."""
+    for name, value in values.items():
+        if value < 1:
+            raise ConfigError(f"{name}={value}: must be at least 1")

@@ -5,22 +5,25 @@ requests.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import cast
+from typing import NamedTuple, cast
 
 from aioprod.errors import ProtocolError, UnsupportedVersionError
 from aioprod.logs import get_logger
 from aioprod.protocol.certificates import subject_of
 from aioprod.protocol.frame_reader import FrameReader
 from aioprod.testing.broker.access.client_access import Peer
-from aioprod.testing.broker.actions import Answer, DropConnection, Pieces
+from aioprod.testing.broker.actions import Answer, DropConnection, Pieces, ResetConnection
 
 _log = get_logger(__name__)
 
 MAX_FRAME_BYTES = 104_857_600  # broker setting socket.request.max.bytes
 _MAX_QUEUED_FRAMES = 64
 _MAX_QUEUED_BYTES = 16 << 20
+_LINGER_FOR_NO_TIME = struct.pack("ii", 1, 0)
 
 
 class ConnectionHandler(ABC):
@@ -41,6 +44,21 @@ class ConnectionHandler(ABC):
         """Called when a connection and its task have ended."""
 
 
+class Lifetime(NamedTuple):
+    """When a connection ends by itself.
+
+    Attributes:
+        idle_s: after this time without a request, the next one resets the connection.
+        lifetime_s: after this time the connection is closed.
+    """
+
+    idle_s: float | None = None
+    lifetime_s: float | None = None
+
+
+_ENDLESS = Lifetime()
+
+
 class Connection(asyncio.BufferedProtocol):
     """Reads ahead within limits, and handles one request after another.
 
@@ -48,9 +66,12 @@ class Connection(asyncio.BufferedProtocol):
     producer with acks=0 sends and closes.
     """
 
-    def __init__(self, handler: ConnectionHandler) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(self, handler: ConnectionHandler, lifetime: Lifetime = _ENDLESS) -> None:
+        self._loop = loop = asyncio.get_running_loop()
         self._handler = handler
+        self._lifetime = lifetime
+        self._used_at = loop.time()
+        self._end_timer: asyncio.TimerHandle | None = None
         self._reader = FrameReader(MAX_FRAME_BYTES)
         self._frames: deque[bytes] = deque()
         self._queued_bytes = 0
@@ -68,6 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         self._peer = _peer_of(self._transport)
         self._task = asyncio.get_running_loop().create_task(self._serve())
         self._task.add_done_callback(lambda _: self._handler.closed(self))
+        if self._lifetime.lifetime_s is not None:
+            self._end_timer = self._loop.call_later(self._lifetime.lifetime_s, self.finish)
         self._handler.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -76,6 +99,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Queue the requests that are complete."""
+        idle_s, now = self._lifetime.idle_s, self._loop.time()
+        if idle_s is not None and now - self._used_at > idle_s:
+            self._reset()
+            self._task.cancel()
+            return
+        self._used_at = now
         try:
             for frame in self._reader.received(nbytes):
                 self._frames.append(bytes(frame))
@@ -95,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Handle the requests that arrived, without responses."""
+        if self._end_timer is not None:
+            self._end_timer.cancel()
         self._end()
         self._writable.set()
 
@@ -111,6 +142,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
         self._task.cancel()
         return self._task
+
+    def _reset(self) -> None:
+        """Close at once so that the client's next read or write fails (TCP's RST)."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_FOR_NO_TIME)
+        self._transport.abort()
 
     def finish(self) -> None:
         """Handle the requests that arrived, then close."""
@@ -140,6 +178,8 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     self._arrival.clear()
                     await self._arrival.wait()
+        except ResetConnection:
+            self._reset()
         except DropConnection:
             pass
         except (ProtocolError, UnsupportedVersionError) as error:

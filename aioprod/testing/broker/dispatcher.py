@@ -51,19 +51,23 @@ class Dispatcher:
         self.log.add(
             SeenRequest(header.api_key, header.api_version, header.client_id, node.node_id)
         )
+        imitation = self._store.cluster.imitation
+        imitation.arrived(header, len(frame))
         handler = HANDLERS.get(header.api_key)
-        if handler is None:
+        versions = handler and imitation.versions(header.api_key, handler.versions, node.node_id)
+        if handler is None or versions is None:
             raise ProtocolError(
                 f"API key {header.api_key} is not supported: see the ApiVersions response"
             )
-        low, high = handler.versions
-        if not low <= header.api_version <= high:
-            return _answer_unknown_version(header)
+        if not versions[0] <= header.api_version <= versions[1]:
+            return _answer_unknown_version(header, versions)
         # Like Kafka, ignore bytes after the request: librdkafka sends three with its Metadata
         # request for all topics.
         request = handler.request_type.read(Reader(frame, header.body_offset), header.api_version)
         actions = self.rules.take(header.api_key, request, node.node_id)
-        failures = tuple(action.failure for action in actions if action.failure is not None)
+        failures = imitation.decoded(request, self._store.topics) + tuple(
+            action.failure for action in actions if action.failure is not None
+        )
         context = RequestContext(
             self._store,
             node,
@@ -85,6 +89,7 @@ class Dispatcher:
         self._throttle.narrow(request, client)
         response = await handler.handle(request, context)
         self._throttle.apply(request, len(frame), response, client)
+        await imitation.handled(header.api_key, response, node.node_id, disconnected)
         for action in actions:
             await action.after()
             if response is not None:
@@ -114,10 +119,9 @@ def _encode(response: Message, header: RequestHeader) -> bytes:
         ) from error  # a bug of the broker, not of the client
 
 
-def _answer_unknown_version(header: RequestHeader) -> bytes:
+def _answer_unknown_version(header: RequestHeader, versions: tuple[int, int]) -> bytes:
     if header.api_key != ApiVersionsRequest.API_KEY:
         raise ProtocolError(
-            f"API key {header.api_key} has versions {HANDLERS[header.api_key].versions}, not "
-            f"{header.api_version}"
+            f"API key {header.api_key} has versions {versions}, not {header.api_version}"
         )
-    return encode_response(unsupported_version(), 0, header.correlation_id)
+    return encode_response(unsupported_version(versions), 0, header.correlation_id)

@@ -11,7 +11,7 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from types import TracebackType
@@ -19,13 +19,16 @@ from typing import Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from aioprod.errors import ConfigError
 from aioprod.protocol.acls import AclBinding
 from aioprod.public_module import Uncopyable, set_module
 from aioprod.testing.broker.access.authorizer import Authorizer
-from aioprod.testing.broker.broker_node import BrokerNode
-from aioprod.testing.broker.cluster import FIRST_NODE_ID, Cluster
-from aioprod.testing.broker.cluster_settings import ClusterSettings
+from aioprod.testing.broker.broker_node import listeners
+from aioprod.testing.broker.cluster import Cluster
+from aioprod.testing.broker.cluster_settings import (
+    ClusterSettings,
+    check_at_least_one,
+    check_range,
+)
 from aioprod.testing.broker.controls.access import AccessControls
 from aioprod.testing.broker.controls.configs import ConfigControls
 from aioprod.testing.broker.controls.forwarding import blocking, blocking_rule, forward
@@ -36,6 +39,8 @@ from aioprod.testing.broker.controls.requests import RequestControls
 from aioprod.testing.broker.controls.topics import TopicControls
 from aioprod.testing.broker.dispatcher import Dispatcher
 from aioprod.testing.broker.groups.settings import GroupSettings
+from aioprod.testing.broker.imitation import Imitation
+from aioprod.testing.broker.quirks import find
 from aioprod.testing.broker.request_log import SeenRequest
 from aioprod.testing.broker.security import BrokerSecurity
 from aioprod.testing.broker.store import Store, Topic
@@ -87,6 +92,8 @@ class EmbeddedCluster(Uncopyable):
         authorizer: access rights by user; None if all clients may do everything.
         client_metrics: take metrics of clients (KIP-714), as brokers with a ClientTelemetry plugin
             do; see :meth:`subscribe_to_metrics`.
+        imitate: behave as a service such as ``"event-hubs"``, or with some of the quirks that
+            docs/testing.md lists.
 
     Raises:
         ConfigError: if an argument is invalid.
@@ -111,16 +118,17 @@ class EmbeddedCluster(Uncopyable):
         security: BrokerSecurity | None = None,
         authorizer: Authorizer | None = None,
         client_metrics: bool = False,
+        imitate: str | Iterable[str] = (),
     ) -> None:
-        _check_at_least_one(
+        check_at_least_one(
             num_partitions=num_partitions,
             max_message_bytes=max_message_bytes,
             max_memory_bytes=max_memory_bytes,
             replica_lag_time_max_ms=replica_lag_time_max_ms,
         )
-        _check_range("nodes", nodes, 1, _MAX_NODES)
-        _check_range("transaction_version", transaction_version, 0, 2)
-        self._cluster = Cluster(nodes, replication_factor)
+        check_range("nodes", nodes, 1, _MAX_NODES)
+        check_range("transaction_version", transaction_version, 0, 2)
+        self._cluster = Cluster(nodes, replication_factor, Imitation(find(imitate)))
         self._needs_id = random_source is None
         self._store = Store(
             num_partitions=num_partitions,
@@ -137,13 +145,8 @@ class EmbeddedCluster(Uncopyable):
             authorizer=authorizer,
         )
         self._dispatcher = Dispatcher(self._store)
-        listening = {
-            node_id: BrokerNode(
-                node_id, host, port and port + node_id - FIRST_NODE_ID, self._dispatcher, security
-            )
-            for node_id in self._cluster.node_ids
-        }
-        self._nodes = NodeControls(self._cluster, self._store, listening)
+        listening = listeners(self._cluster, host, port, self._dispatcher, security)
+        self._nodes = NodeControls(self._cluster, self._store, *listening)
         self._topics = TopicControls(self._store)
         self._replicas = ReplicaControls(self._cluster, self._store)
         self._configs = ConfigControls(self._store)
@@ -433,14 +436,3 @@ class ThreadedCluster(Uncopyable):
     clear_rules = blocking(EmbeddedCluster.clear_rules)
     request_count = blocking(EmbeddedCluster.request_count)
     wait_for_request = blocking(EmbeddedCluster.wait_for_request)
-
-
-def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
-    if not lowest <= value <= highest:
-        raise ConfigError(f"{name}={value}: must be {lowest} to {highest}")
-
-
-def _check_at_least_one(**values: int) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise ConfigError(f"{name}={value}: must be at least 1")

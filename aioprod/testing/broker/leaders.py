@@ -63,7 +63,7 @@ class NotLeaderError(RequestError):
 
 def check_leader(partition: Partition, context: RequestContext) -> None:
     """Raise NotLeaderError unless the node that got the request leads the partition."""
-    if partition.leadership.leader != context.node.node_id:
+    if not _serves(partition, context):
         raise NotLeaderError(partition)
 
 
@@ -76,10 +76,13 @@ def leader_error(partition: Partition, known_epoch: int, context: RequestContext
         return ErrorCode.FENCED_LEADER_EPOCH
     if known_epoch > epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE if _serves(partition, context) else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _serves(partition: Partition, context: RequestContext) -> bool:
     return (
-        ErrorCode.NONE
-        if partition.leadership.leader == context.node.node_id
-        else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        partition.leadership.leader == context.node.node_id
+        or context.store.cluster.imitation.any_node_serves
     )
 
 

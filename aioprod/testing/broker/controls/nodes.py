@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from aioprod.errors import ConfigError
-from aioprod.testing.broker.broker_node import BrokerNode
+from aioprod.testing.broker.broker_node import Balancer, BrokerNode
 from aioprod.testing.broker.cluster import GROUP, TRANSACTION, Cluster
 from aioprod.testing.broker.store import Store
 
@@ -18,7 +18,14 @@ _KINDS = {"group": GROUP, "transaction": TRANSACTION}
 class NodeControls:
     """The nodes of an embedded cluster."""
 
-    def __init__(self, cluster: Cluster, store: Store, nodes: Mapping[int, BrokerNode]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        nodes: Mapping[int, BrokerNode],
+        balancer: Balancer | None = None,
+    ) -> None:
+        self._balancer = balancer
         self._cluster = cluster
         self._store = store
         self._nodes = nodes
@@ -30,7 +37,7 @@ class NodeControls:
         if any(node.running for node in self._nodes.values()):
             raise ConfigError("the broker is already running: stop it before starting it again")
         try:
-            for node in self._nodes.values():
+            for node in self._listeners():
                 await node.start()
         except BaseException:
             await self.stop()
@@ -104,9 +111,13 @@ class NodeControls:
         for node_id in self._nodes:
             self._go_down(node_id)
         # Each is stopped now; a cancelled ``gather`` would not begin to.
-        waits = [node.begin_stop(keep_port=keep_ports) for node in self._nodes.values()]
+        waits = [node.begin_stop(keep_port=keep_ports) for node in self._listeners()]
         self._suspend()
         await asyncio.gather(*waits)
+
+    def _listeners(self) -> list[BrokerNode]:
+        balancer = [] if self._balancer is None else [self._balancer]
+        return [*self._nodes.values(), *balancer]
 
     def _go_down(self, node_id: int) -> None:
         self._cluster.node_down(node_id)
@@ -125,8 +136,10 @@ class NodeControls:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of the running nodes, or of all nodes if none is running."""
-        nodes = self._nodes.values()
+        """The addresses of the running nodes, or of all nodes if none is running; the balancer's,
+        if there is one.
+        """
+        nodes = [self._balancer] if self._balancer is not None else self._nodes.values()
         listed = [node for node in nodes if node.running] or [node for node in nodes if node.port]
         if not listed:
             raise ConfigError("the broker has no port yet: start it first")

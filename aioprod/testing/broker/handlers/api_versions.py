@@ -23,6 +23,11 @@ _GROUP_FEATURE = "group.version"  # 1: KIP-848
 _GROUP_VERSION = 1
 _SHARE_FEATURE = "share.version"  # 1: KIP-932, 2: KIP-1191
 _SHARE_VERSION = 2
+_API_OF_FEATURE = {
+    _TRANSACTION_FEATURE: ApiKey.END_TXN,
+    _GROUP_FEATURE: ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    _SHARE_FEATURE: ApiKey.SHARE_GROUP_HEARTBEAT,
+}
 _ZERO_FROM = 4  # older clients can't decode a feature whose lowest version is 0
 # As Kafka, which announces them only with a receiver of metrics.
 _TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
@@ -44,12 +49,15 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         return ApiVersionsResponse(error_code=code)
     level = context.store.transactions.version
     hidden = () if context.store.telemetry.is_announced else _TELEMETRY
+    imitation, node_id = context.store.cluster.imitation, context.node.node_id
+    announced = {
+        key: versions
+        for key, handler in sorted(HANDLERS.items())
+        if key not in hidden
+        and (versions := imitation.versions(key, handler.versions, node_id)) is not None
+    }
     return ApiVersionsResponse(
-        api_keys=[
-            ApiVersion(key, *handler.versions)
-            for key, handler in sorted(HANDLERS.items())
-            if key not in hidden
-        ],
+        api_keys=[ApiVersion(key, *versions) for key, versions in announced.items()],
         supported_features=[
             SupportedFeatureKey(_GROUP_FEATURE, 0, _GROUP_VERSION),
             SupportedFeatureKey(_SHARE_FEATURE, 0, _SHARE_VERSION),
@@ -65,7 +73,7 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
                 (_SHARE_FEATURE, _SHARE_VERSION),
                 (_TRANSACTION_FEATURE, level),
             )
-            if finalized
+            if finalized and _API_OF_FEATURE[name] in announced
         ],
     )
 
@@ -80,11 +88,12 @@ def _check_route(request: ApiVersionsRequest, context: RequestContext) -> ErrorC
     return ErrorCode.REBOOTSTRAP_REQUIRED
 
 
-def unsupported_version() -> ApiVersionsResponse:
+def unsupported_version(versions: tuple[int, int]) -> ApiVersionsResponse:
     """Make the response, in version 0, to an unsupported version of ApiVersions (KIP-511): the
     client retries with a version that it names.
+
+    Args:
+        versions: the lowest and highest version that is supported.
     """
-    own = ApiVersion(
-        ApiVersionsRequest.API_KEY, ApiVersionsRequest.MIN_VERSION, ApiVersionsRequest.MAX_VERSION
-    )
+    own = ApiVersion(ApiVersionsRequest.API_KEY, *versions)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])

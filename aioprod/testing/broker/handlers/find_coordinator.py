@@ -46,7 +46,9 @@ async def handle(
 def _find(kind: int, key: str, code: ErrorCode, context: RequestContext) -> Coordinator:
     code = code or context.refusal_of(COORDINATED[kind], key)
     store = context.store
-    node = None if code else store.cluster.find_address(store.coordinator_node(kind, key))
+    any_node = store.cluster.imitation.any_node_serves
+    node_id = context.node.node_id if any_node else store.coordinator_node(kind, key)
+    node = None if code else store.cluster.find_address(node_id)
     if node is None:
         code = code or ErrorCode.COORDINATOR_NOT_AVAILABLE
         return Coordinator(

@@ -1,0 +1,1 @@
+"""Tests of all clients on services that are not Apache Kafka."""
