@@ -12,6 +12,7 @@ if _typing.TYPE_CHECKING:
     from aioprod.admin import Admin as Admin
     from aioprod.config import *  # noqa: F403
     from aioprod.consumer import *  # noqa: F403
+    from aioprod.decoding_limits import DecodingLimits as DecodingLimits
     from aioprod.error_codes import ErrorCode as ErrorCode
     from aioprod.errors import *  # noqa: F403
     from aioprod.interceptors import ConsumerInterceptor as ConsumerInterceptor
@@ -40,6 +41,7 @@ else:
             "BytesSerializer": "aioprod.serialization",
             "ConsumerInterceptor": "aioprod.interceptors",
             "ConsumerObserver": "aioprod.metrics",
+            "DecodingLimits": "aioprod.decoding_limits",
             "Deserializer": "aioprod.serialization",
             "ErrorCode": "aioprod.error_codes",
             "JsonDeserializer": "aioprod.serialization",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from aioprod.decoding_limits import DEFAULT_LIMITS, DecodingLimits, load_json
 from aioprod.errors import ConfigError, SerializationError
 from aioprod.preparation import NotPrepared
 from aioprod.types import Header, Headers
@@ -234,11 +235,22 @@ class StringDeserializer:
 
 
 class JsonDeserializer:
-    """Decodes JSON by ``json.loads``; a null is None."""
+    """Decodes JSON by ``json.loads``; a null is None.
+
+    Args:
+        limits: what a record may cost: of them ``max_depth`` counts here.
+    """
+
+    def __init__(self, *, limits: DecodingLimits = DEFAULT_LIMITS) -> None:
+        self._max_depth = limits.max_depth
 
     def __call__(self, topic: str, headers: Headers, data: bytes | None, /) -> Any:
-        """Decode JSON."""
-        return None if data is None else json.loads(data)
+        """Decode JSON.
+
+        Raises:
+            ValueError: if it is not JSON, or nested too deep.
+        """
+        return None if data is None else load_json(data, self._max_depth)
 
 
 class _NumberDeserializer:

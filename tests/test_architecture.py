@@ -27,6 +27,7 @@ BASE_MODULES = {
     "foreign_text",
     "serialization",
     "column_serialization",
+    "decoding_limits",
     "interceptors",
     "metrics",
     "headers",

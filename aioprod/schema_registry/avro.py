@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
+from aioprod.decoding_limits import DEFAULT_LIMITS, DecodingLimits
 from aioprod.errors import ConfigError
 from aioprod.public_module import set_module
 from aioprod.schema_registry.avro_models import avro_schema
@@ -16,7 +17,7 @@ from aioprod.schema_registry.avro_resolution import Form, converting, nothing, r
 from aioprod.schema_registry.avro_writing import default_bytes, writer_of
 from aioprod.schema_registry.client import SchemaRegistry
 from aioprod.schema_registry.options import SerializerOptions
-from aioprod.schema_registry.schemas import Schema
+from aioprod.schema_registry.schemas import Schema, load_schema
 from aioprod.schema_registry.serializers import (
     GivenSchema,
     JsonSchemaTextDeserializer,
@@ -146,6 +147,7 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
             unless ``reader_schema`` is given.
         from_dict: makes the result of what is read, in place of ``model``.
         is_key: whether it deserializes keys.
+        limits: what a record may cost.
 
     Raises:
         ConfigError: if the schema is invalid.
@@ -159,10 +161,12 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
         model: type | None = None,
         from_dict: Callable[[Any], Any] | None = None,
         is_key: bool = False,
+        limits: DecodingLimits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(
             registry, reader_schema, schema_from, model=model, from_dict=from_dict, is_key=is_key
         )
+        self._limits = limits
         self._reader: AvroNode | None = None
         self._maker: ObjectMaker | None = None
 
@@ -183,7 +187,7 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
         """Deserialize data by the schema of the record and the reader's.
 
         Raises:
-            ValueError: if they don't fit, or bytes are left over.
+            ValueError: if they don't fit, bytes are left over, or they exceed a limit.
         """
         if parsed.decode is None:
             parsed.decode = self.decoder(parsed)
@@ -197,6 +201,7 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
         """
         finish: Callable[[Any], Any] | None = self._from_dict or self._maker
         form = _ROWS if self._maker is None else _OBJECTS
+        form = form._replace(limits=self._limits)
         read = read_by(parsed, self._reader or parsed.node, form)
         if finish is None:
             return lambda data: read(data, 0)
@@ -214,7 +219,7 @@ class AvroDeserializer(JsonSchemaTextDeserializer[Parsing]):
         self, parsed: Parsing, place: Place, reader: Place | None, newest: Parsing | None
     ) -> Decode:
         """Return what decodes records for the reader's schema, or the newest."""
-        return read_by(parsed, self._known(newest), _COLUMNS)
+        return read_by(parsed, self._known(newest), _COLUMNS._replace(limits=self._limits))
 
     def _known(self, newest: Parsing | None) -> AvroNode:
         if newest is not None:
@@ -253,7 +258,7 @@ def schema_from(given: GivenSchema) -> Schema | None:
         schema = Schema(json.dumps(given))
     if schema is not None:
         try:
-            content = json.loads(schema.text)
+            content = load_schema(schema.text)
             if not schema.references:
                 _check_defaults(parse_node(content))
         except (ValueError, RecursionError) as error:
@@ -279,8 +284,8 @@ async def parsed_with_references(registry: SchemaRegistry, schema: Schema) -> Pa
     named: dict[str, AvroNode] = {}
     try:
         for each in (await registry.resolve(schema)).values():
-            parse_node(json.loads(each.text), named)
-        node = parse_node(json.loads(schema.text), named)
+            parse_node(load_schema(each.text), named)
+        node = parse_node(load_schema(schema.text), named)
     except RecursionError:
         raise ValueError("the schema has too many types in one another") from None
     return Parsing(node, node.kind == "bytes" and node.logical is None)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from aioprod.decoding_limits import DecodingLimits, beyond
 from aioprod.schema_registry.avro_nodes import AvroNode
 
 Convert = Callable[[Any], Any]
@@ -140,13 +142,17 @@ def unscaled_bytes(node: AvroNode, number: int) -> bytes:
         raise ValueError(f"expected {node}, got a number of more than {size} bytes") from None
 
 
-def decimal_reader(scale: int) -> Convert:
+def decimal_reader(scale: int, limits: DecodingLimits) -> Convert:
     """Return what makes a decimal of its bytes. It keeps all digits, also those beyond the
     precision, as Java does.
     """
     from_bytes, make, exact = int.from_bytes, decimal.Decimal, _EXACT
+    digits = limits.max_decimal_digits
+    most = 1 + math.ceil(digits * math.log2(10) / 8)
 
     def read(data: bytes) -> decimal.Decimal:
+        if len(data) > most:  # the time for more grows with the square of their number
+            raise beyond("digits in a decimal", "max_decimal_digits", digits)
         return make(from_bytes(data, "big", signed=True)).scaleb(-scale, exact)
 
     return read

@@ -18,7 +18,9 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 
+from aioprod.decoding_limits import DEFAULT_LIMITS, DecodingLimits
 from aioprod.schema_registry.avro_branches import Branch
+from aioprod.schema_registry.avro_limits import check_of
 from aioprod.schema_registry.avro_logical import (
     Convert,
     decimal_reader,
@@ -61,10 +63,12 @@ class Form(NamedTuple):
         logical: "all" if values have the types of logical types, "decimal" if only decimals do,
             "none" if all have underlying types.
         finish: what is done with values of the reader's unions.
+        limits: what a record may cost.
     """
 
     logical: str
     finish: FinishBranch
+    limits: DecodingLimits = DEFAULT_LIMITS
 
 
 class _Resolved(NamedTuple):
@@ -85,9 +89,11 @@ def reading(writer: AvroNode, reader: AvroNode, form: Form) -> Callable[[bytes, 
     """
     schema, convert = _resolved(writer, reader, form)
     parsed = fastavro.parse_schema(schema)
-    read = fastavro.schemaless_reader
+    read, check = fastavro.schemaless_reader, check_of(writer, form.limits)
 
     def decode(data: bytes, start: int) -> Any:
+        if check is not None:
+            check(data, start)
         source = io.BytesIO(data)
         source.seek(start)
         found = read(source, parsed, None)
@@ -328,8 +334,9 @@ class _Resolver:
         form = self._form.logical
         if reader.logical == "decimal" and form != "none":
             if writer.logical != "decimal" or writer.scale == reader.scale:
-                return decimal_reader(reader.scale)
-            return _both(decimal_reader(writer.scale), partial(with_scale, reader))
+                return decimal_reader(reader.scale, self._form.limits)
+            first = decimal_reader(writer.scale, self._form.limits)
+            return _both(first, partial(with_scale, reader))
         if reader.logical == "uuid" and reader.kind == "fixed" and form == "all":
             return uuid_from_bytes
         ours, theirs = unit_of(reader.logical), unit_of(writer.logical)

@@ -10,6 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from aioprod.schema_registry.avro_nodes import AvroField as AvroNodeField
 from aioprod.schema_registry.avro_nodes import AvroNode
 
+MOST_TYPES: Final = 4_000
+"""Types that name one another can stand for any number of columns."""
 _MAX_DECIMAL128: Final = 38
 _MAX_DECIMAL256: Final = 76
 
@@ -97,8 +99,12 @@ def avro_type(node: AvroNode) -> AvroType:
 @dataclass
 class _Reader:
     above: list[AvroNode] = field(default_factory=list)
+    count: int = 0
 
     def read(self, node: AvroNode, path: str) -> AvroType:
+        self.count += 1
+        if self.count > MOST_TYPES:
+            raise ValueError(f"the schema has more than {MOST_TYPES} types: too many for columns")
         if node.kind in _SIMPLE:
             return _simple(node, path)
         if node in self.above:

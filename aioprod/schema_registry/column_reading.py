@@ -10,10 +10,11 @@ from aioprod.column_serialization import DecodedColumn
 from aioprod.preparation import NotPrepared
 from aioprod.schema_registry.sharing import BoundedCache
 from aioprod.schema_registry.wire_format import Place, SchemaId, find_id
+from aioprod.schema_registry.work_apart import TakesLong, WorkApart
 from aioprod.types import Headers
 
 if TYPE_CHECKING:
-    from aioprod.schema_registry.columns import ColumnTypes, Decode, Shape
+    from aioprod.schema_registry.columns import ColumnTypes, Decode, Row, Shape
 
 P = TypeVar("P")
 
@@ -38,6 +39,7 @@ class ColumnReading(Generic[P]):
         self._types: BoundedCache[Place | None, ColumnTypes] = BoundedCache(MOST_KEPT)
         self._failed: BoundedCache[SchemaId, Exception] = BoundedCache(MOST_KEPT)
         self._decoders: BoundedCache[tuple[Place, Place | None], Decode] = BoundedCache(MOST_KEPT)
+        self._apart = WorkApart()
 
     # -- what formats implement --------------------------------------------------------------------
 
@@ -112,7 +114,7 @@ class ColumnReading(Generic[P]):
             NotPrepared: if a schema has to be asked for.
             ValueError: if Arrow has no type for the schema.
         """
-        from aioprod.schema_registry.columns import UNKNOWN, column_of, rows_of
+        from aioprod.schema_registry.columns import UNKNOWN, rows_of
 
         rows, errors = rows_of(column, headers, self.locate)
         places = dict.fromkeys(row.place for row in rows if row is not None)
@@ -145,7 +147,32 @@ class ColumnReading(Generic[P]):
                 decoders[place] = self._decoder(place, parsed, reader)
             except Exception as error:
                 decoders[place] = partial(_raise, error)
-        return DecodedColumn(column_of(rows, errors, decoders, types, shape), errors)
+        return self._decoded(rows, errors, decoders, types, shape)
+
+    def _decoded(
+        self,
+        rows: list[Row | None],
+        errors: dict[int, Exception],
+        decoders: Mapping[Place, Decode],
+        types: ColumnTypes,
+        shape: Shape | None,
+    ) -> DecodedColumn:
+        from aioprod.schema_registry.columns import column_of
+
+        def decode() -> DecodedColumn:
+            found = dict(errors)
+            return DecodedColumn(column_of(rows, found, decoders, types, shape), found)
+
+        key = (tuple(rows), types.arrow, shape) if self._apart else None
+        if key is not None and (outcome := self._apart.take(key)) is not None:
+            if outcome.error is not None:
+                raise outcome.error
+            column: DecodedColumn = outcome.value
+            return column
+        try:
+            return decode()
+        except TakesLong:
+            raise self._apart.start((tuple(rows), types.arrow, shape), decode) from None
 
     def _decoder(
         self, place: Place, parsed: Mapping[Place, P | None], reader: Place | None

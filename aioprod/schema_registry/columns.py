@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.schema_registry.wire_format import Place
+from aioprod.schema_registry.work_apart import TakesLong
 from aioprod.types import Headers
 
 _MOST_ROWS: Final = 65_536
@@ -103,6 +104,9 @@ def column_of(
 
     Args:
         shape: returns the type that the column is to have for ``types.arrow``.
+
+    Raises:
+        TakesLong: if a thread should do this.
     """
     values: list[Any] = []
     for number, row in enumerate(rows):
@@ -110,6 +114,8 @@ def column_of(
         if row is not None:
             try:
                 value = decoders[row.place](row.data, row.start)
+            except TakesLong:
+                raise
             except Exception as error:
                 errors[number] = error
         values.append(value)

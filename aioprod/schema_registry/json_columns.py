@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from referencing.exceptions import Unresolvable
+
+from aioprod.schema_registry.json_references import Document
 
 Convert = Callable[[Any], Any]
 
@@ -21,6 +24,7 @@ _SIMPLE: Final[dict[str, pa.DataType]] = {
     "number": pa.float64(),
     "string": pa.string(),
 }
+_SOME_DAY: Final = datetime.date(2000, 1, 2)
 _NULL: Final = {"type": "null"}
 
 
@@ -39,30 +43,38 @@ class JsonType:
     write: Convert | None = None
 
 
-def json_type(content: Any, used: Mapping[str, Any]) -> JsonType:
+def json_type(document: Document) -> JsonType:
     """Return the type of a schema.
-
-    Args:
-        content: what JSON makes of the schema.
-        used: the same for those that it refers to, by the names of the references.
 
     Raises:
         ValueError: if Arrow has no type for it; the text says where.
     """
-    return _Reader(content, used).read(content, "")
+    try:
+        return _Reader(document).read(document.content, "")
+    except Unresolvable as error:
+        raise ValueError(f"the schema refers to {error.ref!r}, which is unknown") from None
 
 
 class _Reader:
-    def __init__(self, root: Any, used: Mapping[str, Any]) -> None:
-        self._root = root
-        self._used = used
-        self._above: list[str] = []
+    def __init__(self, document: Document) -> None:
+        self._specification = document.specification
+        self._resolver = document.resolver
+        self._above = [id(document.content)]
 
     def read(self, schema: Any, path: str) -> JsonType:
         if not isinstance(schema, Mapping):
             raise _untyped(path)
-        if "$ref" in schema:
-            return self._referenced(schema["$ref"], path)
+        around = self._resolver
+        # A schema with an id of its own changes what references in it are relative to.
+        self._resolver = around.in_subresource(self._specification.create_resource(schema))
+        found = self._read(schema, path)
+        self._resolver = around
+        return found
+
+    def _read(self, schema: Mapping[str, Any], path: str) -> JsonType:
+        for name in ("$ref", "$dynamicRef"):
+            if name in schema:
+                return self._referenced(schema[name], path)
         for name in ("anyOf", "oneOf", "allOf"):
             if name in schema:
                 return self._one_of(schema[name], path)
@@ -81,17 +93,13 @@ class _Reader:
         return _text(schema) if kind == "string" else JsonType(_SIMPLE[kind])
 
     def _referenced(self, name: str, path: str) -> JsonType:
-        if name in self._above:
+        resolved = self._resolver.lookup(name)
+        if id(resolved.contents) in self._above:
             raise ValueError(f"{_at(path)}{name} contains itself, which no column can")
-        self._above.append(name)
-        file, _, place = name.partition("#")
-        root, content = self._root, self._used[file] if file else self._root
-        for part in place.split("/")[1:]:
-            content = content[part.replace("~1", "/").replace("~0", "~")]
-        if file:
-            self._root = self._used[file]
-        found = self.read(content, path)
-        self._root = root
+        self._above.append(id(resolved.contents))
+        around, self._resolver = self._resolver, resolved.resolver
+        found = self.read(resolved.contents, path)
+        self._resolver = around
         self._above.pop()
         return found
 
@@ -144,7 +152,7 @@ def _text(schema: Mapping[str, Any]) -> JsonType:
     if form == "date":
         return JsonType(pa.date32(), datetime.date.fromisoformat)
     if form == "time":
-        return JsonType(pa.time64("us"), datetime.time.fromisoformat)
+        return JsonType(pa.time64("us"), _time, _with_zone)
     return JsonType(pa.string())
 
 
@@ -153,6 +161,20 @@ def _moment(text: str) -> datetime.datetime:
     if found.tzinfo is None:
         raise ValueError("a date-time has no time zone")
     return found
+
+
+def _time(text: str) -> datetime.time:
+    """Return a time of day in UTC, since Arrow's times have no time zone."""
+    found = datetime.time.fromisoformat(text)
+    offset = found.utcoffset()
+    if offset is None:
+        raise ValueError("a time has no time zone")
+    return (datetime.datetime.combine(_SOME_DAY, found.replace(tzinfo=None)) - offset).time()
+
+
+def _with_zone(value: Any) -> Any:
+    is_local = isinstance(value, datetime.time) and value.tzinfo is None
+    return value.replace(tzinfo=datetime.UTC) if is_local else value
 
 
 def _each(convert: Convert | None) -> Convert | None:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import validator_for
-from referencing import Registry, Resource
-from referencing.jsonschema import DRAFT7
+from jsonschema import FormatChecker
+from jsonschema.exceptions import SchemaError
 
+from aioprod.decoding_limits import DEFAULT_LIMITS, DecodingLimits, beyond, load_json
 from aioprod.errors import ConfigError
 from aioprod.public_module import set_module
 from aioprod.schema_registry.client import SchemaRegistry
 from aioprod.schema_registry.json_models import from_json, json_schema, to_json
+from aioprod.schema_registry.json_references import Document, document_of, draft_of, subschemas
+from aioprod.schema_registry.json_validation import Steps, first_error, limited
+from aioprod.schema_registry.linear_patterns import compiled
 from aioprod.schema_registry.options import SerializerOptions
-from aioprod.schema_registry.schemas import Schema
+from aioprod.schema_registry.pattern_syntax import UnsupportedPatternError
+from aioprod.schema_registry.schemas import Schema, load_schema
 from aioprod.schema_registry.serializers import (
     GivenSchema,
     JsonSchemaTextDeserializer,
     JsonSchemaTextSerializer,
 )
 from aioprod.schema_registry.wire_format import Place
+from aioprod.schema_registry.work_apart import TakesLong
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -31,21 +36,62 @@ if TYPE_CHECKING:
     from aioprod.schema_registry.columns import ColumnTypes, Decode
     from aioprod.schema_registry.json_columns import JsonType
 
-Check = Callable[[Any], None]
+_CHECKS_PER_BYTE = 4
+_CHECKS_IN_LOOP = 1_000
+"""They take a few milliseconds."""
+_LONGEST_PATH = 200
 
 
 class Validation(NamedTuple):
-    """A schema with those that it refers to.
+    """A schema that data are checked by.
 
     Attributes:
-        check: raises ValueError for what does not fit the schema.
-        content: what JSON makes of the schema.
-        used: the same for those that it refers to, by the names of the references.
+        document: the schema, with those that it refers to.
+        validator: of jsonschema, with limits.
+        limits: on what the check of a record may cost.
     """
 
-    check: Check
-    content: Any
-    used: Mapping[str, Any]
+    document: Document
+    validator: Any
+    limits: DecodingLimits
+
+    def check(self, data: Any, size: int, *, may_wait: bool = False) -> None:
+        """Check data.
+
+        Args:
+            size: of their JSON, in bytes.
+            may_wait: whether the check may be given up in the event loop.
+
+        Raises:
+            ValueError: if they don't fit the schema, or exceed a limit.
+            TakesLong: if a thread should check them.
+        """
+        most = self.limits.max_checks + _CHECKS_PER_BYTE * size
+        exceeded: Callable[[], Exception] = partial(
+            beyond, "to check", "max_checks", self.limits.max_checks
+        )
+        if may_wait and most > _CHECKS_IN_LOOP and _is_in_loop():
+            most, exceeded = _CHECKS_IN_LOOP, TakesLong
+        try:
+            error = first_error(self.validator, data, Steps(most, exceeded))
+        except RecursionError:
+            raise ValueError(
+                "the check by the schema is nested too deep for Python, whose stack is full"
+            ) from None
+        if error is not None:
+            # Its text would show the data.
+            where = "".join(f"/{part}" for part in error.absolute_path) or "/"
+            if len(where) > _LONGEST_PATH:
+                where = f"{where[:_LONGEST_PATH]}..."
+            raise ValueError(f"the data at {where} break {error.validator!r} of the schema")
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 @set_module("aioprod.schema_registry")
@@ -59,6 +105,7 @@ class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
             references), or a class (dataclass or pydantic model). None if the registry's is used.
         to_dict: makes of the data what JSON has; by default models become dictionaries.
         validate: check data by the schema that they are written with.
+        limits: what the check of a record may cost.
         options: as of :class:`AvroSerializer`.
 
     Raises:
@@ -72,9 +119,11 @@ class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
         *,
         to_dict: Callable[[Any], Any] = to_json,
         validate: bool = True,
+        limits: DecodingLimits = DEFAULT_LIMITS,
         **options: Unpack[SerializerOptions],
     ) -> None:
         super().__init__(registry, schema, schema_from, **options)
+        self._limits = limits
         self._to_dict = to_dict
         self._validate = validate
 
@@ -84,16 +133,15 @@ class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
 
     async def parse(self, schema: Schema, kind: Hashable) -> Validation:
         """Make the check of a schema."""
-        return await _validation(self.registry, schema)
+        return await _validation(self.registry, schema, self._limits)
 
     def encode(self, parsed: Validation, data: Any) -> bytes:
         """Check and serialize data."""
         content = self._to_dict(data)
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         if self._validate:
-            parsed.check(content)
-        return json.dumps(
-            content, ensure_ascii=False, allow_nan=False, separators=(",", ":")
-        ).encode()
+            parsed.check(content, len(text))
+        return text.encode()
 
     def encode_column(
         self, parsed: Validation, prefix: bytes, column: pa.Array, first_row: int
@@ -104,7 +152,7 @@ class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
         from aioprod.schema_registry.columns import encode_one_by_one, python_values
         from aioprod.schema_registry.json_columns import json_type
 
-        write = json_type(parsed.content, parsed.used).write
+        write = json_type(parsed.document).write
         values = python_values(column)
         if write is not None:
             values = [None if each is None else write(each) for each in values]
@@ -124,6 +172,7 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
         from_dict: makes the result of what JSON has, in place of ``model``.
         validate: check records by the schema.
         is_key: whether it deserializes keys.
+        limits: what a record may cost.
 
     Raises:
         ConfigError: if the schema is invalid.
@@ -138,17 +187,19 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
         from_dict: Callable[[Any], Any] | None = None,
         validate: bool = True,
         is_key: bool = False,
+        limits: DecodingLimits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(
             registry, reader_schema, schema_from, model=model, from_dict=from_dict, is_key=is_key
         )
+        self._limits = limits
         self._reader: Validation | None = None
         self._validate = validate
 
     async def parse(self, schema: Schema) -> Validation:
         """Make the check of the reader's schema, or of the record's."""
         if self._reader_schema is None:
-            return await _validation(self.registry, schema)
+            return await _validation(self.registry, schema, self._limits)
         await self.parse_reader()
         assert self._reader is not None
         return self._reader
@@ -156,13 +207,13 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
     async def parse_reader(self) -> None:
         """Make the check of the reader's schema, once."""
         if self._reader_schema is not None and self._reader is None:
-            self._reader = await _validation(self.registry, self._reader_schema)
+            self._reader = await _validation(self.registry, self._reader_schema, self._limits)
 
     def decode(self, parsed: Validation, data: bytes) -> Any:
         """Deserialize and check data."""
-        content = json.loads(data)
+        content = load_json(data, self._limits.max_depth)
         if self._validate:
-            parsed.check(content)
+            parsed.check(content, len(data), may_wait=True)
         return self._result(content, from_json)
 
     def column_types(self, place: Place | None, newest: Validation | None) -> ColumnTypes:
@@ -177,11 +228,12 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
     ) -> Decode:
         """Return what decodes records for the reader's schema, or the newest."""
         read, check, validates = self._json_type(newest).read, parsed.check, self._validate
+        max_depth = self._limits.max_depth
 
         def decode(data: bytes, start: int) -> Any:
-            content = json.loads(data[start:])
+            content = load_json(data[start:], max_depth)
             if validates:
-                check(content)
+                check(content, len(data), may_wait=True)
             return content if read is None or content is None else read(content)
 
         return decode
@@ -191,7 +243,7 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
 
         known = self._reader if newest is None else newest
         assert known is not None
-        return json_type(known.content, known.used)
+        return json_type(known.document)
 
 
 def schema_from(given: GivenSchema) -> Schema | None:
@@ -208,34 +260,38 @@ def schema_from(given: GivenSchema) -> Schema | None:
         schema = Schema(given if isinstance(given, str) else json.dumps(given), "JSON")
     if schema is not None:
         try:
-            content = json.loads(schema.text)
-            validator_for(content).check_schema(content)
-        except ValueError as error:
+            content = load_schema(schema.text)
+            _check_schema(content)
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"schema: invalid JSON: {error}") from error
         except SchemaError as error:
             raise ConfigError(f"schema: invalid JSON Schema: {error.message}") from error
     return schema
 
 
-async def _validation(registry: SchemaRegistry, schema: Schema) -> Validation:
-    # Without a function that retrieves, so that nothing but the schema registry is asked.
-    known: Registry[Any] = Registry()
-    used = {}
-    for name, each in (await registry.resolve(schema)).items():
-        used[name] = content = json.loads(each.text)
-        resource = Resource.from_contents(content, default_specification=DRAFT7)
-        known = known.with_resource(name, resource)
-    content = json.loads(schema.text)
-    validate = validator_for(content)(content, registry=known).validate
+def _check_schema(content: Any) -> None:
+    # Without formats: a pattern that Python can't compile may be one of JavaScript.
+    draft_of(content).check_schema(content, format_checker=FormatChecker(formats=()))
 
-    def check(data: Any) -> None:
-        try:
-            validate(data)
-        except ValidationError as error:
-            # Its text would show the data.
-            where = "".join(f"/{part}" for part in error.absolute_path) or "/"
-            raise ValueError(
-                f"the data at {where} break {error.validator!r} of the schema"
-            ) from None
 
-    return Validation(check, content, used)
+async def _validation(
+    registry: SchemaRegistry, schema: Schema, limits: DecodingLimits
+) -> Validation:
+    document = document_of(schema, await registry.resolve(schema))
+    if limits.linear_patterns:
+        _compile_patterns(document.content)
+    kind = limited(document.draft, limits.linear_patterns)
+    return Validation(document, kind(document.content, registry=document.known), limits)
+
+
+def _compile_patterns(content: Any) -> None:
+    for schema in subschemas(content):
+        if isinstance(schema, dict):
+            for pattern in (schema.get("pattern", ""), *schema.get("patternProperties", ())):
+                try:
+                    compiled(pattern)
+                except UnsupportedPatternError as error:
+                    raise ValueError(
+                        f"the schema's pattern {pattern!r} has {error}: change it, or give "
+                        "limits=DecodingLimits(linear_patterns=False) if all texts are trusted"
+                    ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from aioprod.decoding_limits import load_json
 from aioprod.errors import KafkaError
 from aioprod.public_module import set_module
 
@@ -21,6 +22,8 @@ Compatibility: TypeAlias = Literal[
 Mode: TypeAlias = Literal["READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD"]
 Version: TypeAlias = int | Literal["latest"]
 
+_MOST_DEPTH = 500
+"""Of the JSON of a schema. fastavro calls itself for each level, in C."""
 _RETRIABLE_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -120,6 +123,15 @@ class CompatibilityResult:
 
     def __bool__(self) -> bool:
         return self.is_compatible
+
+
+def load_schema(text: str) -> Any:
+    """Return what the JSON of a schema stands for.
+
+    Raises:
+        ValueError: if it is not JSON, or nested too deep.
+    """
+    return load_json(text, _MOST_DEPTH, "a schema")
 
 
 def body_of(schema: Schema) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from aioprod.schema_registry.wire_format import (
     find_id,
     write_id,
 )
+from aioprod.schema_registry.work_apart import TakesLong
 from aioprod.serialization import WithHeaders
 from aioprod.types import Header, Headers
 
@@ -315,7 +316,16 @@ class SchemaDeserializer(ColumnReading[P]):
         parsed = self._ready.get(schema_id)
         if parsed is None:
             raise NotPrepared(partial(self._prepare, schema_id))
-        return self.decode(parsed, data[end:] if held is data else data)
+        content = data[end:] if held is data else data
+        if self._apart and (outcome := self._apart.take((schema_id, content))) is not None:
+            if outcome.error is not None:
+                raise outcome.error
+            return outcome.value
+        try:
+            return self.decode(parsed, content)
+        except TakesLong:
+            decode = partial(self.decode, parsed, content)
+            raise self._apart.start((schema_id, content), decode) from None
 
     async def deserialize(self, topic: str, data: bytes | None, headers: Headers = ()) -> Any:
         """Deserialize data outside of a consumer.

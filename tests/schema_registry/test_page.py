@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import re
 import textwrap
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
+from aioprod import DecodingLimits
 from aioprod.schema_registry import Schema, SchemaRegistry
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
@@ -20,7 +22,7 @@ from aioprod.testing.registry import EmbeddedSchemaRegistry
 from tests.testing.doc_blocks import python_blocks
 
 PAGE = (Path(__file__).parents[2] / "docs" / "schema-registry.md").read_text(encoding="utf-8")
-FIRST, REFERENCES, ARROW, CALLS, FIXTURE = python_blocks(PAGE)
+FIRST, REFERENCES, LIMITS, ARROW, CALLS, FIXTURE = python_blocks(PAGE)
 
 
 def test_the_first_program(
@@ -41,6 +43,18 @@ async def test_references(registry: SchemaRegistry) -> None:
     exec(REFERENCES, names)
     data, _ = await names["serializer"].serialize("users", [{}, {}])
     assert data is not None and data[5:] == b"\4\0"
+
+
+def test_limits(registry: SchemaRegistry) -> None:
+    names: dict[str, Any] = {"registry": registry}
+    exec(LIMITS, names)
+    deep = b"[" * 500 + b"]" * 500
+    assert names["deserializers"][1]("t", (), deep)
+    with pytest.raises(ValueError, match="max_depth=500"):
+        names["deserializers"][1]("t", (), b"[" + deep + b"]")
+    for limit in dataclasses.fields(DecodingLimits):
+        default = f"{limit.default:,}" if type(limit.default) is int else str(limit.default)
+        assert f"| `{limit.name}` | {default} |" in PAGE
 
 
 @dataclass

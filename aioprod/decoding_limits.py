@@ -1,0 +1,116 @@
+"""Limits on what deserializers do for one record, and JSON that is read within them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields
+from itertools import accumulate
+from typing import Any, Final
+
+from aioprod.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingLimits:
+    """Limits on what a deserializer does for one record.
+
+    A record costs what its size lets expect, unless its writer means harm: a few bytes may stand
+    for billions of values. A record beyond a limit is one that can't be read. Its
+    DeserializationError names the limit.
+
+    Args:
+        max_depth: how many objects, arrays, maps and records may be in one another. Protobuf's own
+            limit is 100 messages.
+        max_empty_values: how many values of a record may take no bytes: nulls, records without
+            fields and the like in an array of Avro.
+        max_decimal_digits: the digits of a decimal; in text also the zeros that its exponent
+            stands for.
+        max_checks: how many schemas in a JSON Schema a record may be compared with, counted once
+            for each value in it, besides 4 for each of its bytes.
+        linear_patterns: match the patterns of a JSON Schema in a time that grows with the length of
+            the text only. False: use Python's ``re``, which knows backreferences, and which some
+            texts keep busy forever.
+
+    Raises:
+        ConfigError: if a limit is below 1.
+    """
+
+    max_depth: int = 100
+    max_empty_values: int = 10_000
+    max_decimal_digits: int = 1_000
+    max_checks: int = 100_000
+    linear_patterns: bool = True
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "linear_patterns":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(
+                    f"{each.name}={value!r}: must be a whole number of at least 1 (DecodingLimits)"
+                )
+
+
+DEFAULT_LIMITS: Final = DecodingLimits()
+
+_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_PORTION: Final = 4_096
+_REMEDY: Final = "give the deserializer limits=DecodingLimits({}=...) if such records are valid"
+_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+def load_json(data: bytes | str, max_depth: int, what: str = "the data") -> Any:
+    """Return what JSON stands for.
+
+    Args:
+        what: it is, for the error.
+
+    Raises:
+        ValueError: if it is not JSON, or nested deeper than ``max_depth``.
+    """
+    if _depth(data, max_depth) > max_depth:
+        raise (
+            too_deep(max_depth)
+            if what == "the data"
+            else ValueError(f"{what} is nested deeper than {max_depth} levels")
+        )
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError(f"{what}: nested too deep for Python, whose stack is full") from None
+
+
+def _depth(data: bytes | str, enough: int) -> int:
+    """Return how deep JSON is nested, or a number up to ``enough`` if it can't be deeper."""
+    if isinstance(data, str):
+        if (opened := data.count("[") + data.count("{")) <= enough:
+            return opened
+        data = data.encode("utf-8", "surrogatepass")
+    elif (opened := data.count(b"[") + data.count(b"{")) <= enough:
+        return opened
+    elif (encoding := json.detect_encoding(data)) != "utf-8":
+        data = data.decode(encoding, "replace").encode("utf-8", "surrogatepass")
+    brackets = _STRINGS.sub(b"", data).translate(None, _NO_BRACKETS)
+    here = deepest = 0
+    for start in range(0, len(brackets), _PORTION):
+        steps = map(_STEPS.__getitem__, brackets[start : start + _PORTION])
+        levels = list(accumulate(steps, initial=here))
+        here, deepest = levels[-1], max(deepest, max(levels))
+        if deepest > enough:
+            break
+    return deepest
+
+
+def too_deep(max_depth: int) -> ValueError:
+    """Return the error of a record that is nested too deep."""
+    return ValueError(
+        f"the data are nested deeper than max_depth={max_depth}: {_REMEDY.format('max_depth')}"
+    )
+
+
+def beyond(what: str, limit: str, value: int) -> ValueError:
+    """Return the error of a record that exceeds another limit."""
+    return ValueError(f"the data have more {what} than {limit}={value}: {_REMEDY.format(limit)}")

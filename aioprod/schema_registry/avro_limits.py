@@ -1,0 +1,225 @@
+"""Limits on what records of Avro cost.
+
+A schema is looked at once. Most schemas can't do harm, since each of their values takes at least a
+byte: their records are decoded as they are. Schemas that contain themselves, or have values without
+bytes, get a walk over the bytes of each record first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from aioprod.decoding_limits import DecodingLimits, beyond, too_deep
+from aioprod.schema_registry.avro_nodes import AvroNode, all_nodes
+
+Check = Callable[[bytes, int], None]
+"""``(data, where they begin)``: raises ValueError if they exceed a limit."""
+
+_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_NUMBERS: Final = frozenset({"int", "long", "enum"})
+_CONTAINERS: Final = frozenset({"record", "array", "map"})
+_HARMLESS: Final = 16
+"""This many values without bytes are no harm for each byte of a record."""
+_MANY: Final = 1 << 62
+_MOST_ROUNDS: Final = 100
+_LONGEST_VARINT: Final = 10
+
+
+class _Type:
+    """A type, as the walk needs it.
+
+    Attributes:
+        kind: Avro's name, or "fixed" for all types of a fixed size, "number" for those of a
+            varint, "bytes" for those with a length, "entry" for the entries of a map.
+        parts: the types of the fields, branches or items.
+        least: the fewest bytes that a value takes.
+        free: how many values without bytes each value has.
+        depth: how many containers each value has in one another; 0 if it contains itself.
+    """
+
+    __slots__ = ("depth", "free", "kind", "least", "parts")
+
+    def __init__(self, kind: str, least: int, parts: Iterable[_Type] = ()) -> None:
+        self.kind = kind
+        self.parts = list(parts)
+        self.least = least
+        self.free = int(not least)
+        self.depth = int(kind in _CONTAINERS)
+
+    def measure(self) -> bool:
+        """Find how few bytes it takes, and its values without bytes. Return whether it is news."""
+        before = self.least, self.free
+        if self.kind in ("record", "entry"):
+            self.least = min(_MANY, sum(each.least for each in self.parts))
+            free = sum(each.free for each in self.parts if not each.least)
+            self.free = min(_MANY, free + (not self.least))
+        elif self.kind == "union":
+            self.least = min(_MANY, 1 + min((each.least for each in self.parts), default=_MANY))
+        return before != (self.least, self.free)
+
+
+def check_of(node: AvroNode, limits: DecodingLimits) -> Check | None:
+    """Return what checks the records of a schema; None if no record can exceed a limit.
+
+    Raises:
+        ValueError: if no record of the schema ends.
+    """
+    types = {id(each): _type_of(each) for each in all_nodes(node)}
+    entries = []
+    for each in all_nodes(node):
+        kind = types[id(each)]
+        if each.kind == "map":
+            kind.parts = [_Type("entry", _MANY, (_Type("bytes", 1), types[id(each.item)]))]
+            entries += kind.parts
+        elif each.kind == "array":
+            kind.parts = [types[id(each.item)]]
+        else:
+            below = [field.node for field in each.fields] or each.branches
+            kind.parts = [types[id(part)] for part in below]
+    every = [*types.values(), *entries]
+    is_recursive = _measure(every)
+    root = types[id(node)]
+    if is_recursive or root.depth > limits.max_depth or any(map(_gives_much, every)):
+        return lambda data, start: _Walk(data, start, limits).over(root)
+    return None
+
+
+def _type_of(node: AvroNode) -> _Type:
+    if node.kind in _SIZES or node.kind == "fixed":
+        return _Type("fixed", _SIZES.get(node.kind, node.size))
+    if node.kind in ("record", "union"):
+        return _Type(node.kind, _MANY)
+    if node.kind in ("array", "map"):
+        return _Type(node.kind, 1)
+    return _Type("number" if node.kind in _NUMBERS else "bytes", 1)
+
+
+def _measure(types: list[_Type]) -> bool:
+    """Measure all types, those first that others consist of. Return whether one contains itself.
+
+    Raises:
+        ValueError: if each value of a type contains another one of it.
+    """
+    users: dict[int, list[_Type]] = {}
+    missing = {id(each): len(each.parts) for each in types}
+    for each in types:
+        for part in each.parts:
+            users.setdefault(id(part), []).append(each)
+            missing.setdefault(id(part), 0)  # the keys of maps
+    ready = [each for each in types if not each.parts]
+    ready += [part for each in types for part in each.parts if part.kind == "bytes"]
+    done: set[int] = set()
+    while ready:
+        kind = ready.pop()
+        if id(kind) in done:
+            continue
+        done.add(id(kind))
+        kind.measure()
+        kind.depth += max((part.depth for part in kind.parts), default=0)
+        for user in users.get(id(kind), ()):
+            missing[id(user)] -= 1
+            if not missing[id(user)]:
+                ready.append(user)
+    endless = [each for each in types if id(each) not in done]
+    for _ in range(_MOST_ROUNDS):
+        if not sum(each.measure() for each in endless):
+            break
+    else:
+        raise ValueError("the types of the schema contain one another in too long a chain")
+    if any(each.least >= _MANY for each in types):
+        raise ValueError("a type of the schema always contains itself: no record ends")
+    return bool(endless)
+
+
+def _gives_much(kind: _Type) -> bool:
+    if kind.kind == "array":
+        return kind.parts[0].least == 0
+    return kind.free > _HARMLESS * max(1, kind.least)
+
+
+class _Walk:
+    """The way through the bytes of a record, without recursion."""
+
+    def __init__(self, data: bytes, start: int, limits: DecodingLimits) -> None:
+        self._data = data
+        self._place = start
+        self._limits = limits
+        self._empty = 0
+
+    def over(self, root: _Type) -> None:
+        """Check a record.
+
+        Raises:
+            ValueError: if it exceeds a limit, or is cut short.
+        """
+        stack = [(root, 1, 0)]
+        max_depth = self._limits.max_depth
+        while stack:
+            kind, count, depth = stack.pop()
+            name = kind.kind
+            if name == "fixed":
+                self._pass(kind.least * count)
+                continue
+            if count > 1:
+                stack.append((kind, count - 1, depth))
+            if name == "number":
+                self._number()
+            elif name == "bytes":
+                self._pass(self._number())
+            elif name == "union":
+                place = self._number()
+                if not 0 <= place < len(kind.parts):
+                    raise ValueError(f"a union has no branch {place}")
+                stack.append((kind.parts[place], 1, depth))
+            else:
+                depth += name in _CONTAINERS
+                if depth > max_depth:
+                    raise too_deep(max_depth)
+                if name == "array" or name == "map":
+                    self._block(kind, stack, depth)
+                else:
+                    self._without_bytes(kind.free)
+                    stack += [(each, 1, depth) for each in reversed(kind.parts) if each.least]
+
+    def _block(self, kind: _Type, stack: list[tuple[_Type, int, int]], depth: int) -> None:
+        count = self._number()
+        if count < 0:
+            count = -count
+            if self._number() < 0:
+                raise ValueError(f"a block of an {kind.kind} has a negative size")
+        if not count:
+            return
+        (items,) = kind.parts
+        stack.append((kind, 1, depth - 1))
+        if not items.least:
+            self._without_bytes(count * max(1, items.free))
+        elif count * items.least > len(self._data) - self._place:
+            raise _cut_short()
+        else:
+            stack.append((items, count, depth))
+
+    def _without_bytes(self, count: int) -> None:
+        self._empty += count
+        if self._empty > self._limits.max_empty_values:
+            raise beyond("values without bytes", "max_empty_values", self._limits.max_empty_values)
+
+    def _pass(self, size: int) -> None:
+        if not 0 <= size <= len(self._data) - self._place:
+            raise _cut_short()
+        self._place += size
+
+    def _number(self) -> int:
+        data, place = self._data, self._place
+        found = shift = 0
+        for byte in data[place : place + _LONGEST_VARINT]:
+            found |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                self._place = place + shift // 7
+                return (found >> 1) ^ -(found & 1)
+        raise _cut_short()
+
+
+def _cut_short() -> ValueError:
+    return ValueError("the Avro data are cut short, or their lengths are wrong")
