@@ -7,7 +7,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from aioprod.cli.parser import unescape
 from aioprod.foreign_text import encode_json, escaped
@@ -23,6 +23,8 @@ _NAMES = {
     "key_base64",
     "value",
     "value_base64",
+    "key_schema_id",
+    "value_schema_id",
     "headers",
     "partition",
     "timestamp",
@@ -32,7 +34,25 @@ _NAMES = {
 
 
 class JsonText(bytes):
-    """A key or value that was decoded by its schema, as JSON."""
+    """A key or value that was decoded by its schema, as JSON.
+
+    Attributes:
+        schema_id: the id of its schema: a number, or the text of a GUID.
+    """
+
+    schema_id: int | str | None = None
+
+
+class WithSchema(NamedTuple):
+    """A key or value for a serializer, with the id of the schema that it had.
+
+    Attributes:
+        content: what JSON makes of it.
+        schema_id: a number, or the text of a GUID.
+    """
+
+    content: Any
+    schema_id: int | str
 
 
 class FormatError(ValueError):
@@ -52,6 +72,8 @@ def json_line(record: ConsumerRecord) -> bytes:
     for name, data in (("key", record.key), ("value", record.value)):
         if isinstance(data, JsonText):
             line[name] = json.loads(data)
+            if data.schema_id is not None:
+                line[f"{name}_schema_id"] = data.schema_id
             continue
         text = _text(data)
         line[name if isinstance(text, str | None) else f"{name}_base64"] = (
@@ -78,6 +100,7 @@ def record_of_line(
 
     ``key``, ``value``, ``headers``, ``partition`` and ``timestamp`` are optional; a value or key
     that is an object, a list or a number is sent as JSON. ``topic`` and ``offset`` are ignored.
+    ``key_schema_id`` and ``value_schema_id`` count for keys and values with a serializer.
 
     Args:
         topic: where to send it.
@@ -108,7 +131,12 @@ def record_of_line(
 def _object_of(told: Mapping[str, Any], name: str) -> Any:
     if told.get(f"{name}_base64") is not None:
         raise FormatError(f"{name}_base64: give {name}, which is encoded by its schema")
-    return told.get(name)
+    schema_id = told.get(f"{name}_schema_id")
+    if schema_id is None:
+        return told.get(name)
+    if not isinstance(schema_id, int | str) or isinstance(schema_id, bool):
+        raise FormatError(f"{name}_schema_id must be a number, or the text of a GUID")
+    return WithSchema(told.get(name), schema_id)
 
 
 def _bytes_of(told: Mapping[str, Any], name: str) -> bytes | None:

@@ -6,14 +6,15 @@ Needs the extra ``schema-registry``.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 
-from aioprod.cli.formats import JsonText
+from aioprod.cli.formats import JsonText, WithSchema
 from aioprod.preparation import NotPrepared
 from aioprod.schema_registry import (
     AvroDeserializer,
@@ -22,7 +23,9 @@ from aioprod.schema_registry import (
     JsonSchemaSerializer,
     ProtobufDeserializer,
     ProtobufSerializer,
+    Schema,
     SchemaRegistry,
+    SchemaRegistryError,
 )
 from aioprod.schema_registry.avro import Parsing, read_by
 from aioprod.schema_registry.avro_json import from_json, to_json
@@ -30,10 +33,20 @@ from aioprod.schema_registry.avro_resolution import UNDERLYING
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.serializers import SchemaDeserializer, SchemaSerializer
 from aioprod.schema_registry.sharing import BoundedCache
-from aioprod.schema_registry.wire_format import SchemaId, find_id
+from aioprod.schema_registry.wire_format import (
+    KEY_HEADER,
+    VALUE_HEADER,
+    SchemaId,
+    find_id,
+    read_id,
+    write_id,
+)
 from aioprod.types import Headers
 
 _FIRST = (0,)
+_ID_SIZE = 5
+_NULL = object()
+"""A null that has a schema: of Avro's type "null", not a record without a value."""
 
 
 def deserializers(registry: SchemaRegistry, which: str) -> dict[str, object]:
@@ -81,7 +94,9 @@ class RegistryDeserializer:
         content = deserializer(topic, headers, data)
         if isinstance(content, Message):
             content = MessageToDict(content, preserving_proto_field_name=True)
-        return JsonText(json.dumps(content, ensure_ascii=False).encode())
+        text = JsonText(json.dumps(content, ensure_ascii=False).encode())
+        text.schema_id = schema_id if isinstance(schema_id, int) else str(schema_id)
+        return text
 
     async def _prepare(self, schema_id: SchemaId) -> None:
         if isinstance(schema_id, int):
@@ -92,33 +107,95 @@ class RegistryDeserializer:
 
 
 class RegistrySerializer:
-    """Serializes what JSON makes of a line by the latest schema of a subject."""
+    """Serializes what JSON makes of a line: by the schema whose id the line or a header has, if it
+    is one of the subject, else by the latest of the subject.
+    """
 
     def __init__(self, registry: SchemaRegistry, subject: str, *, is_key: bool) -> None:
         self._registry = registry
         self._subject = subject
         self._is_key = is_key
-        self._serializer: SchemaSerializer[Any] | None = None
+        self._known: BoundedCache[SchemaId | None, _Known] = BoundedCache(1_000)
 
     def __call__(self, topic: str, headers: Headers, data: Any, /) -> Any:
-        """Return the bytes; None is a null."""
+        """Return the bytes; None is a null, unless it has a schema."""
+        schema_id: SchemaId | None = None
+        if isinstance(data, WithSchema):
+            schema_id = data.schema_id if isinstance(data.schema_id, int) else _guid(data.schema_id)
+            data = _NULL if data.content is None else data.content
         if data is None:
             return None
-        if self._serializer is None:
-            raise NotPrepared(self._prepare)
-        return self._serializer(topic, headers, data)
+        wanted = KEY_HEADER if self._is_key else VALUE_HEADER
+        held = next((value for name, value in headers if name == wanted and value), None)
+        if held is not None:
+            schema_id, _ = read_id(held)
+        known = self._known.get(schema_id)
+        if known is None:
+            raise NotPrepared(partial(self._prepare, schema_id))
+        serializer, has_id = known
+        if held is not None and not has_id:
+            raise ValueError(
+                f"the header {wanted} names the schema {schema_id}, which subject {self._subject} "
+                "does not have: remove the header, or give the --subject of that schema"
+            )
+        encoded: Any = serializer(topic, headers, data)
+        if not has_id or schema_id is None or (held is None and isinstance(schema_id, int)):
+            return encoded
+        suffix = serializer.id_suffix(None)
+        body = encoded[_ID_SIZE + len(suffix) :]
+        return body if held is not None else write_id(schema_id) + suffix + body
 
-    async def _prepare(self) -> None:
-        found = await self._registry.get_version(self._subject)
-        options: SerializerOptions = {"is_key": self._is_key, "use_schema_id": found.id}
-        if found.schema.type == "AVRO":
-            self._serializer = _JsonToAvro(self._registry, **options)
-        elif found.schema.type == "JSON":
-            self._serializer = JsonSchemaSerializer(self._registry, **options)
+    async def _prepare(self, schema_id: SchemaId | None) -> None:
+        number = None if schema_id is None else await self._number_of(schema_id)
+        if number is None:
+            found = await self._registry.get_version(self._subject)
+            self._known.put(schema_id, _Known(await self._serializer_of(found.schema, found.id)))
         else:
-            described = await self._registry.get_schema(found.id, form=ProtobufDeserializer.form)
-            messages = await ProtobufDeserializer(self._registry).parse(described)
-            self._serializer = _JsonToProtobuf(self._registry, messages.at(_FIRST), **options)
+            schema = await self._registry.get_schema(number)
+            made = await self._serializer_of(schema, number)
+            self._known.put(schema_id, _Known(made, has_id=schema_id is not None))
+
+    async def _number_of(self, schema_id: SchemaId) -> int | None:
+        """Return the number of a schema of the subject; None if it is of another one."""
+        try:
+            if isinstance(schema_id, int):
+                places = await self._registry.places(schema_id)
+                return schema_id if self._subject in {name for name, _ in places} else None
+            schema = await self._registry.get_schema_by_guid(str(schema_id))
+            return (await self._registry.lookup(self._subject, schema)).id
+        except SchemaRegistryError as error:
+            if error.retriable:
+                raise
+            return None
+
+    async def _serializer_of(self, schema: Schema, number: int) -> SchemaSerializer[Any]:
+        options: SerializerOptions = {"is_key": self._is_key, "use_schema_id": number}
+        if schema.type == "AVRO":
+            return _JsonToAvro(self._registry, **options)
+        if schema.type == "JSON":
+            return _JsonToJson(self._registry, **options)
+        described = await self._registry.get_schema(number, form=ProtobufDeserializer.form)
+        messages = await ProtobufDeserializer(self._registry).parse(described)
+        return _JsonToProtobuf(self._registry, messages.at(_FIRST), **options)
+
+
+class _Known(NamedTuple):
+    """What serializes the data of a schema.
+
+    Attributes:
+        serializer: for a schema of the subject.
+        has_id: whether it is the schema that was asked for.
+    """
+
+    serializer: SchemaSerializer[Any]
+    has_id: bool = False
+
+
+def _guid(text: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise ValueError(f"schema id {text!r}: must be a number, or a GUID") from None
 
 
 class _AvroToJson(AvroDeserializer):
@@ -129,7 +206,13 @@ class _AvroToJson(AvroDeserializer):
 
 class _JsonToAvro(AvroSerializer):
     def encode(self, parsed: Parsing, data: Any) -> bytes:
-        return super().encode(parsed, from_json(parsed.node, data))
+        content = from_json(parsed.node, None if data is _NULL else data)
+        return super().encode(parsed, content)
+
+
+class _JsonToJson(JsonSchemaSerializer):
+    def encode(self, parsed: Any, data: Any) -> bytes:
+        return super().encode(parsed, None if data is _NULL else data)
 
 
 class _JsonToProtobuf(ProtobufSerializer):

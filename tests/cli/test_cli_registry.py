@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -12,7 +13,8 @@ import fastavro
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from aioprod.schema_registry import Schema, SchemaRegistry
+from aioprod import Producer
+from aioprod.schema_registry import AvroSerializer, Schema, SchemaRegistry
 from aioprod.testing import ThreadedCluster
 from aioprod.testing.registry import EmbeddedSchemaRegistry
 from tests.cli.conftest import Ended
@@ -178,3 +180,104 @@ def test_a_password_is_hidden_in_a_file(
     file.write_text(url + "\n")
     ended = run("consume", "orders", "-e", "--registry", f"@{file}")
     assert (ended.status, ended.errors) == (0, "read 0 records\n")
+
+
+PAYMENT = {
+    "type": "record",
+    "name": "Payment",
+    "fields": [{"name": "by", "type": [{**ORDER, "name": "A"}, {"type": "array", "items": "A"}]}],
+}
+NUMBERS = {
+    "type": "record",
+    "name": "Payment",
+    "fields": [
+        {"name": "by", "type": ["null", "int", "long", "float", "double", "string", "bytes"]},
+        {"name": "all", "type": {"type": "map", "values": ["float", "double"]}, "default": {}},
+    ],
+}
+
+
+@pytest.mark.parametrize("in_header", [False, True])
+def test_no_byte_changes_in_records_of_any_version(
+    run: Run,
+    run_process: Run,
+    registry: Registry,
+    threaded_broker: ThreadedCluster,
+    in_header: bool,
+) -> None:
+    async def fill() -> None:
+        async with (
+            SchemaRegistry(registry.url) as client,
+            Producer(threaded_broker.bootstrap_servers) as producer,
+        ):
+            await client.set_compatibility("NONE")
+            for number, (schema, values) in enumerate(VERSIONS):
+                serializer = AvroSerializer(client, schema, id_in_header=in_header)
+                for value in values:
+                    data, headers = await serializer.serialize("pay", value)
+                    await producer.send_and_wait(
+                        "pay", data, headers=[*headers, ("n", b"%d" % number)]
+                    )
+            data, headers = await AvroSerializer(
+                client, ["null", "string"], subject=lambda *_: "pay-value", id_in_header=in_header
+            ).serialize("pay", "x")
+            assert data is not None
+            prefix = data if in_header else data[:5]
+            null = b"\0" if in_header else prefix + b"\0"
+            await producer.send_and_wait("pay", null, headers=headers)
+            await producer.send_and_wait("pay", None)
+
+    asyncio.run(fill())
+    options = ("--registry", registry.url)
+    printed = run("consume", "pay", "-e", "-q", *options).output
+    copied = run_process(
+        "produce",
+        "copy",
+        *options,
+        "--subject",
+        "pay-value",
+        "--format",
+        "json",
+        given=printed.encode(),
+    )
+    assert (copied.status, copied.errors) == (0, "sent 11 records to copy\n")
+    records = [
+        [(each.value, each.headers) for each in threaded_broker.records(topic)]
+        for topic in ("pay", "copy")
+    ]
+    assert records[0] == records[1] and len(records[0]) == 11
+    assert (
+        json.loads(printed.splitlines()[0])["value_schema_id"]
+        != json.loads(printed.splitlines()[-2])["value_schema_id"]
+    )
+
+
+TEA = {"item": "tea", "note": None, "code": b"\xff", "at": 0}
+VERSIONS: list[tuple[object, list[object]]] = [
+    (PAYMENT, [{"by": ("A", TEA)}, {"by": [TEA, {**TEA, "note": ""}]}]),
+    (
+        NUMBERS,
+        [
+            {"by": ("long", 1), "all": {"a": ("float", 0.5), "b": ("double", 0.5)}},
+            {"by": ("float", float("inf"))},
+            {"by": ("double", 0.1)},
+            {"by": ("bytes", b"text")},
+            {"by": ("string", "text")},
+            {"by": None},
+            {"by": ("int", -1)},
+        ],
+    ),
+]
+
+
+def test_a_schema_of_another_subject_is_not_used(
+    run_process: Run, registry: Registry, threaded_broker: ThreadedCluster
+) -> None:
+    line = {"value": LINES[0], "value_schema_id": registry.ids["orders-key"]}
+    given = lines(line, {**line, "value_schema_id": 99}, {**line, "value_schema_id": "x"})
+    options = ("--registry", registry.url, "--format", "json")
+    ended = run_process("produce", "orders", *options, given=given)
+    assert ended.status == 1 and "line 3: " in ended.errors and "'x'" in ended.errors
+    prefix = b"\0" + registry.ids["orders-value"].to_bytes(4, "big")
+    stored = [each.value or b"" for each in threaded_broker.records("orders")]
+    assert [each[:5] for each in stored] == [prefix] * 2
