@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 """What a format makes of a schema, ready for use."""
 
-GivenSchema = str | Schema | Mapping[str, Any] | type | None
+GivenSchema = str | Schema | Mapping[str, Any] | list[Any] | type | None
 """The forms in which an application gives a schema that is JSON."""
 
 

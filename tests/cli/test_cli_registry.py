@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pytest
@@ -253,7 +254,7 @@ def test_no_byte_changes_in_records_of_any_version(
 
 
 TEA = {"item": "tea", "note": None, "code": b"\xff", "at": 0}
-VERSIONS: list[tuple[object, list[object]]] = [
+VERSIONS: list[tuple[dict[str, Any], list[object]]] = [
     (PAYMENT, [{"by": ("A", TEA)}, {"by": [TEA, {**TEA, "note": ""}]}]),
     (
         NUMBERS,
