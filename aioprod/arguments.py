@@ -11,9 +11,11 @@ from typing import Any, TypeGuard, TypeVar
 
 from aioprod.config.checks import MAX_INT
 from aioprod.errors import ConfigError
+from aioprod.foreign_text import shown
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 _MAX_OFFSET = 2**63 - 1
+_ADDRESS = re.compile(r":\d*$")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -25,11 +27,25 @@ def check_topics(given: object) -> list[str]:
         [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else None
     )
     if names is None:
-        raise ConfigError(f"topics={given!r}: must be a list of names")
+        raise ConfigError(f"topics={shown(given)}: must be a list of names")
     for name in names:
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"topic {name!r}: must be a name")
+            raise ConfigError(f"topic {shown(name)}: must be a name")
+        if (hint := _hint(name)) is not None:
+            raise ConfigError(f"topic {shown(name)}: {hint}")
     return names
+
+
+def _hint(name: str) -> str | None:
+    """Return what was meant by a name that no topic can have; None if it may be one."""
+    if "," in name:
+        return "must be one name; give several topics as several arguments or as a list"
+    if "://" in name or _ADDRESS.search(name):
+        return (
+            "must be a name, not the address of a broker; "
+            f"pass it by name: bootstrap_servers={shown(name)}"
+        )
+    return None
 
 
 def check_names(what: str, given: object) -> list[str]:
@@ -45,25 +61,25 @@ def check_choices(what: str, given: object, allowed: Collection[str]) -> list[st
     names = check_names(what, given)
     for name in names:
         if name.lower() not in known:
-            raise ConfigError(f"{what}: {name!r}: must be one of {', '.join(allowed)}")
+            raise ConfigError(f"{what}: {shown(name)}: must be one of {', '.join(allowed)}")
     return [known[name.lower()] for name in names]
 
 
-def check_items(what: str, given: object, kind: type[V], shown: str) -> list[V]:
+def check_items(what: str, given: object, kind: type[V], plural: str) -> list[V]:
     """Check several items. ConfigError: if invalid, also if it is one item.
 
     Args:
         what: the name of the argument.
         given: the items.
         kind: their type.
-        shown: what they are, for the error.
+        plural: what they are, for the error.
     """
     if isinstance(given, str | bytes | kind) or not isinstance(given, Iterable):
-        raise ConfigError(f"{what}={given!r}: must be a list of {shown}")
+        raise ConfigError(f"{what}={shown(given)}: must be a list of {plural}")
     items = list(given)
     for item in items:
         if not isinstance(item, kind) or isinstance(item, bool):
-            raise ConfigError(f"{what}: must be a list of {shown}; {item!r} does not fit")
+            raise ConfigError(f"{what}: must be a list of {plural}; {shown(item)} does not fit")
     return items
 
 
@@ -74,11 +90,11 @@ def check_pattern(given: object) -> re.Pattern[str] | SubscriptionPattern:
     ):
         return given
     if not isinstance(given, str):
-        raise ConfigError(f"pattern={given!r}: must be a regular expression of text")
+        raise ConfigError(f"pattern={shown(given)}: must be a regular expression of text")
     try:
         return re.compile(given)
     except re.error as error:
-        raise ConfigError(f"pattern={given!r}: {error}") from None
+        raise ConfigError(f"pattern={shown(given)}: {error}") from None
 
 
 def check_partition(given: object) -> TopicPartition:
@@ -88,15 +104,15 @@ def check_partition(given: object) -> TopicPartition:
         if isinstance(topic, str) and topic and _is_whole(number) and 0 <= number <= MAX_INT:
             return TopicPartition(topic, number)
     raise ConfigError(
-        f"partition {given!r}: must be a TopicPartition: the name of a topic, and a whole number "
-        "of at least 0"
+        f"partition {shown(given)}: must be a TopicPartition: the name of a topic, and a whole "
+        "number of at least 0"
     )
 
 
 def check_partitions(given: object) -> list[TopicPartition]:
     """Check partitions, which may be plain pairs. ConfigError: if invalid."""
     if not isinstance(given, Iterable):
-        raise ConfigError(f"partitions={given!r}: must be a list of TopicPartition")
+        raise ConfigError(f"partitions={shown(given)}: must be a list of TopicPartition")
     return [check_partition(each) for each in given]
 
 
@@ -134,7 +150,7 @@ def check_by_number(
 def check_mapping(what: str, given: Mapping[K, V], keys: str) -> Mapping[K, V]:
     """Check a mapping from ``keys``, which are named in the error. ConfigError: if invalid."""
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{what}={given!r}: must be a mapping from {keys}")
+        raise ConfigError(f"{what}={shown(given)}: must be a mapping from {keys}")
     return given
 
 
@@ -143,7 +159,7 @@ def check_position(given: object) -> OffsetAndMetadata:
     position = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)  # type: ignore[arg-type]
     if not _is_offset(position.offset):
         raise ConfigError(
-            f"seek to offset {position.offset!r}: must be a whole number of at least 0"
+            f"seek to offset {shown(position.offset)}: must be a whole number of at least 0"
         )
     return position
 
@@ -166,8 +182,8 @@ def check_offsets(
             offset = OffsetAndMetadata(-1)
         if not _is_offset(offset.offset) or not isinstance(offset.metadata, str):
             raise ConfigError(
-                f"offset {value!r} of {tp}: must be a whole number of at least 0, a pair of such a "
-                "number and a string, or OffsetAndMetadata"
+                f"offset {shown(value)} of {tp}: must be a whole number of at least 0, a pair of "
+                "such a number and a string, or OffsetAndMetadata"
             )
         checked[tp] = offset
     return checked
@@ -179,7 +195,7 @@ def check_timestamps(given: Mapping[TopicPartition, int]) -> dict[TopicPartition
     for tp, timestamp in checked.items():
         if not _is_offset(timestamp):
             raise ConfigError(
-                f"timestamp {timestamp!r} of {tp}: must be a whole number of at least 0, in "
+                f"timestamp {shown(timestamp)} of {tp}: must be a whole number of at least 0, in "
                 "milliseconds"
             )
     return checked
@@ -188,13 +204,15 @@ def check_timestamps(given: Mapping[TopicPartition, int]) -> dict[TopicPartition
 def check_max_records(given: object) -> None:
     """Check how many records a call may return. ConfigError: if invalid."""
     if not _is_whole(given) or given < 1:
-        raise ConfigError(f"getmany: max_records={given!r}: must be a whole number of at least 1")
+        raise ConfigError(
+            f"getmany: max_records={shown(given)}: must be a whole number of at least 1"
+        )
 
 
 def check_timeout_ms(given: float | None) -> None:
     """Check the timeout of a call, which may be None. ConfigError: if invalid."""
     if given is not None and not _is_time(given):
-        raise ConfigError(f"timeout_ms={_shown(given)}: must be a number of at least 0, or None")
+        raise ConfigError(f"timeout_ms={shown(given)}: must be a number of at least 0, or None")
 
 
 def check_positive_timeout_ms(given: float | None) -> None:
@@ -204,7 +222,7 @@ def check_positive_timeout_ms(given: float | None) -> None:
         ConfigError: if it is not a number above 0.
     """
     if given is not None and not (_is_time(given) and given):
-        raise ConfigError(f"timeout_ms={_shown(given)}: must be a number above 0, or None")
+        raise ConfigError(f"timeout_ms={shown(given)}: must be a number above 0, or None")
 
 
 def check_limit_ms(given: float | None) -> None:
@@ -215,7 +233,9 @@ def check_limit_ms(given: float | None) -> None:
     """
     check_timeout_ms(given)
     if given is not None and math.isinf(given):
-        raise ConfigError(f"timeout_ms={given!r}: must be a finite number of at least 0, or None")
+        raise ConfigError(
+            f"timeout_ms={shown(given)}: must be a finite number of at least 0, or None"
+        )
 
 
 def check_sources(clock: object, rng: object) -> None:
@@ -226,10 +246,11 @@ def check_sources(clock: object, rng: object) -> None:
     """
     if clock is not None and not callable(clock):
         raise ConfigError(
-            f"clock={clock!r}: must be a function without arguments that returns seconds since 1970"
+            f"clock={shown(clock)}: must be a function without arguments that returns seconds "
+            "since 1970"
         )
     if rng is not None and not isinstance(rng, random.Random):
-        raise ConfigError(f"rng={rng!r}: must be a random.Random")
+        raise ConfigError(f"rng={shown(rng)}: must be a random.Random")
 
 
 def _is_time(given: object) -> bool:
@@ -237,15 +258,6 @@ def _is_time(given: object) -> bool:
         return False
     # A larger integer can't be added to the time of the event loop.
     return given <= sys.float_info.max or given == math.inf
-
-
-def _shown(given: object) -> str:
-    # Python does not convert integers of thousands of digits to text.
-    return (
-        f"a number of {given.bit_length()} bits"
-        if isinstance(given, int) and given.bit_length() > 1024
-        else repr(given)
-    )
 
 
 def _is_whole(given: Any) -> TypeGuard[int]:

@@ -1,4 +1,5 @@
-"""Text of others in errors, logs and terminals: what brokers, records and services say.
+"""What errors, logs and terminals show of others: names and texts of brokers, records and services,
+and arguments, which may be records.
 
 It may be hostile. Escape sequences change a terminal, line breaks forge lines of a log, megabytes
 hide all else, and a server may repeat the password that it was sent.
@@ -9,12 +10,17 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from urllib.parse import quote, quote_plus
 
 #: The longest text of a server in an error.
 MAX_REASON = 500
 _HIDDEN = "***"
+_MOST_OF_NAME = 250
+_MOST_PARTS = 10
+_MOST_BITS = 1024
+_BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")")}
 _LONG_SECRET = 6
 
 
@@ -31,6 +37,36 @@ def escaped(text: str) -> str:
 def bounded(text: str, limit: int) -> str:
     """Return the beginning of a long text, and its length."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
+
+
+def shown(given: object, depth: int = 2) -> str:
+    """Return an argument for an error: names, numbers, and collections of these. Of anything else
+    only the type: keys, values and headers of records must not get into a log.
+    """
+    if isinstance(given, str):
+        return repr(bounded(given, _MOST_OF_NAME))
+    if isinstance(given, type):
+        return f"class {given.__name__}"
+    if isinstance(given, int) and given.bit_length() > _MOST_BITS:
+        return f"a number of {given.bit_length()} bits"  # Python does not convert it to text
+    if given is None or isinstance(given, int | float | re.Pattern):
+        return bounded(repr(given), _MOST_OF_NAME)
+    if not depth or not isinstance(given, tuple | list | set | frozenset | dict):
+        return f"<{type(given).__name__}>"
+    names: tuple[str, ...] = vars(type(given)).get("_fields", ())  # of a NamedTuple
+    if "value" in names or "key" in names:  # a record
+        return f"<{type(given).__name__}>"
+    parts = [shown(part, depth - 1) for part in islice(given, _MOST_PARTS)]
+    if isinstance(given, dict):
+        values = (shown(part, depth - 1) for part in given.values())
+        parts = [f"{part}: {value}" for part, value in zip(parts, values, strict=False)]
+    if len(given) > _MOST_PARTS:
+        parts.append(f"... ({len(given):,} items)")
+    before, after = _BRACKETS.get(type(given), ("{", "}"))
+    if names:
+        parts = [f"{name}={part}" for name, part in zip(names, parts, strict=False)]
+        before, after = f"{type(given).__name__}(", ")"
+    return f"{before}{', '.join(parts)}{after}"
 
 
 def reason_of(said: object, secrets: Iterable[str] = (), limit: int = MAX_REASON) -> str:

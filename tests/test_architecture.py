@@ -37,6 +37,7 @@ BASE_MODULES = {
     "native",
     "preparation",
     "public_module",
+    "running_loop",
     "arguments",
     "closing",
     "earliest_timer",

@@ -12,6 +12,7 @@ from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_items
 from aioprod.errors import ConfigError, KafkaError, ProtocolError
+from aioprod.foreign_text import shown
 from aioprod.protocol.acls import (
     AclBinding,
     AclFilter,
@@ -84,7 +85,7 @@ class AclCalls:
         """
         chosen = AclFilter() if selected is None else selected
         if not isinstance(chosen, AclFilter):
-            raise ConfigError(f"selected={chosen!r}: must be an AclFilter")
+            raise ConfigError(f"selected={shown(chosen)}: must be an AclFilter")
         _check_types("describe_acls", chosen)
         request = DescribeAclsRequest(
             resource_type_filter=chosen.resource_type,

@@ -13,6 +13,7 @@ from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.results import Results
 from aioprod.arguments import check_items, check_mapping, check_names
 from aioprod.errors import ConfigError, KafkaError
+from aioprod.foreign_text import shown
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -340,7 +341,7 @@ def config_text(name: str, value: ConfigValue) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise ConfigError(f"{name}={value!r}: must be text, a number or a boolean")
+    raise ConfigError(f"{name}={shown(value)}: must be text, a number or a boolean")
 
 
 def _change(name: str, change: ConfigChange) -> AlterableConfig:
@@ -356,13 +357,13 @@ def _change(name: str, change: ConfigChange) -> AlterableConfig:
 def _checked(resource: object) -> ConfigResource:
     if not isinstance(resource, ConfigResource):
         raise ConfigError(
-            f"resource {resource!r}: must be a ConfigResource, such as "
+            f"resource {shown(resource)}: must be a ConfigResource, such as "
             "ConfigResource.topic('orders')"
         )
     if not isinstance(resource.type, ConfigResourceType):
         known = ", ".join(f"ConfigResourceType.{each.name}" for each in ConfigResourceType)
         raise ConfigError(
-            f"resource {resource.name!r}: type={resource.type!r}: must be one of {known}"
+            f"resource {shown(resource.name)}: type={shown(resource.type)}: must be one of {known}"
         )
     return resource
 

@@ -16,6 +16,7 @@ from aioprod.config.checks import check_string
 from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, KafkaError
+from aioprod.foreign_text import shown
 from aioprod.net.connection import Connection
 from aioprod.protocol.consumer_protocol import group_by_topic
 from aioprod.protocol.group_offsets import (
@@ -244,7 +245,8 @@ class OffsetCalls:
         level = ISOLATION_LEVELS.get(isolation_level)
         if level is None:
             raise ConfigError(
-                f"isolation_level={isolation_level!r}: must be read_uncommitted or read_committed"
+                f"isolation_level={shown(isolation_level)}: must be read_uncommitted or "
+                "read_committed"
             )
 
         async def ask(

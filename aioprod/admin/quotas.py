@@ -12,6 +12,7 @@ from aioprod.admin.driver import AdminDriver
 from aioprod.admin.results import Results
 from aioprod.arguments import check_mapping
 from aioprod.errors import ConfigError, KafkaError
+from aioprod.foreign_text import shown
 from aioprod.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -158,7 +159,7 @@ class QuotaCalls:
 
 def _checked(entity: object) -> ClientQuotaEntity:
     if not isinstance(entity, ClientQuotaEntity):
-        raise ConfigError(f"entity {entity!r}: must be a ClientQuotaEntity")
+        raise ConfigError(f"entity {shown(entity)}: must be a ClientQuotaEntity")
     return entity
 
 

@@ -13,6 +13,7 @@ from aioprod.admin.results import Results
 from aioprod.arguments import check_by_partition, check_node_ids, check_partitions
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, KafkaError
+from aioprod.foreign_text import shown
 from aioprod.protocol.consumer_protocol import group_by_topic
 from aioprod.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -80,7 +81,7 @@ class ReplicaCalls:
                 Raised by ``results[partition]`` or ``results.check()``.
         """
         if not isinstance(election_type, ElectionType):
-            raise ConfigError(f"election_type={election_type!r}: must be an ElectionType")
+            raise ConfigError(f"election_type={shown(election_type)}: must be an ElectionType")
 
         async def elect(
             wanted: list[TopicPartitions] | None, timeout: int

@@ -15,6 +15,7 @@ from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver
 from aioprod.arguments import check_names
 from aioprod.errors import ConfigError
+from aioprod.foreign_text import shown
 from aioprod.protocol.message import Request
 from aioprod.protocol.messages.create_delegation_token import (
     CreatableRenewers,
@@ -247,7 +248,7 @@ class _Principal(NamedTuple):
         kind, colon, name = text.partition(":") if isinstance(text, str) else ("", "", "")
         if not (kind and colon and name):
             raise ConfigError(
-                f"{call}: {argument}: {text!r} must be TYPE:NAME, such as 'User:alice'"
+                f"{call}: {argument}: {shown(text)} must be TYPE:NAME, such as 'User:alice'"
             )
         return cls(kind, name)
 
@@ -264,7 +265,7 @@ def _milliseconds(call: str, name: str, value: int | None, least: int = 0) -> in
         return _BROKERS_CHOICE
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
         raise ConfigError(
-            f"{call}: {name}={value!r}: must be a whole number from {least} to {(1 << 63) - 1}"
+            f"{call}: {name}={shown(value)}: must be a whole number from {least} to {(1 << 63) - 1}"
         )
     return value
 

@@ -18,6 +18,7 @@ from aioprod.arguments import check_names
 from aioprod.config.checks import check_secret_text, check_string, in_range
 from aioprod.config.redaction import HidesArguments
 from aioprod.errors import ConfigError, KafkaError
+from aioprod.foreign_text import shown
 from aioprod.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -218,7 +219,7 @@ def _mechanism(number: int) -> ScramMechanism:
 
 def _check_mechanism(mechanism: ScramMechanism) -> None:
     if mechanism not in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        raise ConfigError(f"mechanism={mechanism!r}: must be SCRAM_SHA_256 or SCRAM_SHA_512")
+        raise ConfigError(f"mechanism={shown(mechanism)}: must be SCRAM_SHA_256 or SCRAM_SHA_512")
 
 
 def _salted(change: ScramPassword) -> ScramCredentialUpsertion:

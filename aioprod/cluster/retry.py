@@ -18,6 +18,7 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.net.bounds import TimeLimit
+from aioprod.running_loop import running_loop
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ async def retry(
         KafkaError: if the last attempt fails, and its error is not retriable or the limit or the
             deadline would pass during the pause.
     """
-    loop = asyncio.get_running_loop()
+    loop = running_loop()
     last_error: KafkaError | None = None
     scope: AbstractAsyncContextManager[None] = nullcontext()
     if limit is not None:

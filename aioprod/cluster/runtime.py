@@ -25,6 +25,7 @@ from aioprod.metrics.telemetry import TelemetrySource
 from aioprod.net.backoff import Backoff
 from aioprod.net.bootstrap import ConnectionCallback
 from aioprod.net.brokers import Brokers
+from aioprod.running_loop import running_loop
 
 _DROPPED = "was dropped without close()"
 
@@ -229,13 +230,14 @@ class ClientRuntime:
             KafkaError: if ``client.connect`` raises it, or if the client is closed before or during
                 the call (``closing``).
         """
+        loop = running_loop()
         self.loop_binding.check()
         async with self._starting:
             if self.closing is not None:
                 raise self.closing.with_traceback(None)
             if self.started:
                 return
-            self._loop = asyncio.get_running_loop()
+            self._loop = loop
             self.loop_binding.bind()
             try:
                 async with asyncio.timeout(None) as self._start_limit:
@@ -280,7 +282,7 @@ class ClientRuntime:
                 closed, or in another process.
             Exception: if ``client.finish`` raises it; everything is closed then, too.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self.loop_binding.loop_closed:
             self._close_without_loop(client)
             return

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from aioprod.errors import ConfigError
+from aioprod.foreign_text import shown
 
 Check = Callable[[str, Any], Any]
 
@@ -35,9 +36,11 @@ def in_range(low: int, high: int, *, fraction: bool = False) -> Check:
     def check(name: str, value: Any) -> Any:
         # Subclasses, such as numpy's, are allowed.
         if type(value) not in types and (isinstance(value, bool) or not isinstance(value, types)):
-            raise ConfigError(f"{name}={value!r}: must be a {'' if fraction else 'whole '}number")
+            raise ConfigError(
+                f"{name}={shown(value)}: must be a {'' if fraction else 'whole '}number"
+            )
         if not low <= value <= high:
-            raise ConfigError(f"{name}={value!r}: must be from {low} to {high}")
+            raise ConfigError(f"{name}={shown(value)}: must be from {low} to {high}")
         return value
 
     return check
@@ -56,7 +59,7 @@ def one_of(choices: tuple[object, ...], change_case: Callable[[str], str] | None
         for choice in choices:
             if type(kept) is type(choice) and kept == choice:
                 return kept
-        raise ConfigError(f"{name}={value!r}: must be one of {', '.join(map(str, choices))}")
+        raise ConfigError(f"{name}={shown(value)}: must be one of {', '.join(map(str, choices))}")
 
     return check
 
@@ -64,14 +67,14 @@ def one_of(choices: tuple[object, ...], change_case: Callable[[str], str] | None
 def check_string(name: str, value: Any) -> Any:
     """Check a string, which may be empty."""
     if not isinstance(value, str):
-        raise ConfigError(f"{name}={value!r}: must be a string")
+        raise ConfigError(f"{name}={shown(value)}: must be a string")
     return value
 
 
 def check_name(name: str, value: Any) -> Any:
     """Check a string that is not empty; None is allowed."""
     if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigError(f"{name}={value!r}: must be a string that is not empty")
+        raise ConfigError(f"{name}={shown(value)}: must be a string that is not empty")
     return value
 
 
@@ -125,11 +128,6 @@ def list_of(kind: type) -> Check:
         return kept
 
     return check
-
-
-def shown(value: object) -> str:
-    """Format a value for an error."""
-    return f"class {value.__name__}" if isinstance(value, type) else repr(value)
 
 
 def check_names(kind: type[Any], settings: Iterable[str]) -> None:

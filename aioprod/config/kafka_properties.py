@@ -13,6 +13,7 @@ from aioprod.config.client import ClientConfig
 from aioprod.config.plugins import PluginLoader, import_object
 from aioprod.config.setting import Setting, Source
 from aioprod.errors import ConfigError
+from aioprod.foreign_text import shown
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def _by_python_name(table: SettingsTable, settings: Mapping[str, Any]) -> dict[s
     by_name: dict[str, Any] = {}
     for given, value in settings.items():
         if not isinstance(given, str):
-            raise ConfigError(f"the name of a setting is {given!r}: must be a string")
+            raise ConfigError(f"the name of a setting is {shown(given)}: must be a string")
         name = table.python_name(given)
         if name not in table.settings:
             raise _unknown(table, given)

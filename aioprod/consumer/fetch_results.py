@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aioprod.logs import get_logger
 from aioprod.cluster.metadata import Metadata
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.offset_reset import NONE
@@ -26,7 +27,7 @@ from aioprod.net.refusals import explain
 from aioprod.protocol.messages.fetch import FetchResponse, PartitionData
 from aioprod.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -7,11 +7,11 @@ Like the fetcher, it runs in callbacks; only fetching committed offsets is a tas
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from aioprod.logs import get_logger
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.consumer import ConsumerConfig
@@ -36,7 +36,7 @@ from aioprod.errors import KafkaError, LogTruncationError, NoOffsetError, Unsupp
 from aioprod.net.backoff import Backoff
 from aioprod.types import OffsetAndTimestamp, TopicPartition
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _NEVER = float("inf")
 _Asked = Mapping[TopicPartition, tuple[PartitionState, int]]

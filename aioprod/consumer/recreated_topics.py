@@ -5,10 +5,10 @@ id, and its offset says nothing about another topic with the same name.
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections import defaultdict
 
+from aioprod.logs import get_logger
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.offset_reset import NONE
@@ -19,7 +19,7 @@ from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.subscription import FormerTopic, Mode, PartitionState, SubscriptionState
 from aioprod.errors import TopicRecreatedError
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _SHOWN = 10  # positions in a log line
 

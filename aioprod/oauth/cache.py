@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from aioprod.errors import KafkaError, copy_of
 from aioprod.logs import get_logger
 from aioprod.oauth.errors import TokenRequestError
+from aioprod.running_loop import running_loop
 from aioprod.types import OAuthToken
 
 log = get_logger(__name__)
@@ -121,7 +122,7 @@ class TokenCache:
         if self._value is not None and self._age.seconds < self._renew_after_s:
             return self._value
         failures = self._failures
-        lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        lock = self._locks.setdefault(running_loop(), asyncio.Lock())
         async with lock:
             if self._value is not None and self._age.seconds < self._renew_after_s:
                 return self._value

@@ -19,6 +19,7 @@ from aioprod.processing.scheduling import OrderedScheduler
 from aioprod.processing.signals import handled_signals
 from aioprod.processing.workers import Workers
 from aioprod.public_module import Uncopyable
+from aioprod.running_loop import running_loop
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -75,6 +76,7 @@ class ProcessorLife(Uncopyable, ABC):
             ProcessingError: if a record can be neither processed nor forwarded.
             KafkaError: if it can't start, or its clients can't continue.
         """
+        running_loop()
         if not handle_signals:
             await self._run()
             return
@@ -97,6 +99,7 @@ class ProcessorLife(Uncopyable, ABC):
         """
         if self._runner.stage is not Stage.NEW:
             raise ConfigError("start: a processor starts once; make a new one")
+        running_loop()
         self._figures.started(
             ObservedProcessor(
                 self._client_id, self.config.group_id, self.metrics, self.metrics_by_partition

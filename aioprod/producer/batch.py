@@ -314,11 +314,11 @@ class ProducerBatch(BatchFields):
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+        self._events.ended(self)  # interceptors, as in Java before the callbacks
         if self._callbacks is not None:
             callbacks, self._callbacks = self._callbacks, None
             for index, callback in callbacks:
                 self._call(callback, index)
-        self._events.ended(self)
         self.encoded = None
         self.writer.release()
         self.records = None

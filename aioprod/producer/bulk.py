@@ -17,6 +17,7 @@ from aioprod.errors import (
     SerializationError,
     TransactionStateError,
 )
+from aioprod.foreign_text import shown
 from aioprod.producer.admission import Admission
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.intake import RecordIntake, is_delivery_error
@@ -141,7 +142,7 @@ class BulkIntake:
         nowhere = TopicPartition(str(hold.name), -1)
         if record.topic != hold.name:
             astray = SerializationError(
-                f"send_many({hold.name!r}, ...): a record has topic {record.topic!r}"
+                f"send_many({shown(hold.name)}, ...): a record has topic {shown(record.topic)}"
             )
             deliveries.add_stretch(self._intake.refuse_all([record], nowhere, astray), 0, 1)
             return

@@ -19,6 +19,7 @@ from aioprod.config.producer import ProducerConfig
 from aioprod.errors import (
     AbortableTransactionError,
     BrokerError,
+    ConfigError,
     FatalProducerError,
     InvalidPartitionError,
     InvalidTopicError,
@@ -28,6 +29,7 @@ from aioprod.errors import (
     RecordTooLargeError,
     SerializationError,
 )
+from aioprod.foreign_text import shown
 from aioprod.headers import check_headers
 from aioprod.interceptors import InterceptorChain
 from aioprod.metrics import ProducerMetrics
@@ -301,7 +303,8 @@ class RecordIntake:
             or not -(2**62) <= timestamp_ms < 2**62
         ):
             raise SerializationError(
-                f"timestamp_ms={timestamp_ms!r}: must be a whole number of milliseconds since 1970"
+                f"timestamp_ms={shown(timestamp_ms)}: must be a whole number of milliseconds since "
+                "1970"
             )
         return timestamp_ms
 
@@ -322,7 +325,7 @@ def _check_partition_argument(record: ProducerRecord) -> None:
         isinstance(partition, bool) or not isinstance(partition, int) or partition < 0
     ):
         raise InvalidPartitionError(
-            f"partition={partition!r} of topic {record.topic!r}: must be a number from 0"
+            f"partition={shown(partition)} of topic {shown(record.topic)}: must be a number from 0"
         )
     if record.partition_key is not None and not isinstance(record.partition_key, bytes):
         raise SerializationError(
@@ -340,6 +343,17 @@ def _place(record: ProducerRecord, pending: PendingRecord | None) -> TopicPartit
         if type(partition) is int and partition >= 0
         else None
     )
+
+
+def alone(record: ProducerRecord, *others: object) -> ProducerRecord:
+    """Return the record that ``send`` was given in place of a topic.
+
+    Raises:
+        ConfigError: if it was given other arguments, too.
+    """
+    if any(other is not None and other != () for other in others):
+        raise ConfigError("send(ProducerRecord): give no other arguments, as the record has them")
+    return record
 
 
 def _stand_in(record: ProducerRecord) -> TopicPartition:

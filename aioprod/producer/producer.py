@@ -19,6 +19,7 @@ from aioprod.config.redaction import hide_arguments
 from aioprod.producer.core import ProducerCore
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
+from aioprod.producer.intake import alone
 from aioprod.producer.partitioner import Partitions
 from aioprod.producer.topic_gate import checked_topic
 from aioprod.producer.transactions.interface import TransactionInterface
@@ -164,7 +165,7 @@ class Producer(TransactionInterface, Uncopyable):
 
     async def send(
         self,
-        topic: str,
+        topic: str | ProducerRecord,
         value: Any = None,
         key: Any = None,
         partition: int | None = None,
@@ -176,6 +177,7 @@ class Producer(TransactionInterface, Uncopyable):
         :class:`Delivery`: await it for the record's metadata, or the record's own error.
 
         Args:
+            topic: the topic; or, without other arguments, a ProducerRecord.
             value, key: bytes, or what the serializers accept; None is a null.
             partition, partition_key: choose the partition in place of the key.
             timestamp_ms: since 1970; now by default.
@@ -189,12 +191,14 @@ class Producer(TransactionInterface, Uncopyable):
             delivery = append(topic, value, key, headers, partition)
             if delivery is not None:
                 return delivery
-        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers, partition_key)
-        return await self._intake.take(record)
+        rest = (value, key, partition, timestamp_ms, headers, partition_key)
+        if isinstance(topic, ProducerRecord):
+            return await self._intake.take(alone(topic, *rest))
+        return await self._intake.take(ProducerRecord(topic, *rest))
 
     async def send_and_wait(
         self,
-        topic: str,
+        topic: str | ProducerRecord,
         value: Any = None,
         key: Any = None,
         partition: int | None = None,

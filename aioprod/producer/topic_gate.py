@@ -25,6 +25,7 @@ from aioprod.errors import (
     KafkaError,
     MetadataTimeoutError,
 )
+from aioprod.foreign_text import shown
 from aioprod.metrics import ProducerMetrics
 from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender
@@ -384,7 +385,7 @@ def checked_topic(topic: object) -> str:
     """
     if not isinstance(topic, str) or not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise InvalidTopicError(
-            f"topic={topic!r}: must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and not "
+            f"topic={shown(topic)}: must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and not "
             "'.' or '..'"
         )
     return topic

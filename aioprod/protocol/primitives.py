@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 
 from aioprod.errors import ProtocolError
+from aioprod.foreign_text import shown
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -43,7 +44,7 @@ class Writer:
         try:
             self.buffer += packer.pack(value)
         except struct.error as error:
-            raise ProtocolError(f"{value!r} can't be written: {error}") from None
+            raise ProtocolError(f"{shown(value)} can't be written: {error}") from None
 
     def int8(self, value: int) -> None:
         self._pack(_INT8, value)
@@ -360,9 +361,9 @@ def _utf8(value: str) -> bytes:
     try:
         data = value.encode()
     except UnicodeEncodeError as error:
-        raise ProtocolError(f"{value!r} can't be written as UTF-8: {error.reason}") from None
+        raise ProtocolError(f"{shown(value)} can't be written as UTF-8: {error.reason}") from None
     except AttributeError:
-        raise ProtocolError(f"{value!r} can't be written: it is not a string") from None
+        raise ProtocolError(f"{shown(value)} can't be written: it is not a string") from None
     if len(data) > _MAX_INT16:
         raise ProtocolError(
             f"a string of {len(data)} bytes is longer than the protocol's limit of {_MAX_INT16}"

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from aioprod.errors import KafkaError, copy_of
+from aioprod.running_loop import running_loop
 from aioprod.schema_registry.schemas import SchemaRegistryError
 
 K = TypeVar("K", bound=Hashable)
@@ -65,7 +66,7 @@ class SingleFlight:
         """
         task: asyncio.Task[V] | None = self._tasks.get(key)
         if task is None:
-            task = asyncio.get_running_loop().create_task(make(), name="aioprod-schema-registry")
+            task = running_loop().create_task(make(), name="aioprod-schema-registry")
             self._tasks[key] = task
             task.add_done_callback(partial(self._ended, key))
         await asyncio.wait((task,))

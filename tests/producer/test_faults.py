@@ -18,6 +18,8 @@ from aioprod import (
     MetadataTimeoutError,
     Producer,
     ProducerClosedError,
+    ProducerInterceptor,
+    RecordMetadata,
     RecordTooLargeError,
 )
 from aioprod.protocol.api_keys import ApiKey
@@ -442,3 +444,25 @@ async def test_a_bug_in_the_handling_of_a_request_makes_sends_raise(
         with pytest.raises(KafkaError, match="ZeroDivisionError"):
             await producer.send("t", b"z")
     await producer.close()
+
+
+async def test_interceptors_see_an_outcome_before_callbacks_as_in_java() -> None:
+    seen: list[str] = []
+
+    class Sees(ProducerInterceptor):
+        def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
+            seen.append("interceptor")
+
+    async def sent(producer: Producer) -> None:
+        delivery = await producer.send("t", b"x")
+        delivery.add_done_callback(lambda done: seen.append("callback"))
+        await asyncio.wait_for(asyncio.gather(delivery, return_exceptions=True), 10)
+
+    async with (
+        EmbeddedCluster() as broker,
+        Producer(broker.bootstrap_servers, interceptors=[Sees()]) as producer,
+    ):
+        await sent(producer)
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_RECORD))
+        await sent(producer)
+    assert seen == ["interceptor", "callback"] * 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from aioprod.config.checks import MAX_INT, check_callable, check_name, in_range, list_of, shown
+from aioprod.config.checks import MAX_INT, check_callable, check_name, in_range, list_of
 from aioprod.config.compression import CODECS, LEVELS, check_topic_compression, level_of
 from aioprod.config.setting import (
     MAX_LONG,
@@ -21,6 +21,7 @@ from aioprod.config.setting import (
 from aioprod.config.settings.client import CONNECTIONS, METRICS
 from aioprod.config.settings.security import SECURITY
 from aioprod.errors import ConfigError
+from aioprod.foreign_text import shown
 from aioprod.interceptors import ProducerInterceptor
 from aioprod.metrics import ProducerObserver
 

@@ -15,6 +15,7 @@ from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.consumer.run_state import RunState
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.errors import ConfigError
+from aioprod.foreign_text import shown
 from aioprod.metrics import ConsumerMetrics
 from aioprod.types import SubscriptionPattern, TopicPartition
 
@@ -59,7 +60,7 @@ class SubscriptionCalls:
         if bool(chosen) == (pattern is not None):
             raise ConfigError("subscribe: give topics, or a pattern")
         if listener is not None and not isinstance(listener, RebalanceListener):
-            raise ConfigError(f"listener={listener!r}: must be a RebalanceListener")
+            raise ConfigError(f"listener={shown(listener)}: must be a RebalanceListener")
         with self._guard.call():
             if pattern is None:
                 self._subscription.subscribe(chosen, listener)

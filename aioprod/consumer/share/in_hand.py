@@ -7,6 +7,7 @@ from collections.abc import Collection
 from aioprod.consumer.share.fetched import Delivered
 from aioprod.consumer.share.renewals import Held, LockRenewal, Place
 from aioprod.errors import ConfigError, ConsumerStateError, UnsupportedVersionError
+from aioprod.foreign_text import shown
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
 
 
@@ -94,9 +95,9 @@ class RecordsInHand:
             UnsupportedVersionError: if the broker can't renew locks.
         """
         if not isinstance(record, ShareRecord):
-            raise ConfigError(f"record={record!r}: must be a ShareRecord of this consumer")
+            raise ConfigError(f"record={shown(record)}: must be a ShareRecord of this consumer")
         if not isinstance(kind, AcknowledgeType):
-            raise ConfigError(f"kind={kind!r}: must be an AcknowledgeType")
+            raise ConfigError(f"kind={shown(kind)}: must be an AcknowledgeType")
         if not self._explicit:
             raise ConsumerStateError(
                 'records are accepted by the next call; set share_acknowledgement_mode="explicit" '

@@ -21,6 +21,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioprod.protocol.acls import AclBinding
 from aioprod.public_module import Uncopyable, set_module
+from aioprod.running_loop import running_loop
 from aioprod.testing.broker.access.authorizer import Authorizer
 from aioprod.testing.broker.broker_node import listeners
 from aioprod.testing.broker.cluster import Cluster
@@ -164,7 +165,9 @@ class EmbeddedCluster(Uncopyable):
         Raises:
             ConfigError: if a node is running.
             OSError: if a port is not available.
+            WrongEventLoopError: if no event loop of asyncio runs here.
         """
+        running_loop()
         await self._nodes.start()
         if self._needs_id:
             # Clusters that run at the same time differ, and runs in virtual time repeat exactly.

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from aioprod.errors import ConfigError
 from aioprod.public_module import Uncopyable, set_module
+from aioprod.running_loop import running_loop
 from aioprod.testing.registry.routes import ROUTES, Call
 from aioprod.testing.registry.store import Refusal, RegistryStore
 
@@ -78,6 +79,7 @@ class EmbeddedSchemaRegistry(Uncopyable):
 
     async def __aenter__(self) -> Self:
         """Start on a free port."""
+        running_loop()
         app = web.Application()
         for method, path, answer in ROUTES:
             app.router.add_route(method, path, self._handler(answer))
