@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aioprod.logs import get_logger
 from aioprod.cluster.metadata import Metadata
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.offset_reset import NONE
@@ -20,6 +19,7 @@ from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.subscription import PartitionState, Position, SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, OffsetOutOfRangeError
+from aioprod.logs import get_logger
 from aioprod.metrics import ConsumerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from aioprod.logs import get_logger
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.consumer import ConsumerConfig
@@ -33,6 +32,7 @@ from aioprod.consumer.requests import Requests
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import PartitionState, Phase, Position, SubscriptionState
 from aioprod.errors import KafkaError, LogTruncationError, NoOffsetError, UnsupportedVersionError
+from aioprod.logs import get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.types import OffsetAndTimestamp, TopicPartition
 

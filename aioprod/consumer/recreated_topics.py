@@ -8,7 +8,6 @@ import asyncio
 import uuid
 from collections import defaultdict
 
-from aioprod.logs import get_logger
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.offset_reset import NONE
@@ -18,6 +17,7 @@ from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.subscription import FormerTopic, Mode, PartitionState, SubscriptionState
 from aioprod.errors import TopicRecreatedError
+from aioprod.logs import get_logger
 
 log = get_logger(__name__)
 
