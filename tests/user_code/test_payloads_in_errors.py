@@ -40,9 +40,7 @@ GIVEN: dict[str, Any] = {
     "a list of bytes": [PAYLOAD],
     "a buffer": bytearray(PAYLOAD),
     "an object": {"t": {"card": [SECRET.encode()]}},
-    "a consumed record": ConsumerRecord(
-        "t", 0, 0, 0, 0, PAYLOAD, PAYLOAD, ((SECRET, PAYLOAD),), None
-    ),
+    "a consumed record": ConsumerRecord("t", 0, 0, 0, 0, PAYLOAD, PAYLOAD, ((SECRET, PAYLOAD),), 0),
 }
 CLIENTS = [Producer, Consumer, ShareConsumer, Admin]
 
@@ -117,14 +115,15 @@ async def test_send_takes_a_record() -> None:
         assert (first.value, first.key, first.timestamp) == (b"v", b"k", 5)
         assert list(first.headers) == [("h", b"x")]
         assert second.value == b"w"
-        for others in (
+        wrong: list[dict[str, Any]] = [
             {"value": b"x"},
             {"key": b"x"},
             {"partition": 0},
             {"headers": [("h", None)]},
-        ):
+        ]
+        for others in wrong:
             with pytest.raises(ConfigError, match="give no other arguments"):
-                await producer.send(sent, **others)  # type: ignore[arg-type]
+                await producer.send(sent, **others)
         delivery = await producer.send(ProducerRecord(sent, b"x"))  # type: ignore[arg-type]
         with pytest.raises(InvalidTopicError, match="topic=<ProducerRecord>: must be"):
             await delivery
