@@ -133,7 +133,7 @@ def check_by_partition(what: str, given: Mapping[TopicPartition, V]) -> dict[Top
 
 
 def check_by_number(
-    what: str, given: Mapping[TopicPartition, int], at_least: int, shown: str
+    what: str, given: Mapping[TopicPartition, int], at_least: int, wanted: str
 ) -> dict[TopicPartition, int]:
     """Check a mapping from partitions to offsets or times, which are ``shown`` in the error.
 
@@ -143,7 +143,7 @@ def check_by_number(
     checked = check_by_partition(what, given)
     for tp, value in checked.items():
         if not _is_whole(value) or not at_least <= value <= _MAX_OFFSET:
-            raise ConfigError(f"{what}: {value!r} of {tp}: must be {shown}")
+            raise ConfigError(f"{what}: {shown(value)} of {tp}: must be {wanted}")
     return checked
 
 

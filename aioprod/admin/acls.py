@@ -155,8 +155,8 @@ def _check_types(call: str, given: AclBinding | AclFilter) -> None:
         value = getattr(given, name)
         kind = type(default) if default is not None else str
         if not isinstance(value, kind) and (value is not None or isinstance(given, AclBinding)):
-            shown = "text" if kind is str else f"of {kind.__name__}"
-            raise ConfigError(f"{call}: {name}={value!r}: must be {shown}")
+            wanted = "text" if kind is str else f"of {kind.__name__}"
+            raise ConfigError(f"{call}: {name}={shown(value)}: must be {wanted}")
 
 
 def _check(acl: AclBinding) -> None:
