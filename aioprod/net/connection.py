@@ -21,7 +21,6 @@ from aioprod.errors import (
     BrokerConnectionError,
     KafkaError,
     RequestTimedOutError,
-    UnsupportedVersionError,
 )
 from aioprod.net.bounds import MAX_REPLY_BYTES, MAX_REPLY_BYTES_BEFORE_LOGIN
 from aioprod.net.failures import (
@@ -29,6 +28,7 @@ from aioprod.net.failures import (
     check_address,
     closed_by_broker,
     connection_failure,
+    no_common_version,
     stream_failure,
 )
 from aioprod.net.held_requests import HeldRequests
@@ -220,17 +220,13 @@ class Connection:
         Raises:
             UnsupportedVersionError: if there is no such version.
         """
-        low, high = self.versions.get(request_type.API_KEY, (0, -1))
+        theirs = self.versions.get(request_type.API_KEY)
         limit = (
             request_type.MAX_VERSION if newest is None else min(newest, request_type.MAX_VERSION)
         )
-        version = min(high, limit)
-        if version < max(low, request_type.MIN_VERSION):
-            raise UnsupportedVersionError(
-                f"{self.address} has {request_type.__name__} versions {low} to {high}, this "
-                f"client {request_type.MIN_VERSION} to {limit}"
-            )
-        return version
+        if theirs is None or min(theirs[1], limit) < max(theirs[0], request_type.MIN_VERSION):
+            raise no_common_version(self.address, request_type, theirs, limit)
+        return min(theirs[1], limit)
 
     def trust(self) -> None:
         """Accept large replies, too: the login is complete."""

@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from typing import Any
 
-from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError, ProtocolError
+from aioprod.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    KafkaError,
+    ProtocolError,
+    UnsupportedVersionError,
+)
 from aioprod.net.bounds import MAX_REPLY_BYTES
 from aioprod.protocol.frame_reader import MIN_FRAME_BYTES, FrameSizeError
+from aioprod.protocol.message import Request
 
 # Alerts with which a peer refuses this client's certificate, or the lack of one. With TLS 1.3 they
 # arrive after the handshake, in place of the first reply.
@@ -70,6 +78,24 @@ def check_address(host: str, port: int) -> None:
         wrong = f"the port must be from 1 to {_HIGHEST_PORT}" if host else "the host is empty"
         advice = "check bootstrap_servers and the brokers' advertised.listeners"
         raise BrokerConnectionError(f"{address_of(host, port)}: {wrong}; {advice}")
+
+
+def no_common_version(
+    address: str, request_type: type[Request[Any]], theirs: tuple[int, int] | None, limit: int
+) -> UnsupportedVersionError:
+    """Return the error for a request that a broker does not have in a version of this client.
+
+    Args:
+        theirs: the broker's lowest and highest version; None if it does not have the request.
+        limit: the highest version that this client would send.
+    """
+    name = request_type.__name__
+    if theirs is None:
+        return UnsupportedVersionError(f"{address} does not support {name}")
+    return UnsupportedVersionError(
+        f"{address} has {name} versions {theirs[0]} to {theirs[1]}, this client "
+        f"{request_type.MIN_VERSION} to {limit}"
+    )
 
 
 def unforeseen(address: str, error: Exception) -> KafkaError:

@@ -11,6 +11,7 @@ from aioprod.errors import (
     BrokerError,
     FatalProducerError,
     KafkaError,
+    UnsupportedVersionError,
 )
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import Brokers
@@ -111,6 +112,12 @@ class ProducerIdRequest:
 
 
 async def _ask_for_id(connection: Connection) -> InitProducerIdResponse:
+    try:
+        version = connection.pick_version(InitProducerIdRequest)
+    except UnsupportedVersionError as error:
+        # Some services have no idempotent producers.
+        raise UnsupportedVersionError(f"{error}: set enable_idempotence=False") from error
     return await connection.request(
-        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
+        version=version,
     )

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 import aioprod
+from aioprod import Consumer, Producer
 from aioprod.errors import KafkaError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import decode_request_header
 from aioprod.protocol.primitives import ZERO_UUID, Reader
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from aioprod.testing.broker.handlers import HANDLERS
-from aioprod.testing.broker.quirks import QUIRKS
+from aioprod.testing.broker.quirks import QUIRKS, SERVICES
 from tests.services.clients import CLIENTS, PARTITIONS, TOPIC, Place
 
 pytestmark = pytest.mark.virtual_time
@@ -35,8 +36,11 @@ REFUSALS: dict[str, dict[str, str]] = {
     "zero-topic-ids": dict.fromkeys(NEW_GROUPS, "Kafka 4"),
     "rolling-upgrade": dict.fromkeys(NEW_GROUPS, "Kafka 4|ShareFetch"),
     "wrong-leader-epochs": dict.fromkeys(NEW_GROUPS, "no topic ids"),
-    "no-idempotence": dict.fromkeys(IDEMPOTENT, "InitProducerId"),
-    "no-transactions": dict.fromkeys(TRANSACTIONS, "transaction"),
+    "no-idempotence": {
+        **dict.fromkeys(IDEMPOTENT, "enable_idempotence=False"),
+        **dict.fromkeys(TRANSACTIONS, "does not support InitProducerId"),
+    },
+    "no-transactions": dict.fromkeys(TRANSACTIONS, "does not support AddPartitionsToTxn"),
     "classic-groups-only": dict.fromkeys(NEW_GROUPS, "Kafka 4"),
     "no-compression": {"producer with lz4": "UNSUPPORTED_COMPRESSION_TYPE"},
 }
@@ -128,3 +132,41 @@ async def test_a_client_on_a_quirk(quirk: str, client: str) -> None:
     with pytest.raises(KafkaError, match=refusal):
         await works_on(quirk, client)
     assert asyncio.get_running_loop().time() - begun < 20
+
+
+@pytest.mark.parametrize("client", ["producer", "consumer in a classic group", "Spark source"])
+@pytest.mark.parametrize("service", SERVICES)
+async def test_a_client_on_all_quirks_of_a_service(service: str, client: str) -> None:
+    refusals = [REFUSALS.get(quirk, {}).get(client) for quirk in SERVICES[service]]
+    refusal = next(filter(None, refusals), None)
+    if refusal is None:
+        await works_on(service, client, pause_s=1)
+        return
+    with pytest.raises(KafkaError, match=refusal):
+        await works_on(service, client)
+
+
+async def test_all_clients_at_once_where_connections_are_few() -> None:
+    """A connection that is closed at once is tried again, and no client keeps out another."""
+    async with EmbeddedCluster(nodes=2, imitate="few-connections") as cluster:
+        for number in range(6):
+            cluster.create_topic(f"topic-{number}", PARTITIONS)
+        consumers = [
+            Consumer(
+                f"topic-{number}",
+                bootstrap_servers=cluster.bootstrap_servers,
+                auto_offset_reset="earliest",
+            )
+            for number in range(3)
+        ]
+
+        async def work(number: int) -> None:
+            async with Producer(cluster.bootstrap_servers) as producer:
+                for value in range(10):
+                    await producer.send_and_wait(f"topic-{number}", b"%d" % value)
+
+        await asyncio.gather(*map(work, range(6)))
+        for number, consumer in enumerate(consumers):
+            async with consumer, asyncio.timeout(30):
+                assert len([await consumer.getone() for _ in range(10)]) == 10, number
+        assert cluster.request_count(ApiKey.PRODUCE) == 60
