@@ -17,10 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
-from aioprod import ConfigError, Consumer
+from aioprod import ConfigError, Consumer, CorruptRecordError
 from aioprod.spark.errors import SinkError
 from aioprod.spark.registered.columns import spark_shape
 from aioprod.spark.registered.encoding import encoded
+from aioprod.spark.registered.rows import RegisteredRows
+from aioprod.spark.registered.schemas import fetch_schema
 from aioprod.spark.sink_options import parse_sink_options, with_schema
 from aioprod.spark.source import KafkaDataSource
 from aioprod.spark.source_options import parse_source_options
@@ -31,6 +33,7 @@ from tests.schema_registry.messages import User
 from .source_topics import send
 
 URL = "schema.registry.url"
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 GIVEN = {"kafka.bootstrap.servers": "h:1", "value.format": "avro", URL: "http://r:1"}
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.UTC)
 ORDER: dict[str, Any] = {
@@ -125,14 +128,15 @@ def test_confluent_writes_and_spark_reads(
     values = [first[0][0], second[0][0], bare, None, b"\0\0\0\0\x63x", second[0][0][:9]]
     assert len(headers) == 1
     own = [[], [], [{"key": headers[0][0], "value": headers[0][1]}], [], [], []]
-    headers_type = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     send(
         threaded_broker.bootstrap_servers,
         "in",
         value=values,
-        headers=pa.array(own, headers_type),
+        headers=pa.array(own, HEADERS),
     )
-    given = options(threaded_broker, schema_registry, subscribe="in", includeRawValue="true")
+    given = options(
+        threaded_broker, schema_registry, subscribe="in", includeRawValue="true", mode="permissive"
+    )
     requests = len(schema_registry.calls)
     schema_registry.fail(503)  # the request is repeated
     frame = load(session, given)
@@ -152,7 +156,7 @@ def test_confluent_writes_and_spark_reads(
     assert pinned.schema["value"].dataType.simpleString() == TYPE
     assert pinned.count() == 4
     with pytest.raises(Exception, match=r"in-0, offset 4: the value can't be read by the schema"):
-        load(session, {**given, "mode": "failfast"}).collect()
+        load(session, {name: text for name, text in given.items() if name != "mode"}).collect()
 
 
 def test_spark_writes_and_confluent_reads(
@@ -285,6 +289,96 @@ def test_json_schema_and_protobuf(
             assert json.loads(copy[5:]) == {"a": 1} and copy[:5] == value[:5]
 
 
+def decoded(
+    registry: Any, values: list[bytes | None], read: Any = None, **given: str
+) -> pa.RecordBatch:
+    """What a task makes of values; ``read`` is the schema that the query found at its start."""
+    found = read or found_schema(registry, **given)
+    count = len(values)
+    rows = pa.record_batch(
+        {
+            "value": pa.array(values, pa.binary()),
+            "topic": pa.array(["t"] * count),
+            "partition": pa.array([2] * count, pa.int32()),
+            "offset": pa.array(range(70, 70 + count), pa.int64()),
+            "headers": pa.array([None] * count, HEADERS),
+        }
+    )
+
+    async def decode() -> pa.RecordBatch:
+        reader = await RegisteredRows.open(found)
+        try:
+            return await reader.decode(rows, keep_headers=False)
+        finally:
+            await reader.close()
+
+    return asyncio.run(decode())
+
+
+def found_schema(registry: Any, **given: str) -> Any:
+    """The schema that ``load()`` finds."""
+    names = {name.replace("_", "."): text for name, text in given.items()}
+    parsed = parse_source_options(
+        {"subscribe": "t", **GIVEN, **names, URL: registry.url}, streaming=False
+    )
+    assert parsed.registry is not None
+    return fetch_schema(parsed.registry)
+
+
+def small(*kinds: str) -> dict[str, Any]:
+    fields = [{"name": f"f{number}", "type": kind} for number, kind in enumerate(kinds)]
+    return {"type": "record", "name": "T", "fields": fields}
+
+
+def test_a_record_of_a_newer_version_is_read_by_the_querys_own(schema_registry: Any) -> None:
+    first = by_confluent(schema_registry.url, "t", small("int"), [{"f0": 1}])
+    read = found_schema(schema_registry)
+    more = small("int")
+    more["fields"].append({"name": "f1", "type": "string", "default": ""})
+    newer = by_confluent(schema_registry.url, "t", more, [{"f0": 2, "f1": "x"}])
+    found = decoded(schema_registry, [first[0][0], newer[0][0], None], read)
+    assert found.column("value").to_pylist() == [{"f0": 1}, {"f0": 2}, None]
+
+
+@pytest.mark.parametrize(
+    ("newer", "record"),
+    [(small("long"), {"f0": 1 << 40}), (small(), {})],
+    ids=["wider type", "field removed"],
+)
+def test_a_newer_version_that_the_querys_own_cannot_read_fails_the_query(
+    schema_registry: Any, newer: dict[str, Any], record: dict[str, Any]
+) -> None:
+    first = by_confluent(schema_registry.url, "t", small("int"), [{"f0": 1}])
+    read = found_schema(schema_registry)
+    later = by_confluent(schema_registry.url, "t", newer, [record])
+    values = [first[0][0], later[0][0]]
+    with pytest.raises(
+        CorruptRecordError,
+        match=(
+            r"t-2, offset 71: the value can't be read by version 1 \(id \d+\) of the schema of "
+            r"subject t-value: .*written by schema id \d+; if that is newer, start the query again"
+            r": load\(\) asks for the latest version.*mode=permissive"
+        ),
+    ):
+        decoded(schema_registry, values, read)
+    # The next load() reads it.
+    assert decoded(schema_registry, values[1:]).column("value").to_pylist() == [record]
+
+
+@pytest.mark.parametrize("mode", ["permissive", "dropmalformed"])
+def test_values_that_are_left_out_are_counted_and_logged(
+    schema_registry: Any, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    good = by_confluent(schema_registry.url, "t", small("int"), [{"f0": 1}])
+    values = [good[0][0], b"junk", b"\0\0\0\0\x63x", None]
+    found = decoded(schema_registry, values, mode=mode).column("value").to_pylist()
+    assert found == ([{"f0": 1}, None, None, None] if mode == "permissive" else [{"f0": 1}, None])
+    assert f"mode={mode}: t-2, offset 71: the value can't be read by version 1" in caplog.text
+    assert "2 of 4 values like this" in caplog.text
+    with pytest.raises(CorruptRecordError, match="offset 71"):
+        decoded(schema_registry, values)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -294,7 +388,7 @@ def test_json_schema_and_protobuf(
         ({"value.schema.version": "0"}, "option value.schema.version must be latest or a number"),
         ({"value.message": "M"}, "option value.message is for value.format=protobuf"),
         ({"schema.registry.username": "u"}, "username and schema.registry.password belong togeth"),
-        ({"mode": "x"}, "option mode must be permissive or dropmalformed or failfast"),
+        ({"mode": "x"}, "option mode must be failfast or permissive or dropmalformed"),
         ({"value.format": "json", "value.schema": "a INT"}, "schema.registry.url requires value.f"),
         ({"value.format": "xml"}, "option value.format must be json or avro or"),
     ],

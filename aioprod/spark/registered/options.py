@@ -20,7 +20,7 @@ FORMATS: Final = ("avro", "json-schema", "protobuf")
 """The values of ``value.format`` that need a registry."""
 
 _PACKAGES: Final = ("aiohttp", "fastavro", "jsonschema")
-_MODES: Final = ("permissive", "dropmalformed", "failfast")
+_MODES: Final = ("failfast", "permissive", "dropmalformed")  # the default is that of from_avro
 _FOR_JSON: Final = (
     "value.schema",
     "columnNameOfCorruptRecord",
@@ -54,7 +54,7 @@ class RegistryOptions:
     subject: str
     version: int | None = None
     message: str | None = None
-    mode: str = "permissive"
+    mode: str = "failfast"
     include_raw: bool = False
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.errors import CorruptRecordError, KafkaTimeoutError
+from aioprod.logs import get_logger
 from aioprod.schema_registry.client import SchemaRegistry
 from aioprod.schema_registry.schemas import SchemaRegistryError
 from aioprod.schema_registry.serializers import SchemaDeserializer
@@ -15,7 +17,13 @@ from aioprod.spark.registered.columns import message_of, prepared, reader_of, sp
 from aioprod.spark.registered.schemas import RegisteredValue, open_registry
 from aioprod.spark.typed.options import RAW_VALUE
 
+log = get_logger(__name__)
+
 _VALUE = "value"
+_CURES = (
+    ". To go on without such values, set mode=permissive (null; includeRawValue=true keeps their "
+    "bytes for a dead-letter topic) or mode=dropmalformed"
+)
 
 
 class RegisteredRows:
@@ -35,6 +43,7 @@ class RegisteredRows:
         deserializer: SchemaDeserializer[Any],
         kind: pa.DataType,
     ) -> None:
+        self._value = value
         self._options = value.options
         self._registry = registry
         self._deserializer = deserializer
@@ -57,15 +66,16 @@ class RegisteredRows:
         await self._registry.close()
 
     async def decode(self, rows: pa.RecordBatch, *, keep_headers: bool) -> pa.RecordBatch:
-        """Return the rows with decoded values; without malformed ones with ``mode=dropmalformed``.
+        """Return the rows with decoded values. With ``mode=permissive`` malformed ones are null,
+        with ``mode=dropmalformed`` left out; their number and the first one's error are logged.
 
         Args:
             rows: with the column ``headers``, where an id may be.
             keep_headers: whether the result has it.
 
         Raises:
-            CorruptRecordError: if a value is malformed with ``mode=failfast``; the text names the
-                record.
+            CorruptRecordError: if a value is malformed with ``mode=failfast``, the default; the
+                text names the record, and the schema that it was written by.
             SchemaRegistryError, KafkaTimeoutError: if the registry can't be reached.
         """
         raw = rows.column(_VALUE)
@@ -80,8 +90,11 @@ class RegisteredRows:
                 isinstance(error, SchemaRegistryError) and error.retriable
             ):
                 raise error
-        if decoded.errors and self._options.mode == "failfast":
-            raise self._malformed(rows, decoded.errors)
+        if decoded.errors:
+            text = self._malformed(rows, decoded.errors)
+            if self._options.mode == "failfast":
+                raise CorruptRecordError(f"{text}{_CURES}")
+            log.warning("mode=%s: %s", self._options.mode, text)
         values = decoded.data
         if values.type != self._kind:  # all are null
             values = pa.nulls(len(values), self._kind)
@@ -96,12 +109,31 @@ class RegisteredRows:
             found = found.filter(pa.array(kept))
         return found
 
-    def _malformed(self, rows: pa.RecordBatch, errors: Any) -> CorruptRecordError:
+    def _malformed(self, rows: pa.RecordBatch, errors: Mapping[int, Exception]) -> str:
+        """Say how many values of a batch can't be read, and why not the first of them."""
         row = min(errors)
-        topic, partition, offset = (
-            rows.column(name)[row].as_py() for name in ("topic", "partition", "offset")
+        topic, partition, offset, value, headers = (
+            rows.column(name)[row].as_py()
+            for name in ("topic", "partition", "offset", _VALUE, "headers")
         )
-        return CorruptRecordError(
-            f"{topic}-{partition}, offset {offset}: the value can't be read by the schema of "
-            f"subject {self._options.subject}, and mode=failfast: {errors[row]}"
+        read_by = self._value
+        text = (
+            f"{topic}-{partition}, offset {offset}: the value can't be read by version "
+            f"{read_by.version} (id {read_by.schema_id}) of the schema of subject "
+            f"{self._options.subject}: {errors[row]}"
         )
+        try:
+            place, _ = self._deserializer.locate(
+                [(each["key"], each["value"]) for each in headers or ()], value
+            )
+        except ValueError:
+            pass
+        else:
+            if place.schema_id != read_by.schema_id:
+                text += (
+                    f". It was written by schema id {place.schema_id}; if that is newer, start the "
+                    "query again: load() asks for the latest version, and a running query keeps it"
+                )
+        if len(errors) > 1:
+            text += f". {len(errors)} of {rows.num_rows} values like this"
+        return text
