@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -104,12 +105,17 @@ class TimestampSpec:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """A range of a partition from ``start`` up to, but not including, ``end``."""
+    """A range of a partition from ``start`` up to, but not including, ``end``.
+
+    Attributes:
+        topic_id: the id of the topic that these offsets belong to; None if it is not known.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: uuid.UUID | None = None
 
     @property
     def size(self) -> int:

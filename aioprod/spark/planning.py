@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.consumer.partition_reader import list_offsets, partitions_of
@@ -31,6 +33,7 @@ from aioprod.spark.offsets import (
     missed,
     plan_ranges,
 )
+from aioprod.spark.positions import Position
 from aioprod.spark.source_options import SourceOptions, fetch_settings
 from aioprod.spark.waiting import named_wait
 from aioprod.types import TopicPartition
@@ -83,6 +86,7 @@ async def plan_batch(
     partitions = await select_partitions(client, options)
     if not partitions:
         raise ConfigError(f"option {options.selection.describe()} matches no topic")
+    topic_ids = _topic_ids(client, partitions)
     first = await _targets(client, partitions, options, options.starting)
     last = await _targets(client, partitions, options, options.ending)
     _check_order(first, last)
@@ -102,10 +106,11 @@ async def plan_batch(
         chosen = [tp for tp in start if wanted.since_ms is not None and wanted.includes(tp)]
         since = await _list(client, dict.fromkeys(chosen, wanted.since_ms or 0), options)
         start, end = wanted.narrow(start, end, since)
-    return plan_ranges(start, end, options.min_partitions, options.max_records_per_partition)
+    ranges = plan_ranges(start, end, options.min_partitions, options.max_records_per_partition)
+    return _of_topics(ranges, topic_ids)
 
 
-async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Offsets:
+async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Position:
     """Return where a new stream begins. At most four lookups, each within
     ``kafka.default.api.timeout.ms``.
 
@@ -115,27 +120,40 @@ async def initial_offsets(client: ClusterClient, options: SourceOptions) -> Offs
     """
     partitions = await select_partitions(client, options)
     targets = await _targets(client, partitions, options, options.starting)
-    return _resolve(targets, *await _bounds(client, partitions, options))
+    topic_ids = _topic_ids(client, partitions)
+    return Position(_resolve(targets, *await _bounds(client, partitions, options)), topic_ids)
 
 
-async def latest_offsets(client: ClusterClient, options: SourceOptions) -> Offsets:
+async def latest_offsets(client: ClusterClient, options: SourceOptions) -> Position:
     """Return the present end of each partition. Two lookups, each within
     ``kafka.default.api.timeout.ms``.
     """
-    return await _ends(client, await select_partitions(client, options), options)
+    partitions = await select_partitions(client, options)
+    # Those of before: if a topic is created again in between, its tasks find out.
+    topic_ids = _topic_ids(client, partitions)
+    return Position(await _ends(client, partitions, options), topic_ids)
+
+
+def _topic_ids(
+    client: ClusterClient, partitions: Collection[TopicPartition]
+) -> dict[str, uuid.UUID]:
+    """Return the topics' ids, without those of brokers that have none."""
+    found = {name: client.snapshot.topic_id(name) for name in {tp.topic for tp in partitions}}
+    return {name: topic_id for name, topic_id in found.items() if topic_id.int}
 
 
 async def available_offsets(
-    client: ClusterClient, options: SourceOptions, start: Offsets
-) -> tuple[Offsets, Offsets]:
+    client: ClusterClient, options: SourceOptions, start: Position
+) -> tuple[Offsets, Position]:
     """Return the position of each partition of a stream, new ones at their first record, and its
-    present end.
+    present end. If a topic was deleted and created again, and this loss is ignored, all its
+    partitions are new.
 
     Three lookups, each within ``kafka.default.api.timeout.ms``; if ends went back, two more after
     a pause of ``fetchOffset.retryIntervalMs``, up to ``fetchOffset.numRetries`` times.
 
-    The end is before the position if the topic was recreated or lost records and this loss is
-    ignored: the stream continues from the end.
+    The end is before the position if the topic lost records, or was created again by brokers
+    without topic ids, and this loss is ignored: the stream continues from the end.
 
     Args:
         start: the end of the last micro-batch.
@@ -145,28 +163,42 @@ async def available_offsets(
     """
     for _ in range(options.fetch_offset_retries):
         latest = await latest_offsets(client, options)
-        if not backwards(start, latest):
+        if not start.recreated(latest) and not backwards(start.offsets, latest.offsets):
             break
-        # A new leader may not know yet up to which offset its log may be read.
+        # A new leader may not know yet up to which offset its log may be read, and a broker may not
+        # know yet of the topic's last creation.
         await asyncio.sleep(options.fetch_offset_retry_interval_ms / 1000)
-    report_losses(backwards(start, latest), fail=options.fail_on_data_loss)
-    return await _with_new_partitions(client, start, latest, options), latest
+    valid = start.valid_in(latest)
+    losses = start.losses(latest) + backwards(valid, latest.offsets)
+    report_losses(losses, fail=options.fail_on_data_loss)
+    return await _with_new_partitions(client, valid, latest.offsets, options), latest
 
 
 async def plan_stream(
-    client: ClusterClient, options: SourceOptions, start: Offsets, end: Offsets
+    client: ClusterClient, options: SourceOptions, start: Position, end: Position
 ) -> list[OffsetRange]:
     """Return the tasks of a micro-batch; a partition that is new since the last one begins at its
-    first record.
+    first record, and so does each one of a topic that was created again.
 
     One lookup at most, within ``kafka.default.api.timeout.ms``.
 
     Raises:
         DataLossError: if partitions or offsets are gone and failOnDataLoss is true.
     """
-    begin = await _with_new_partitions(client, start, end, options)
-    report_losses(backwards(start, end) + missed(start, begin), fail=options.fail_on_data_loss)
-    return plan_ranges(begin, end, options.min_partitions, options.max_records_per_partition)
+    valid = start.valid_in(end)
+    begin = await _with_new_partitions(client, valid, end.offsets, options)
+    losses = start.losses(end) + backwards(valid, end.offsets) + missed(valid, begin)
+    report_losses(losses, fail=options.fail_on_data_loss)
+    ranges = plan_ranges(
+        begin, end.offsets, options.min_partitions, options.max_records_per_partition
+    )
+    return _of_topics(ranges, end.topic_ids)
+
+
+def _of_topics(
+    ranges: Iterable[OffsetRange], topic_ids: Mapping[str, uuid.UUID]
+) -> list[OffsetRange]:
+    return [replace(each, topic_id=topic_ids.get(each.topic)) for each in ranges]
 
 
 def report_losses(losses: Collection[str], *, fail: bool) -> None:

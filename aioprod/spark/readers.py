@@ -21,8 +21,9 @@ from aioprod.spark._versions import (
 )
 from aioprod.spark.driver_client import DriverClient
 from aioprod.spark.filters import EVERYTHING, push
-from aioprod.spark.offsets import OffsetRange, offsets_from_json, offsets_to_json
+from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.planning import plan_batch
+from aioprod.spark.positions import position_from_json, position_to_json
 from aioprod.spark.source_options import SourceOptions
 from aioprod.spark.stream_offsets import StreamOffsets
 from aioprod.spark.worker_process import TaskPart, settle
@@ -85,7 +86,7 @@ class KafkaStreamReader(TaskPart, DataSourceStreamReader, SupportsTriggerAvailab
         self._stream = StreamOffsets(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        return offsets_to_json(self._stream.initial())
+        return position_to_json(self._stream.initial())
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._stream.end_at_present()
@@ -107,20 +108,20 @@ class KafkaStreamReader(TaskPart, DataSourceStreamReader, SupportsTriggerAvailab
                     "maxOffsetsPerTrigger and minOffsetsPerTrigger need PySpark 4.2 or "
                     f"newer, this is {pyspark.__version__}"
                 )
-            return offsets_to_json(self._stream.latest())
-        return offsets_to_json(
+            return position_to_json(self._stream.latest())
+        return position_to_json(
             self._stream.next(
-                offsets_from_json(start), limited=not isinstance(limit, ReadAllAvailable)
+                position_from_json(start), limited=not isinstance(limit, ReadAllAvailable)
             )
         )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return None if self._stream.last_seen is None else offsets_to_json(self._stream.last_seen)
+        return None if self._stream.last_seen is None else position_to_json(self._stream.last_seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [
             RangePartition(item)
-            for item in self._stream.plan(offsets_from_json(start), offsets_from_json(end))
+            for item in self._stream.plan(position_from_json(start), position_from_json(end))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -131,7 +132,7 @@ class KafkaStreamReader(TaskPart, DataSourceStreamReader, SupportsTriggerAvailab
         return read_range(self._options, partition.item)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._stream.processed(offsets_from_json(end))
+        self._stream.processed(position_from_json(end))
 
     def stop(self) -> None:
         self._stream.close()

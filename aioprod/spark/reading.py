@@ -17,7 +17,7 @@ from aioprod.consumer.partition_reader import (
     list_offsets,
 )
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError
+from aioprod.errors import BrokerError, TopicRecreatedError
 from aioprod.logs import get_logger
 from aioprod.protocol.arrow_reader import read_arrays
 from aioprod.spark.arrow import source_rows
@@ -115,9 +115,8 @@ async def _batches(
         decoder = TypedRows(options.typed)
     start: int | None = item.start
     while start is not None:
-        reader = PartitionReader(
-            client, TopicPartition(item.topic, item.partition), start, item.end, settings
-        )
+        tp = TopicPartition(item.topic, item.partition)
+        reader = PartitionReader(client, tp, start, item.end, settings, item.topic_id)
         try:
             async for fetched in reader:
                 # The id of a schema may be in a header.
@@ -127,6 +126,10 @@ async def _batches(
                         yield rows
                     else:
                         yield await registered.decode(rows, keep_headers=headers)
+            return
+        except TopicRecreatedError as error:
+            # The next micro-batch reads the new topic from its first record.
+            report_losses([str(error)], fail=options.fail_on_data_loss)
             return
         except BrokerError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -13,8 +13,9 @@ from aioprod.logs import get_logger
 from aioprod.spark.admission import Admission
 from aioprod.spark.driver_client import DriverClient
 from aioprod.spark.group_positions import GroupPositions
-from aioprod.spark.offsets import OffsetRange, Offsets
+from aioprod.spark.offsets import OffsetRange
 from aioprod.spark.planning import available_offsets, initial_offsets, latest_offsets, plan_stream
+from aioprod.spark.positions import Position
 from aioprod.spark.source_options import SourceOptions
 
 log = get_logger(__name__)
@@ -33,11 +34,11 @@ class StreamOffsets:
         self._clock = clock
         self._brokers = DriverClient(options)
         self._admission = Admission(options.limits)
-        self._target: Offsets | None = None
+        self._target: Position | None = None
         self._group = None if options.group is None else GroupPositions(options.group)
-        self.last_seen: Offsets | None = None
+        self.last_seen: Position | None = None
 
-    def initial(self) -> Offsets:
+    def initial(self) -> Position:
         """Return where a new query begins."""
         return self._brokers.run(lambda client: initial_offsets(client, self._options))
 
@@ -49,12 +50,12 @@ class StreamOffsets:
         # The rest at the end may be smaller than the minimum, and no more will come.
         self._admission = Admission(replace(self._options.limits, min_offsets=None))
 
-    def latest(self) -> Offsets:
+    def latest(self) -> Position:
         """Return the present end of each partition."""
         self.last_seen = self._brokers.run(lambda client: latest_offsets(client, self._options))
         return self.last_seen
 
-    def next(self, start: Offsets, *, limited: bool) -> Offsets:
+    def next(self, start: Position, *, limited: bool) -> Position:
         """Return the end of the micro-batch that begins at ``start``.
 
         Args:
@@ -66,31 +67,33 @@ class StreamOffsets:
             lambda client: available_offsets(client, self._options, start)
         )
         self.last_seen = latest
+        available = latest.offsets
         if self._target is not None:
-            latest = {
-                tp: min(offset, self._target[tp])
-                for tp, offset in latest.items()
-                if tp in self._target
+            limits = self._target.offsets
+            available = {
+                tp: min(end, limits[tp]) for tp, end in latest.offsets.items() if tp in limits
             }
-        if not limited:
-            return latest
-        end = self._admission.end(begin, latest, self._clock())
-        return start if end is None else end
+        ends = self._admission.end(begin, available, self._clock()) if limited else available
+        # Without new records it is the same, although a checkpoint of Spark's connector lacks ids:
+        # another end would be another micro-batch.
+        if ends is None or (ends == start.offsets and not start.recreated(latest)):
+            return start
+        return Position(ends, latest.topic_ids)
 
-    def plan(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+    def plan(self, start: Position, end: Position) -> list[OffsetRange]:
         """Return the tasks of a micro-batch. Everything before ``start`` is processed; PySpark 4.0
         and 4.1 tell the start only here.
         """
         self.processed(start)
         return self._brokers.run(lambda client: plan_stream(client, self._options, start, end))
 
-    def processed(self, end: Offsets) -> None:
+    def processed(self, end: Position) -> None:
         """Commit ``end`` to the consumer group, if the options name one. Never fails the query."""
         group = self._group
         if group is None:
             return
         try:
-            self._brokers.run(lambda client: group.commit(client, end))
+            self._brokers.run(lambda client: group.commit(client, end.offsets))
         except (
             KafkaError
         ) as error:  # no connection: the query's next request fails on it, not this one

@@ -44,6 +44,7 @@ from aioprod.spark.exactly_once.ids import Sink
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.spark.filters import Wanted
 from aioprod.spark.group_positions import GroupPositions
+from aioprod.spark.positions import Position
 from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source_options import parse_source_options
 from aioprod.spark.starting import start_patiently, start_producer
@@ -367,12 +368,14 @@ CALLS: dict[str, Row | str] = {
         ("Two lookups", PLANNING),
     ),
     "spark.planning.available_offsets": Row(
-        lambda it: planning.available_offsets(it.client, it.source, {}),
+        lambda it: planning.available_offsets(it.client, it.source, Position({}, {})),
         3 * API_MS,
         ("Three lookups", PLANNING),
     ),
     "spark.planning.plan_stream": Row(
-        lambda it: planning.plan_stream(it.client, it.source, {}, {TP: 5}),
+        lambda it: planning.plan_stream(
+            it.client, it.source, Position({}, {}), Position({TP: 5}, {})
+        ),
         API_MS,
         ("One lookup", PLANNING),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from aioprod.spark.offsets import (
     parse_offsets,
     plan_ranges,
 )
+from aioprod.spark.positions import Position, position_from_json, position_to_json
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 PARTITIONS = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 5))
@@ -184,3 +186,28 @@ def test_what_is_gone_is_told_and_the_start_moved() -> None:
         "b-0 is gone (the query stands at offset 3)",
     ]
     assert check_not_lost({A0: 10}, {A0: 10}, {A0: 10}) == ({A0: 10}, [])
+
+
+def test_a_position_keeps_the_ids_of_topics_where_sparks_connector_reads_past_them() -> None:
+    ids = {"a": uuid.UUID(int=5), "b": uuid.UUID(int=6)}
+    position = Position({A0: 23, A1: 7, B0: 0}, ids)
+    nested = position_to_json(position)
+    assert nested == {
+        "a": {"0": 23, "1": 7},
+        "b": {"0": 0},
+        "a#00000000-0000-0000-0000-000000000005": {},
+        "b#00000000-0000-0000-0000-000000000006": {},
+    }
+    assert position_from_json(json.loads(json.dumps(nested))) == position
+    assert offsets_from_json(nested) == position.offsets
+    assert position_from_json({"a": {"0": 23}}) == Position({A0: 23}, {})
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_not_valid() -> None:
+    before = Position({A0: 23, B0: 4}, {"a": uuid.UUID(int=5), "b": uuid.UUID(int=6)})
+    later = Position({A0: 99, B0: 4}, {"a": uuid.UUID(int=7), "b": uuid.UUID(int=6)})
+    assert before.recreated(later) == {"a"} and before.valid_in(later) == {B0: 4}
+    assert before.losses(later)[0].startswith("topic a was deleted and created again")
+    # Unknown ids say nothing.
+    for unknown in (Position(later.offsets, {}), Position(later.offsets, {"c": uuid.UUID(int=1)})):
+        assert before.recreated(unknown) == unknown.recreated(before) == set()

@@ -138,6 +138,43 @@ def test_a_read_has_as_many_tasks(
     assert ours == sparks > 2
 
 
+def plain(position: str) -> dict[str, Any]:
+    """A position without the ids of topics, which only this source keeps."""
+    found: dict[str, Any] = json.loads(position)
+    return {name: partitions for name, partitions in found.items() if partitions}
+
+
+def test_each_source_continues_the_checkpoint_of_the_other(
+    session: SparkSession, kafka: str, topic: str, tmp_path: Path
+) -> None:
+    given = {"kafka.bootstrap.servers": kafka, "subscribe": topic, "startingOffsets": "earliest"}
+
+    def read(source: str, **options: str) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        query = (
+            session.readStream.format(source)
+            .options(**given, **options)
+            .load()
+            .select("partition", "offset")
+            .writeStream.foreachBatch(
+                lambda frame, number: found.extend(tuple(row) for row in frame.collect())
+            )
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(90)
+        return sorted(found)
+
+    assert len(read("kafka")) == 110
+    for number, source in enumerate(("aioprod", "kafka", "aioprod", "aioprod", "kafka")):
+        send(kafka, topic, value=[b"x"], partition=[1])
+        assert read(source) == [(1, 10 + number)], source
+    last = sorted(tmp_path.glob("offsets/*"), key=lambda path: path.name)
+    kept = [path.read_text().splitlines()[-1] for path in last if path.name.isdigit()]
+    assert [f"{topic}#" in line for line in kept] == [False, True, False, True, True, False]
+
+
 def test_micro_batches_end_where_sparks_do_and_a_group_knows_of_all(
     session: SparkSession, kafka: str, topic: str, tmp_path: Path
 ) -> None:
@@ -162,11 +199,11 @@ def test_micro_batches_end_where_sparks_do_and_a_group_knows_of_all(
         )
         assert query.awaitTermination(90)
         progress = [item for item in query.recentProgress if item["numInputRows"]]
-        assert {
-            json.dumps(json.loads(item["sources"][0]["latestOffset"])) for item in progress
-        } == {per_partition(topic, 100, 10)}
+        assert {json.dumps(plain(item["sources"][0]["latestOffset"])) for item in progress} == {
+            per_partition(topic, 100, 10)
+        }
         ends[source] = [
-            (item["numInputRows"], json.loads(item["sources"][0]["endOffset"])) for item in progress
+            (item["numInputRows"], plain(item["sources"][0]["endOffset"])) for item in progress
         ]
     assert ends["aioprod"] == ends["kafka"]
     assert [rows for rows, _ in ends["aioprod"]] == [44, 44, 22]

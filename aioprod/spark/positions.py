@@ -1,0 +1,71 @@
+"""Positions of a stream: offsets, and the topics that they belong to. No I/O.
+
+A checkpoint has them as JSON of Spark's Kafka connector, with one more entry for each topic:
+``{"orders": {"0": 23}, "orders#<topic id>": {}}``. Such a name is no topic's and has no partitions,
+so that the connector reads past it, and continues a checkpoint of this source, as this source
+continues its checkpoints.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from aioprod.spark.offsets import OffsetJson, Offsets, offsets_from_json, offsets_to_json
+
+_MARK = "#"  # not allowed in names of topics
+
+
+class Position(NamedTuple):
+    """Where a stream stands.
+
+    Attributes:
+        offsets: by partition.
+        topic_ids: the id (KIP-516) of the topic that the offsets of a name belong to. Those of
+            brokers before Kafka 2.8, and of a checkpoint of Spark's connector, are not known.
+    """
+
+    offsets: Offsets
+    topic_ids: Mapping[str, uuid.UUID]
+
+    def recreated(self, later: Position) -> set[str]:
+        """Return the topics that were deleted and created again before ``later``."""
+        return {
+            name
+            for name, topic_id in self.topic_ids.items()
+            if later.topic_ids.get(name, topic_id) != topic_id
+        }
+
+    def valid_in(self, later: Position) -> Offsets:
+        """Return the offsets that still mean something in ``later``."""
+        gone = self.recreated(later)
+        return {tp: offset for tp, offset in self.offsets.items() if tp.topic not in gone}
+
+    def losses(self, later: Position) -> list[str]:
+        """Describe each topic that was created again."""
+        return [
+            f"topic {name} was deleted and created again (topic id {later.topic_ids[name]}, before "
+            f"{self.topic_ids[name]}): the query's offsets are those of the deleted topic ("
+            + ", ".join(
+                f"partition {tp.partition}: {offset}"
+                for tp, offset in sorted(self.offsets.items())
+                if tp.topic == name
+            )
+            + "), and the new one is to be read from its first record"
+            for name in sorted(self.recreated(later))
+        ]
+
+
+def position_from_json(given: Mapping[str, Mapping[str, int]]) -> Position:
+    """Read a position of a checkpoint, of this source or of Spark's Kafka connector."""
+    named = (name.partition(_MARK) for name in given if _MARK in name)
+    ids = {topic: uuid.UUID(text) for topic, _, text in named}
+    return Position(offsets_from_json(given), ids)
+
+
+def position_to_json(position: Position) -> OffsetJson:
+    """Reverse `position_from_json`; equal positions give equal text."""
+    nested = offsets_to_json(position.offsets)
+    ids = sorted(position.topic_ids.items())
+    return nested | {f"{name}{_MARK}{topic_id}": {} for name, topic_id in ids if name in nested}
