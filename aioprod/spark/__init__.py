@@ -15,6 +15,7 @@ from aioprod.spark import _versions as _versions  # it tells what is missing
 
 if _typing.TYPE_CHECKING:
     from aioprod.spark.errors import (
+        CopiedCheckpointError,
         LostTransactionsError,
         NewerDecisionError,
         ReplayMismatchError,
@@ -28,6 +29,7 @@ if _typing.TYPE_CHECKING:
     from aioprod.spark.source import KafkaDataSource
 
 __all__ = [
+    "CopiedCheckpointError",
     "DataLossError",
     "KafkaDataSource",
     "LostTransactionsError",
@@ -45,6 +47,7 @@ __all__ = [
 
 # Lazy: Spark starts a Python process for each step of a read or write, which needs few of these.
 _HOMES = {
+    "CopiedCheckpointError": "aioprod.spark.errors",
     "DataLossError": "aioprod.spark.offsets",
     "KafkaDataSource": "aioprod.spark.source",
     "LostTransactionsError": "aioprod.spark.errors",

@@ -5,6 +5,7 @@ KafkaError
     ├── TransactionTimedOutError  a transaction timed out; no row of the batch is visible
     ├── ReplayMismatchError       the batch was written before, with other rows
     ├── NewerDecisionError        a later batch was written: the checkpoint is stale or shared
+    │   └── CopiedCheckpointError the checkpoint was copied from a query that writes elsewhere
     └── LostTransactionsError     rows of a batch that was decided are gone
 """
 
@@ -32,6 +33,12 @@ class ReplayMismatchError(SinkError):
 class NewerDecisionError(SinkError):
     """A batch with a higher number was written already: the checkpoint is older than the topic, or
     another query uses it.
+    """
+
+
+class CopiedCheckpointError(NewerDecisionError):
+    """This batch or a later one was written to another topic: the checkpoint was copied from
+    another query, or the option ``topic`` was changed. Nothing is written.
     """
 
 

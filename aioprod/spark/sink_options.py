@@ -59,6 +59,7 @@ class SinkOptions:
         on_replay_mismatch: ``fail`` or ``warn``, if a batch that was written before has other rows
             now.
         skip_lost_batch: the number of a batch to continue after although rows of it are lost.
+        checkpoint: the directory of the stream's checkpoint; None for other writes.
         registry: where the schema of values is, if they have one.
         registered: that schema, when it has been asked for.
     """
@@ -72,6 +73,7 @@ class SinkOptions:
     decision_topic: str = DEFAULT_DECISION_TOPIC
     on_replay_mismatch: str = "fail"
     skip_lost_batch: int | None = None
+    checkpoint: str | None = None
     registry: RegistryOptions | None = None
     registered: RegisteredValue | None = None
 
@@ -125,6 +127,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool = False) -
         decision_topic=_text(given, "decisionTopic") or DEFAULT_DECISION_TOPIC,
         on_replay_mismatch=_choice(given, "onReplayMismatch", "fail", "warn"),
         skip_lost_batch=whole(given, "skipLostBatch"),
+        checkpoint=given.get("checkpointlocation"),
         registry=parse_registry_options(given, _text(given, "topic"), writes=True),
     )
 

@@ -5,8 +5,9 @@ metadata of a committed offset. No I/O.
 from __future__ import annotations
 
 import base64
+import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aioprod.errors import KafkaError, ProtocolError
@@ -18,6 +19,7 @@ _MARK = "aioprod2:"
 # Without a check sum: the text's beginning could be another decision. Still read.
 _OLD_MARK = "aioprod1:"
 _SUM_BYTES = 4
+_SOURCES = " "
 
 
 class DecisionError(KafkaError):
@@ -53,6 +55,7 @@ class Decision:
         run: the query's run that wrote it, as `ids.short_run` returns it.
         digest: over all rows, as `digest.RowDigest` computes it.
         transactions: sorted by partition; none if the decision was taken back.
+        sources: where the batch ended in each source of a stream, if that is known.
         topic: the group's offset of its partition 0 has this decision. Not part of the text.
     """
 
@@ -60,6 +63,7 @@ class Decision:
     run: str
     digest: int
     transactions: tuple[DecidedTransaction, ...]
+    sources: tuple[str, ...] = ()
     topic: str = field(default="", compare=False)
 
     @property
@@ -78,7 +82,7 @@ class Decision:
 
     def taken_back(self) -> Decision:
         """Return the decision that replaces this one if its batch is to be written again."""
-        return Decision(self.version, self.run, 0, (), self.topic)
+        return Decision(self.version, self.run, 0, (), topic=self.topic)
 
     @property
     def rows(self) -> int:
@@ -116,7 +120,18 @@ def encode(decision: Decision) -> str:
         writer.uvarint(each.epoch << 1 | each.v2)
         writer.varlong(each.rows)
         partition, number, producer_id = each.partition, each.number, each.producer_id
-    return _MARK + base64.b85encode(writer.buffer + _sum_of(writer.buffer)).decode()
+    text = _MARK + base64.b85encode(writer.buffer + _sum_of(writer.buffer)).decode()
+    if not decision.sources:
+        return text
+    return text + _SOURCES + base64.b85encode(_packed(decision.sources)).decode()
+
+
+def _packed(sources: Sequence[str]) -> bytes:
+    return zlib.compress(json.dumps(sources).encode(), level=9)
+
+
+def _unpacked(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(zlib.decompress(base64.b85decode(text)))) if text else ()
 
 
 def decode(text: str) -> Decision:
@@ -129,8 +144,9 @@ def decode(text: str) -> Decision:
         raise DecisionError(
             f"this is no decision that this version of aioprod understands: {text[:40]!r}"
         )
+    encoded, _, sources = text[len(_MARK) :].partition(_SOURCES)
     try:
-        data = base64.b85decode(text[len(_MARK) :])
+        data = base64.b85decode(encoded)
         if text.startswith(_MARK):
             data, found = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
             if found != _sum_of(data):
@@ -141,9 +157,9 @@ def decode(text: str) -> Decision:
         transactions = tuple(_transactions(reader))
         if reader.offset != len(reader.data):
             raise ProtocolError("unexpected bytes at the end")
-    except (ValueError, ProtocolError) as error:
+        return Decision(version, run, digest, transactions, _unpacked(sources))
+    except (ValueError, ProtocolError, zlib.error) as error:
         raise DecisionError(f"a decision is damaged: {text[:40]!r}: {error}") from error
-    return Decision(version, run, digest, transactions)
 
 
 def _sum_of(data: bytes | bytearray) -> bytes:

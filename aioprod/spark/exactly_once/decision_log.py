@@ -134,6 +134,8 @@ async def _decide(
     overflow: str,
 ) -> None:
     text = encode(decision)
+    if len(text) > METADATA_LIMIT:
+        text = encode(replace(decision, sources=()))
     position = OffsetAndMetadata(decision.version + 1, text)
     if len(text) <= METADATA_LIMIT:
         await producer.begin_transaction()

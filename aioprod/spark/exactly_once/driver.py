@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import replace
 
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
@@ -27,6 +28,7 @@ from aioprod.spark.exactly_once.decision_log import decide, read_decided
 from aioprod.spark.exactly_once.digest import MODULUS
 from aioprod.spark.exactly_once.ids import NUMBERS, Sink
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
+from aioprod.spark.exactly_once.source_offsets import read_source_offsets
 from aioprod.spark.exactly_once.sweeping import finish_earlier, sweep
 from aioprod.spark.exactly_once.task import check_not_newer
 from aioprod.spark.exactly_once.transactions import TransactionStatus
@@ -58,7 +60,7 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
         TransactionTimedOutError: if a transaction is not open any more, or not long enough for the
             decision and the commits that follow; no row is visible.
         ReplayMismatchError: if the batch was written before, with other rows.
-        NewerDecisionError: if a later batch was written before.
+        CopiedCheckpointError, NewerDecisionError: as `task.check_not_newer` does.
         LostTransactionsError: if the batch was decided, and rows of it are lost.
         SinkError: if another driver took over, or the batch is decided but not all of it is
             committed yet.
@@ -76,7 +78,7 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
         find = coordination.find_coordinators
         await together([find(written), find([sink.group], CoordinatorType.GROUP)])
         decision = await read_decided(coordination, sink, stable=True)
-        check_not_newer(decision, version, sink.group)
+        check_not_newer(options, decision, version, sink.group)
         if decision is not None and decision.covers(version):
             await _finish(options, coordination, producer, decision, reports)
             return False
@@ -160,12 +162,13 @@ async def _finish(
     text = (
         f"batch {decision.version} was written before, with {decision.rows} rows (digest "
         f"{decision.digest:016x}), and now Spark gives {rows} rows "
-        f"(digest {digest:016x}) for it: the query, or its source, is not deterministic. "
-        "What was written stays, nothing is added"
+        f"(digest {digest:016x}) for it: the query, or its source, is not deterministic, or "
+        "another query has a copy of its checkpoint. What was written stays, nothing is added"
     )
     if options.on_replay_mismatch == "fail":
         raise ReplayMismatchError(
-            f"{text}. To continue with that set the option onReplayMismatch=warn"
+            f"{text}. If the written rows are right, set the option onReplayMismatch=warn, which "
+            "drops the others. A copy of a checkpoint needs another transactionalIdPrefix"
         )
     log.warning("%s", text)
 
@@ -193,7 +196,8 @@ async def _begin(
         # Before the check, which is only valid for a while.
         await finish_earlier(coordination, sink, previous, skip_lost=options.skip_lost_batch)
     look = await check_transactions(options, coordination, written)
-    decision = decision_of(reports, run, version)
+    sources = read_source_offsets(options.checkpoint, version)
+    decision = replace(decision_of(reports, run, version), sources=sources)
     await decide(coordination, producer, sink, decision, decision.topic, options.decision_topic)
     finish = commit_or_take_back if look.in_time else complete
     await together(
@@ -215,7 +219,7 @@ def decision_of(reports: Sequence[TaskReport], run: str, version: int) -> Decisi
         run,
         _totals(reports)[1],
         tuple(sorted(decided, key=lambda each: each.partition)),
-        min((topic for report in reports for topic in report.topics), default=""),
+        topic=min((topic for report in reports for topic in report.topics), default=""),
     )
 
 

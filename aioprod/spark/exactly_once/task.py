@@ -13,11 +13,17 @@ from aioprod.errors import KafkaError
 from aioprod.producer.producer import Producer
 from aioprod.spark.arrow import payload_bytes
 from aioprod.spark.coordination import CoordinationClient, old_brokers_explained, together
-from aioprod.spark.errors import NewerDecisionError, SinkError, TransactionTimedOutError
+from aioprod.spark.errors import (
+    CopiedCheckpointError,
+    NewerDecisionError,
+    SinkError,
+    TransactionTimedOutError,
+)
 from aioprod.spark.exactly_once.decision import Decision
 from aioprod.spark.exactly_once.decision_log import read_decided
 from aioprod.spark.exactly_once.digest import RowDigest
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
+from aioprod.spark.exactly_once.source_offsets import as_starting_offsets
 from aioprod.spark.sending import RowSender, portions, topics_of
 from aioprod.spark.sink_options import SinkOptions
 from aioprod.spark.starting import start_producer
@@ -42,7 +48,7 @@ async def write_task(
 
     Raises:
         SinkError: if a row could not be written; the text says which and why.
-        NewerDecisionError: if a later batch was written before.
+        CopiedCheckpointError, NewerDecisionError: as `check_not_newer` does.
         KafkaError: if no broker accepts this client, or supports what exactly-once needs.
     """
     rest = portions(batches)
@@ -51,7 +57,7 @@ async def write_task(
         return TaskReport(attempt)
     producer = Producer(**{**options.producer, "transactional_id": attempt.transactional_id})
     try:
-        decided, _ = await together([_look(brokers, attempt), _start(producer)])
+        decided, _ = await together([_look(brokers, options, attempt), _start(producer)])
         if decided:
             return await _count(options, attempt, first, rest)
         return await _write(options, attempt, producer, first, rest)
@@ -65,29 +71,60 @@ async def _start(producer: Producer) -> bool:
     return True
 
 
-async def _look(brokers: CoordinationClient, attempt: TaskAttempt) -> bool:
+async def _look(brokers: CoordinationClient, options: SinkOptions, attempt: TaskAttempt) -> bool:
     """Tell whether the batch was written before. A decision that is being committed at this moment
     may be missed here; the driver does not miss it.
     """
     with old_brokers_explained():
         decision = await read_decided(await brokers.connected(), attempt.sink)
-    check_not_newer(decision, attempt.version, attempt.sink.group)
+    check_not_newer(options, decision, attempt.version, attempt.sink.group)
     return decision is not None and decision.covers(attempt.version)
 
 
-def check_not_newer(decision: Decision | None, version: int, group: str) -> None:
-    """Check that the batch is newer than the last decided one.
+def check_not_newer(
+    options: SinkOptions, decision: Decision | None, version: int, group: str
+) -> None:
+    """Check that the batch is newer than the last decided one, or is that one and in its topic.
 
     Raises:
+        CopiedCheckpointError: if it is not newer, and that one was written to another topic.
         NewerDecisionError: if a later batch was written before.
     """
-    if decision is not None and decision.version > version:
+    if decision is None or decision.next_version <= version:
+        return
+    if options.topic is not None and options.topic != decision.topic:
+        raise CopiedCheckpointError(
+            f"batch {version} can't be written to topic {options.topic!r}: according to consumer "
+            f"group {group!r} batch {decision.version} of this query was written to topic "
+            f"{decision.topic!r}. The checkpoint was copied from another query, or the option "
+            "topic was changed. Nothing is written. A copy needs ids of its own: set the option "
+            "transactionalIdPrefix to another value and keep it; the copy then continues after the "
+            "last batch of its checkpoint. If the topic was changed, set the former one until this "
+            "batch is finished"
+        )
+    if decision.version > version:
         raise NewerDecisionError(
             f"batch {version} can't be written: according to consumer group {group!r} batch "
             f"{decision.version} was written already. The checkpoint is "
             "older than the topic (restored, or copied), or another query runs with the same "
-            "checkpoint or txnAppId"
+            f"checkpoint or txnAppId. {_how_to_continue(decision)}"
         )
+
+
+def _how_to_continue(decision: Decision) -> str:
+    """Say from where a query continues without the checkpoint of its last batch."""
+    if not decision.sources:
+        return (
+            "To continue after the last batch, restore the newest checkpoint, or begin a new one "
+            "where that batch ended in the source: sources.endOffset of its progress, or the file "
+            f"offsets/{decision.version} of the newest checkpoint"
+        )
+    ends = " and ".join(as_starting_offsets(each) for each in decision.sources)
+    return (
+        f"Batch {decision.version} ended at {ends}: to continue after it, begin a new checkpoint "
+        "with these as startingOffsets. Another transactionalIdPrefix would write all batches "
+        "since the old checkpoint again"
+    )
 
 
 async def _count(

@@ -129,7 +129,8 @@ class RegisteredRows:
         except ValueError:
             pass
         else:
-            if place.schema_id != read_by.schema_id:
+            known = not isinstance(errors[row], SchemaRegistryError)
+            if known and place.schema_id != read_by.schema_id:
                 text += (
                     f". It was written by schema id {place.schema_id}; if that is newer, start the "
                     "query again: load() asks for the latest version, and a running query keeps it"

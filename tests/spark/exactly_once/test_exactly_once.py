@@ -5,8 +5,11 @@ zombies, timeouts, brokers that move and refuse.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -25,6 +28,7 @@ from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from aioprod.spark.coordination import open_coordination
 from aioprod.spark.errors import (
+    CopiedCheckpointError,
     LostTransactionsError,
     NewerDecisionError,
     ReplayMismatchError,
@@ -138,6 +142,68 @@ async def test_a_checkpoint_that_is_older_than_the_topic_is_refused(
         await job.commit(3, reports)
     assert committed(broker) == sorted(rows_of(4))
     assert open_transactions(broker) == []
+
+
+def with_checkpoint(job: Job, directory: Path, ends: Sequence[str]) -> Job:
+    """Write offsets of batches as Spark does."""
+    (directory / "offsets").mkdir(exist_ok=True)
+    for version, end in enumerate(ends):
+        (directory / "offsets" / str(version)).write_text(f"v1\n{{}}\n{end}", encoding="utf-8")
+    return job.again(checkpointLocation=str(directory))
+
+
+async def test_a_restored_checkpoint_is_told_from_where_to_continue(
+    broker: EmbeddedCluster, tmp_path: Path
+) -> None:
+    ends = [
+        json.dumps({"in": {"0": 10 * number, "1": 7}, f"in#{uuid.UUID(int=5)}": {}})
+        for number in range(3)
+    ]
+    job = with_checkpoint(Job(broker.bootstrap_servers), tmp_path, ends)
+    for version in range(3):
+        await job.batch(version, split(rows_of(version), 2))
+    for later in (job.again(), job.again(checkpointLocation="")):  # the last batch's is lost
+        with pytest.raises(
+            NewerDecisionError,
+            match=(
+                r"batch 2 was written already.*Batch 2 ended at \{\"in\":\{\"0\":20,\"1\":7\}\}: "
+                r"to continue after it, begin a new checkpoint with these as startingOffsets"
+            ),
+        ):
+            await later.task(1, 0, rows_of(1))
+
+
+async def test_offsets_that_are_not_known_are_described(broker: EmbeddedCluster) -> None:
+    job = Job(broker.bootstrap_servers, checkpointLocation="s3://bucket/checkpoint")
+    await job.batch(2, [rows_of(2)])
+    with pytest.raises(NewerDecisionError, match=r"file offsets/2 of the newest checkpoint"):
+        await job.task(1, 0, rows_of(1))
+
+
+async def test_a_copied_checkpoint_that_writes_elsewhere_is_named(broker: EmbeddedCluster) -> None:
+    broker.create_topic("elsewhere", 1)
+    job = Job(broker.bootstrap_servers)
+    await job.batch(0, [rows_of(0)])
+    await job.batch(1, [rows_of(1)])
+    for version in (0, 1):
+        for given in ({}, {"onReplayMismatch": "warn"}):
+            copy = job.again(topic="elsewhere", **given)
+            with pytest.raises(
+                CopiedCheckpointError,
+                match=(
+                    rf"batch {version} can't be written to topic 'elsewhere': .* batch 1 of this "
+                    r"query was written to topic 't'. The checkpoint was copied .*"
+                    r"transactionalIdPrefix"
+                ),
+            ):
+                await copy.batch(version, [["other rows"]])
+    assert broker.records("elsewhere", committed_only=True) == []
+    copy = job.again(topic="elsewhere", transactionalIdPrefix="copy")
+    assert await copy.batch(1, [["other rows"]]), "the cure"
+    assert len(broker.records("elsewhere", committed_only=True)) == 1
+    assert await job.again(topic="elsewhere").batch(2, [["x"]]), (
+        "a topic may change between batches"
+    )
 
 
 async def test_rows_go_to_several_topics_in_one_batch(broker: EmbeddedCluster) -> None:
