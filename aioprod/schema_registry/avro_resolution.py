@@ -45,8 +45,6 @@ FinishBranch = Callable[[AvroNode, int], Convert | None]
 _BY_FASTAVRO: Final = frozenset(
     {
         "date",
-        "time-millis",
-        "time-micros",
         "timestamp-millis",
         "timestamp-micros",
         "local-timestamp-millis",
@@ -339,16 +337,22 @@ class _Resolver:
             return _both(first, partial(with_scale, reader))
         if reader.logical == "uuid" and reader.kind == "fixed" and form == "all":
             return uuid_from_bytes
+        return self._time_convert(writer, reader)
+
+    def _time_convert(self, writer: AvroNode, reader: AvroNode) -> Convert | None:
         ours, theirs = unit_of(reader.logical), unit_of(writer.logical)
-        if ours is None or theirs is None or ours[0] != theirs[0] or ours == theirs:
+        if ours is None:
             return None
-        rescale = partial(_rescaled, theirs[1], ours[1])
-        if form != "all" or reader.logical not in _BY_FASTAVRO:
-            return rescale
         kind, per_second = ours
-        if kind == "time":
-            return lambda count: time_of_day(rescale(count), per_second)
-        return lambda count: moment(rescale(count), kind, per_second)
+        rescale: Convert | None = None
+        if theirs is not None and theirs[0] == kind and theirs != ours:
+            rescale = partial(_rescaled, theirs[1], per_second)
+        if self._form.logical == "all" and kind == "time":
+            # fastavro takes numbers that are no time of a day.
+            return _both(rescale, partial(time_of_day, per_second=per_second))
+        if rescale is None or self._form.logical != "all" or reader.logical not in _BY_FASTAVRO:
+            return rescale
+        return _both(rescale, partial(moment, kind=kind, per_second=per_second))
 
 
 def _record_convert(

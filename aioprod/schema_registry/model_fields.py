@@ -100,6 +100,8 @@ def _fields_of(model: Any) -> tuple[Field, ...]:
 
 def _pydantic_fields(model: Any) -> Iterator[Field]:
     for attribute, info in model.model_fields.items():
+        if info.exclude:  # never written
+            continue
         hint = info.annotation
         if info.metadata:
             hint = Annotated[(hint, *info.metadata)]

@@ -59,6 +59,7 @@ def test_a_sample_is_as_others_have_it() -> None:
 
 
 @pytest.mark.interop
+@pytest.mark.timeout(3_600)
 def test_many_cases_are_as_others_have_them() -> None:
     number = int(os.environ.get("AVRO_MATRIX_SEED") or random.randrange(1 << 32))
     with JavaAvro() as java:

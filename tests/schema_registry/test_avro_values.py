@@ -459,6 +459,21 @@ async def test_a_decimal_keeps_all_its_digits(registry: SchemaRegistry) -> None:
     assert found == D("12345.67")  # as Java; fastavro rounds it to 12350
 
 
+async def test_a_number_that_is_no_time_of_a_day_is_an_error(registry: SchemaRegistry) -> None:
+    for schema, numbers in (
+        (logical("int", "time-millis"), (-1, 86_400_000)),
+        (logical("long", "time-micros"), (-1, 86_400_000_000)),
+    ):
+        data = [writer_of(parse_node(schema["type"]))(each) for each in numbers]
+        await registry.register(f"{schema['type']}-value", Schema(json.dumps(schema)))
+        found = await registry.get_version(f"{schema['type']}-value")
+        for each in data:
+            with pytest.raises(ValueError, match="no time of a day"):
+                await AvroDeserializer(registry).deserialize(
+                    "t", b"\0" + found.id.to_bytes(4, "big") + each
+                )
+
+
 # -- models ----------------------------------------------------------------------------------------
 
 
@@ -510,6 +525,7 @@ class Person(pydantic.BaseModel):
     code: str = pydantic.Field(validation_alias=pydantic.AliasPath("a", "b"), default="-")
     mail: str = pydantic.Field(validation_alias=pydantic.AliasChoices("m", "mail"), default="-")
     tags: list[str] = pydantic.Field(default_factory=list)
+    password: str = pydantic.Field(default="-", exclude=True)
 
     @pydantic.computed_field  # type: ignore[prop-decorator]
     @property
