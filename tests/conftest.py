@@ -41,7 +41,7 @@ _MARKERS_OF_FIXTURES = {
     "kafka_4_1": "kafka",
     "spark": "spark",
 }
-_ON_DEMAND = ("benchmarks", "faults", "interop", "wheels")
+_ON_DEMAND = ("benchmarks", "faults", "interop", "strangers", "wheels")
 _TASK_END_TIMEOUT_S = 1.0
 # Kafka deletes segments of old records half a minute after its start: tests write such records.
 _KEEP_OLD_RECORDS = {"log.initial.task.delay.ms": "86400000"}

@@ -12,7 +12,6 @@ from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.offset_reset import NONE
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetch_buffer import FetchBuffer
-from aioprod.consumer.fetched_batches import end_of
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.record_conversion import RecordConverter
@@ -148,7 +147,6 @@ class FetchResults:
         present = self._buffer.next_position(state)
         if not data.records or present is None or present.offset != fetch.start.offset:
             return False
-        following = end_of(data.records, check_crcs=self._config.check_crcs)
         read_committed = self._config.isolation_level == "read_committed"
         aborted = AbortedBatches(data.aborted_transactions or ()) if read_committed else None
         self._metrics.data_came(tp.topic, len(data.records), now)
@@ -160,7 +158,7 @@ class FetchResults:
             self._converter,
             check_crcs=self._config.check_crcs,
         )
-        self._buffer.add(fetched, following)
+        self._buffer.add(fetched, fetched.end(check_crcs=self._config.check_crcs))
         return True
 
     def _prefer(self, state: PartitionState, replica: int, now: float) -> None:

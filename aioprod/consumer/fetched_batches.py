@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from aioprod.consumer.subscription import Position
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.primitives import BytesLike
-from aioprod.protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
+from aioprod.protocol.record_batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    OLD_FORMATS,
+    BatchHeader,
+)
 from aioprod.protocol.record_reader import checked_header, iter_batches
 
 _BASE_OFFSET = struct.Struct(">q")
@@ -60,6 +66,8 @@ def end_of(data: BytesLike, *, check_crcs: bool) -> Position | None:
         following = position + LOG_OVERHEAD + length
         if length < HEADER_SIZE - LOG_OVERHEAD or following > len(data):
             break
+        if position and data[position + MAGIC_OFFSET] in OLD_FORMATS:
+            break  # where reading ends, too
         last, position = position, following
     try:
         header = checked_header(data, last, check_crcs) if last >= 0 else None

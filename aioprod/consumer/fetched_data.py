@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence, Sized
 from typing import Any, cast
 
 from aioprod.consumer.aborted import AbortedBatches
-from aioprod.consumer.fetched_batches import fetched_batches
+from aioprod.consumer.fetched_batches import end_of, fetched_batches
 from aioprod.consumer.held_back import HeldBack
 from aioprod.consumer.open_batch import OpenBatch, open_batch
 from aioprod.consumer.record_conversion import RecordConverter, Unread
@@ -16,6 +16,7 @@ from aioprod.consumer.records import Records
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.preparation import NotPrepared
+from aioprod.protocol.old_formats import in_current_format
 from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.types import ConsumerRecord
@@ -68,6 +69,11 @@ class FetchedData:
         self.state = state
         self.version = state.version
         self.position = self._start = start
+        old_format: CorruptRecordError | None = None
+        try:
+            data = in_current_format(data, check_crcs=check_crcs)
+        except CorruptRecordError as error:
+            old_format = error
         self.unread_bytes = len(data)
         self.memory: Sized = cast("bytes", data.obj) if isinstance(data, memoryview) else data
         self._data = data
@@ -81,6 +87,12 @@ class FetchedData:
         self._given_back: list[ConsumerRecord] = []
         self._held = HeldBack()
         self._failure: BaseException | None = None
+        if old_format is not None:
+            self._stop_at_corrupt(old_format)
+
+    def end(self, *, check_crcs: bool) -> Position | None:
+        """Return the position after the data; None if it is unknown, as they are corrupt."""
+        return end_of(self._data, check_crcs=check_crcs)
 
     def take(self, limit: int) -> Sequence[ConsumerRecord]:
         """Return at most ``limit`` records, none at the end of the data. :attr:`position` moves

@@ -44,6 +44,7 @@ from aioprod.errors import (
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.refusals import explain, principal_of
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from aioprod.protocol.old_formats import in_current_format
 from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import Record, read_batch_records
@@ -324,14 +325,18 @@ class PartitionReader:
         """Move the position past the batches of a response; return None if none is new."""
         if not data.records:
             return None
-        start, received = self.position, bytes(data.records)
+        start, check_crcs = self.position, self._settings.check_crcs
+        try:
+            received = bytes(in_current_format(data.records, check_crcs=check_crcs))
+        except CorruptRecordError as error:
+            name = _name(self.partition)
+            raise CorruptRecordError(f"{name} at offset {start}: {error}") from error
         aborted = (
             AbortedBatches(data.aborted_transactions or ())
             if self._settings.isolation_level == "read_committed"
             else None
         )
         batches: list[tuple[BatchHeader, int]] = []
-        check_crcs = self._settings.check_crcs
         try:
             for header, place in fetched_batches(received, start, check_crcs=check_crcs):
                 if self.end is not None and header.base_offset >= self.end:

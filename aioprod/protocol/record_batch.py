@@ -21,6 +21,8 @@ HEADER_SIZE: Final = HEADER_STRUCT.size  # 61
 #: Base offset and batch length: the bytes that ``batch_length`` does not count.
 LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
+#: Formats before Kafka 0.11: ``old_formats`` reads them.
+OLD_FORMATS: Final = (0, 1)
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -30,12 +32,16 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
 _CRC_START: Final = 21
-_MAGIC_OFFSET: Final = 16
+MAGIC_OFFSET: Final = 16
 _PREFIX: Final = struct.Struct(">qiibI")
 _CHECKED: Final = struct.Struct(">hiqqqhii")
 _BASE_OFFSET: Final = struct.Struct(">qi")
 _EPOCH_OFFSET: Final = 12
 _CODECS: Final = {int(codec): codec for codec in Codec}
+
+
+class OldFormatError(CorruptRecordError):
+    """A message of an old format is where a batch was expected."""
 
 
 class BatchHeader(NamedTuple):
@@ -115,10 +121,11 @@ def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchH
             count is impossible.
     """
     available = len(data) - offset
-    if available > _MAGIC_OFFSET and data[offset + _MAGIC_OFFSET] != MAGIC:
-        raise CorruptRecordError(
-            f"record batch at byte {offset} has format (magic) "
-            f"{data[offset + _MAGIC_OFFSET]}, only {MAGIC} is supported"
+    if available > MAGIC_OFFSET and data[offset + MAGIC_OFFSET] != MAGIC:
+        magic = data[offset + MAGIC_OFFSET]
+        error_type = OldFormatError if magic in OLD_FORMATS else CorruptRecordError
+        raise error_type(
+            f"record batch at byte {offset} has format (magic) {magic}, only {MAGIC} is supported"
         )
     if offset < 0 or available < HEADER_SIZE:
         raise CorruptRecordError(

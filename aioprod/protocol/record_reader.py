@@ -14,7 +14,12 @@ from aioprod.errors import CorruptRecordError
 from aioprod.native import accelerated
 from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompress
 from aioprod.protocol.fixed_width_records import FixedWidthReader
-from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
+from aioprod.protocol.record_batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    OldFormatError,
+    read_header,
+)
 from aioprod.protocol.record_batch import check_crc as check_batch_crc
 from aioprod.protocol.record_headers import (
     LIMIT,
@@ -82,13 +87,22 @@ def iter_batches(
 ) -> Iterator[tuple[BatchHeader, int]]:
     """Return the headers of the batches in ``data``, each with the byte at which it starts.
 
-    Brokers truncate a response at a byte limit, so an incomplete last batch is ignored.
+    Brokers truncate a response at a byte limit, so an incomplete last batch is ignored. So are
+    messages of an old format behind batches: the next fetch begins with them, and converts them.
 
     Raises:
         CorruptRecordError: as ``checked_header`` does, after the batches before were returned.
     """
     position = 0
-    while (header := checked_header(data, position, check_crc)) is not None:
+    while True:
+        try:
+            header = checked_header(data, position, check_crc)
+        except OldFormatError:
+            if not position:
+                raise
+            return
+        if header is None:
+            return
         yield header, position
         position += header.size_in_bytes
 

@@ -319,7 +319,7 @@ CALLERS = {
         "consumer/partition_reader.py",
         "consumer/share/acquired.py",
     },
-    "end_of": {"consumer/fetch_results.py"},
+    "end_of": {"consumer/fetched_data.py"},
     "plain_body": {
         "protocol/record_reader.py",
         "protocol/arrow_reader.py",

@@ -12,6 +12,7 @@ from aioprod.consumer.fetched_batches import fetched_batches
 from aioprod.consumer.open_batch import open_batch
 from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.protocol.messages.share_fetch import AcquiredRecords
+from aioprod.protocol.old_formats import in_current_format
 from aioprod.protocol.primitives import BytesLike
 from aioprod.types import ConsumerRecord, TopicPartition
 
@@ -84,9 +85,10 @@ def read_acquired(
     starts = [each.first for each in ranges]
     read_to = -1  # the last offset that was read
     try:
-        for header, place in fetched_batches(data or b"", 0, check_crcs=check_crcs):
+        batches = in_current_format(data or b"", check_crcs=check_crcs)
+        for header, place in fetched_batches(batches, 0, check_crcs=check_crcs):
             if not header.is_control and header.record_count:
-                batch = open_batch(tp, data or b"", place, header, 0)
+                batch = open_batch(tp, batches, place, header, 0)
                 taken = batch.take(batch.left)
                 found = bisect_right(starts, header.base_offset) - 1
                 if found >= 0 and header.last_offset <= ranges[found].last:

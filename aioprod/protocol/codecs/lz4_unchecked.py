@@ -50,6 +50,14 @@ def _without_checks(frame: bytes) -> bytes | None:
     return b"".join((LZ4_MAGIC, header, _header_checksum(header), frame[end + 1 :]))
 
 
+def with_header_checksum(frame: bytes) -> bytes:
+    """Return a frame with the right checksum of its header."""
+    end = 6 + (_SIZE_BYTES if len(frame) > 4 and frame[4] & _SIZE else 0)
+    if len(frame) <= end:
+        return frame
+    return b"".join((frame[:end], _header_checksum(frame[4:end]), frame[end + 1 :]))
+
+
 def _header_checksum(header: bytes) -> bytes:
     """Return the second byte of XXH32 (seed 0) of fewer than 16 bytes."""
     whole = len(header) & ~3
