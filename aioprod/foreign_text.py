@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from urllib.parse import quote, quote_plus
@@ -67,6 +68,19 @@ def shown(given: object, depth: int = 2) -> str:
         parts = [f"{name}={part}" for name, part in zip(names, parts, strict=False)]
         before, after = f"{type(given).__name__}(", ")"
     return f"{before}{', '.join(parts)}{after}"
+
+
+def fault_of(error: BaseException) -> str:
+    """Return the text of an error of a serializer or deserializer, without the data that some texts
+    contain: those of Unicode's codecs and of pydantic.
+    """
+    if isinstance(error, UnicodeEncodeError | UnicodeDecodeError | UnicodeTranslateError):
+        return error.reason
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is not None and isinstance(error, pydantic.ValidationError):
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found)
+    return str(error)
 
 
 def reason_of(said: object, secrets: Iterable[str] = (), limit: int = MAX_REASON) -> str:

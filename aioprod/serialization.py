@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from aioprod.decoding_limits import DEFAULT_LIMITS, DecodingLimits, load_json
 from aioprod.errors import ConfigError, SerializationError
+from aioprod.foreign_text import fault_of
 from aioprod.preparation import NotPrepared
 from aioprod.types import Header, Headers
 from aioprod.user_code import ENDS_PROGRAM
@@ -433,9 +434,4 @@ def _serializer_name(serializer: Serializer) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    # The text of a UnicodeError contains the data.
-    return (
-        f"{_name(error)}: {error.reason}"
-        if isinstance(error, UnicodeEncodeError)
-        else f"{_name(error)}: {error}"
-    )
+    return f"{_name(error)}: {fault_of(error)}"

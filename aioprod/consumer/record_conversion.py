@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from aioprod.column_serialization import ColumnDeserializer
 from aioprod.config.plugins import close_plugins
 from aioprod.errors import DeserializationError
+from aioprod.foreign_text import fault_of
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.preparation import NotPrepared
 from aioprod.serialization import Deserializer
@@ -190,10 +191,7 @@ def _unreadable(
 ) -> DeserializationError:
     name = getattr(deserializer, "__qualname__", type(deserializer).__name__)
     # The text of a UnicodeError would show the data.
-    reason = (
-        f"{type(error).__name__}: "
-        f"{error.reason if isinstance(error, UnicodeDecodeError) else error}"
-    )
+    reason = f"{type(error).__name__}: {fault_of(error)}"
     failure = DeserializationError(
         f"{setting}: {name} can't read the {setting.removesuffix('_deserializer')} of the "
         f"record at offset {record.offset} of "

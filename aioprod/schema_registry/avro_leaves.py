@@ -231,7 +231,7 @@ def _symbol(node: AvroNode) -> Write:
             raise wrong(node, value)
         found = symbols.get(value)
         if found is None:
-            raise AvroValueError(f"expected {node}, got {value!r}: no such symbol")
+            raise AvroValueError(f"expected {node}, got a text that is none of its symbols")
         out += found
 
     return write

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
+import pydantic
 import pytest
 
 from aioprod import (
@@ -17,13 +19,16 @@ from aioprod import (
     ConfigError,
     Consumer,
     ConsumerRecord,
+    DeserializationError,
     InvalidTopicError,
     Producer,
     ProducerRecord,
+    SerializationError,
     ShareConsumer,
     TopicPartition,
 )
 from aioprod.foreign_text import shown
+from aioprod.serialization import serialize
 from aioprod.testing import EmbeddedCluster
 
 SECRET = "hunter2"
@@ -159,3 +164,34 @@ def test_the_address_of_a_broker_is_no_topic(address: str) -> None:
         Consumer(address)
     with pytest.raises(ConfigError, match="give several topics as several arguments"):
         Consumer("a,b")
+
+
+class Strict(pydantic.BaseModel):
+    card: Annotated[str, pydantic.StringConstraints(max_length=3)]
+    when: int
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda data: Strict.model_validate_json(data),
+        lambda data: data.decode("ascii"),
+        lambda data: json.loads(data + b"]"),
+    ],
+)
+async def test_a_deserializer_that_fails_does_not_show_the_value(read: Any) -> None:
+    value = json.dumps({"card": SECRET + "é", "when": SECRET}, ensure_ascii=False).encode()
+    async with EmbeddedCluster() as broker, Producer(broker.bootstrap_servers) as producer:
+        await producer.send_and_wait("t", value)
+        async with Consumer(
+            "t",
+            bootstrap_servers=broker.bootstrap_servers,
+            auto_offset_reset="earliest",
+            value_deserializer=lambda topic, headers, data: read(data),
+        ) as consumer:
+            with pytest.raises(DeserializationError) as caught:
+                await consumer.getone()
+        with pytest.raises(SerializationError) as refused:
+            serialize(lambda topic, headers, data: read(data), "value_serializer", "t", (), value)
+    for error in (caught.value, refused.value):
+        assert SECRET not in str(error) and "\n" not in str(error)
