@@ -35,8 +35,8 @@ class TypedRows:
                 for name in ("topic", "partition", "offset")
             }
             raise CorruptRecordError(
-                f"{place['topic']}-{place['partition']}, offset {place['offset']}: the value of "
-                f"{len(raw[error.row].as_py())} bytes does not fit value.schema, and mode=failfast"
+                f"{place['topic']}-{place['partition']}, offset {place['offset']}: the value does "
+                f"not fit value.schema ({len(raw[error.row].as_py())} bytes), and mode=failfast"
             ) from None
         found = rows.set_column(rows.schema.get_field_index(_VALUE), _VALUE, structs)
         if self._options.include_raw:
