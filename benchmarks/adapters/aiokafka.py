@@ -26,15 +26,17 @@ class Aiokafka:
 
     async def start(self, settings: Settings) -> None:
         client = import_module(self.package)  # so that a worker imports only its client
-        self.producer = client.AIOKafkaProducer(
-            bootstrap_servers=settings.bootstrap_servers,
-            acks="all" if settings.acks == "all" else int(settings.acks),
-            enable_idempotence=settings.idempotent,
-            linger_ms=settings.linger_ms,
-            max_batch_size=settings.batch_size,
-            compression_type=None
+        own: dict[str, Any] = {
+            "acks": "all" if settings.acks == "all" else int(settings.acks),
+            "enable_idempotence": settings.idempotent,
+            "linger_ms": settings.linger_ms,
+            "max_batch_size": settings.batch_size,
+            "compression_type": None
             if settings.compression_type == "none"
             else settings.compression_type,
+        }
+        self.producer = client.AIOKafkaProducer(
+            bootstrap_servers=settings.bootstrap_servers, **({} if settings.own_defaults else own)
         )
         await self.producer.start()
 

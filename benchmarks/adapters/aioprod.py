@@ -28,15 +28,18 @@ class Aioprod:
         return f"aioprod {builds.aioprod()}"
 
     async def start(self, settings: Settings) -> None:
-        self.producer = Producer(
-            settings.bootstrap_servers,
-            acks=settings.acks,
-            enable_idempotence=settings.idempotent,
-            linger_ms=settings.linger_ms,
-            batch_size=settings.batch_size,
-            compression_type=settings.compression_type,
-            buffer_memory=settings.buffer_memory,
-        )
+        if settings.own_defaults:
+            self.producer = Producer(settings.bootstrap_servers)
+        else:
+            self.producer = Producer(
+                settings.bootstrap_servers,
+                acks=settings.acks,
+                enable_idempotence=settings.idempotent,
+                linger_ms=settings.linger_ms,
+                batch_size=settings.batch_size,
+                compression_type=settings.compression_type,
+                buffer_memory=settings.buffer_memory,
+            )
         await self.producer.start()
 
     async def stop(self) -> None:

@@ -23,6 +23,11 @@ _RECORDS_PER_LIST = 1_000
 
 def configuration(settings: Settings) -> dict[str, Any]:
     """Return librdkafka's settings."""
+    if settings.own_defaults:
+        return {
+            "bootstrap.servers": settings.bootstrap_servers,
+            "queue.buffering.max.messages": 10_000_000,  # or `produce` raises BufferError
+        }
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "acks": settings.acks,

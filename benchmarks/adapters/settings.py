@@ -22,7 +22,11 @@ _SENTENCE = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Kafka's settings, with sizes in bytes. Producers are idempotent if acks is ``all``."""
+    """Kafka's settings, with sizes in bytes. Producers are idempotent if acks is ``all``.
+
+    Attributes:
+        own_defaults: leave idempotence, linger and sizes as the client has them by default.
+    """
 
     bootstrap_servers: str
     acks: str = "all"
@@ -30,6 +34,7 @@ class Settings:
     batch_size: int = 65_536
     compression_type: str = "none"
     buffer_memory: int = 32 << 20
+    own_defaults: bool = False
 
     @property
     def idempotent(self) -> bool:

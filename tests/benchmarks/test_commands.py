@@ -20,6 +20,7 @@ with warnings.catch_warnings():
         broker,
         bursts,
         compat,
+        distance,
         idle,
         latency,
         lone_record,
@@ -193,3 +194,12 @@ def test_growth_and_ceilings_use_medians() -> None:
         )
     )
     assert [row[-1] for row in found[2:]] == ["met", "missed"]
+
+
+@pytest.mark.benchmarks
+def test_distance(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ["--round-trips", "20", "--partitions", "1", "--records", "2000", *ONCE]
+    distance.main([*chosen, "--clients", "aioprod,confluent-kafka,aiokafka"])
+    cases = [row[:2] for row in rows(capsys.readouterr().out)]
+    case = distance.case_of(20, 1)
+    assert [case, "aioprod"] in cases and [case, "aiokafka"] in cases
