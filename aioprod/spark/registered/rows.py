@@ -96,8 +96,8 @@ class RegisteredRows:
                 raise CorruptRecordError(f"{text}{_CURES}")
             log.warning("mode=%s: %s", self._options.mode, text)
         values = decoded.data
-        if values.type != self._kind:  # all are null
-            values = pa.nulls(len(values), self._kind)
+        if values.type != self._kind:  # all are null: another type would be an error
+            values = values.cast(self._kind)
         found = rows.set_column(rows.schema.get_field_index(_VALUE), _VALUE, values)
         if not keep_headers:
             found = found.drop_columns(["headers"])
