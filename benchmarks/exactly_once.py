@@ -39,9 +39,9 @@ _STEPS: dict[str, tuple[Any, str]] = {
     "task: prepare": (task, "prepare"),
     "driver: connect, InitProducerId": (driver, "fence_older_driver"),
     "driver: read the decision log": (driver, "read_decided"),
-    "driver: DescribeTransactions": (driver, "check_transactions"),
+    "driver: ListTransactions, DescribeTransactions": (driver, "check_transactions"),
     "driver: decide": (driver, "decide"),
-    "driver: commit all": (driver, "end_decided"),
+    "driver: commit all": (driver, "commit_or_take_back"),
     "driver: sweep (concurrent)": (driver, "sweep"),
     "brokers, afterwards: write the remaining markers": (
         sys.modules[__name__],

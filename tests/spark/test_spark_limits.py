@@ -176,7 +176,7 @@ async def _age_test(it: Driver) -> None:
     connection = await it.coordination.retry(
         lambda: coordinators.connection(kind, name), "connecting"
     )
-    await ages.age_test(it.coordination, connection, 1, SINK, 1_000)
+    await ages.age_test(it.coordination, connection, 1, ages.AgeLimit(SINK, 1_000))
 
 
 async def _enter_and_leave(it: Driver) -> None:
@@ -334,7 +334,7 @@ CALLS: dict[str, Row | str] = {
     ),
     "spark.exactly_once.transactions.describe_transactions": Row(
         lambda it: transactions.describe_transactions(
-            it.coordination, ["t"], sink=SINK, older_than_ms=1_000
+            it.coordination, ["t"], ages.AgeLimit(SINK, 1_000)
         ),
         BLOCK_MS,
         (STEP,),

@@ -9,6 +9,7 @@ are not asked.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
@@ -49,6 +50,18 @@ by the coordinator's clock.
 """
 
 
+class AgeLimit(NamedTuple):
+    """From which age on transactions are old.
+
+    Attributes:
+        sink: whose transactions they are.
+        limit_ms: the age, by the clock of the coordinator.
+    """
+
+    sink: Sink
+    limit_ms: float
+
+
 def margin_ms(timeout_ms: float, limit_s: float) -> float:
     """Return how long before its timeout a transaction is too old to decide about.
 
@@ -59,9 +72,9 @@ def margin_ms(timeout_ms: float, limit_s: float) -> float:
 
 
 async def age_test(
-    coordination: Coordination, connection: Connection, node: int, sink: Sink, limit_ms: float
+    coordination: Coordination, connection: Connection, node: int, limit: AgeLimit
 ) -> IsOld:
-    """Ask a coordinator which transactions have been open for longer than ``limit_ms``.
+    """Ask a coordinator which transactions have been open for longer than a limit.
 
     Kafka 3.8 and newer list them (KIP-994). Older ones, and those that do not list them within 3
     seconds, only tell when a transaction began: one that begins now shows their clock, in four
@@ -72,7 +85,7 @@ async def age_test(
     """
     if connection.versions.get(ListTransactionsRequest.API_KEY, (0, 0))[1] >= 1:
         request = ListTransactionsRequest(
-            state_filters=[_ONGOING], duration_filter=max(0, int(limit_ms))
+            state_filters=[_ONGOING], duration_filter=max(0, int(limit.limit_ms))
         )
         try:
             reply = await connection.request(request, timeout_ms=LIST_LIMIT_MS)
@@ -85,8 +98,8 @@ async def age_test(
         else:
             old = {listed.transactional_id for listed in reply.transaction_states}
             return lambda name, started_at_ms: name in old
-    now_ms = await _clock_of(coordination, node, sink)
-    return lambda name, started_at_ms: now_ms - started_at_ms > limit_ms
+    now_ms = await _clock_of(coordination, node, limit.sink)
+    return lambda name, started_at_ms: now_ms - started_at_ms > limit.limit_ms
 
 
 async def _clock_of(coordination: Coordination, node: int, sink: Sink) -> int:

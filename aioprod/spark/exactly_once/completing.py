@@ -15,7 +15,7 @@ from aioprod.producer.producer import Producer
 from aioprod.spark.coordination import Coordination, together
 from aioprod.spark.errors import LostTransactionsError, TransactionTimedOutError
 from aioprod.spark.exactly_once import transactions
-from aioprod.spark.exactly_once.ages import margin_ms
+from aioprod.spark.exactly_once.ages import AgeLimit, margin_ms
 from aioprod.spark.exactly_once.decision import Decision
 from aioprod.spark.exactly_once.decision_log import decide
 from aioprod.spark.exactly_once.ending import AT_ONCE, end_decided
@@ -78,7 +78,7 @@ async def look_at(
         limit_ms = timeout_ms - room_ms
         asked_at = asyncio.get_running_loop().time()
         statuses = await transactions.describe_transactions(
-            coordination, names, sink=sink, older_than_ms=limit_ms
+            coordination, names, AgeLimit(sink, limit_ms)
         )
         shortest = min(
             (each.timeout_ms for each in statuses.values() if each.timeout_ms > 0),
@@ -185,7 +185,7 @@ async def take_back(
     done = await together(abort(each) for each in prepared)
     others = [each for each, aborted in zip(prepared, done, strict=True) if not aborted]
     statuses = await transactions.describe_transactions(
-        coordination, [each.transactional_id for each in others], sink=sink
+        coordination, [each.transactional_id for each in others]
     )
     if not all(statuses[each.transactional_id].was_aborted(each) for each in others):
         return

@@ -69,7 +69,7 @@ async def finish_earlier(
     """
     prepared = decision.prepared(sink)
     names = [each.transactional_id for each in prepared]
-    found = await transactions.describe_transactions(coordination, names, sink=sink)
+    found = await transactions.describe_transactions(coordination, names)
     left = [
         each.transactional_id
         for each in prepared

@@ -18,8 +18,7 @@ from aioprod.protocol.messages.end_txn import EndTxnRequest
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.list_transactions import ListTransactionsRequest
 from aioprod.spark.coordination import Coordination, together
-from aioprod.spark.exactly_once.ages import LIST_LIMIT_MS, IsOld, age_test
-from aioprod.spark.exactly_once.ids import Sink
+from aioprod.spark.exactly_once.ages import LIST_LIMIT_MS, AgeLimit, IsOld, age_test
 from aioprod.types import PreparedTransaction
 
 log = get_logger(__name__)
@@ -121,15 +120,12 @@ async def abort_transaction(coordination: Coordination, transactional_id: str) -
 async def describe_transactions(
     coordination: Coordination,
     transactional_ids: Collection[str],
-    *,
-    sink: Sink,
-    older_than_ms: float | None = None,
+    age_limit: AgeLimit | None = None,
 ) -> dict[str, TransactionStatus]:
     """Return what the coordinators know (KIP-664, Kafka 3.0), within `Coordination.limit_s`.
 
     Args:
-        older_than_ms: the age from which on `TransactionStatus.is_old` is true, by the
-            coordinators' clocks. None: it is not asked for.
+        age_limit: when `TransactionStatus.is_old` is true; None: it is not asked for.
 
     Raises:
         KafkaError: if they don't answer within the limit, or the brokers are older.
@@ -143,8 +139,7 @@ async def describe_transactions(
         for each, node in nodes.items():
             by_node.setdefault(node, []).append(each)
         failures = await together(
-            _describe_at(coordination, node, ids, found, sink, older_than_ms)
-            for node, ids in by_node.items()
+            _describe_at(coordination, node, ids, found, age_limit) for node, ids in by_node.items()
         )
         for failure in failures:
             if failure is not None:
@@ -159,17 +154,16 @@ async def _describe_at(
     node: int,
     ids: list[str],
     found: dict[str, TransactionStatus],
-    sink: Sink,
-    older_than_ms: float | None,
+    age_limit: AgeLimit | None,
 ) -> KafkaError | None:
     coordinators = coordination.client.coordinators
     is_old: IsOld = _never
     try:
-        if older_than_ms is not None:
+        if age_limit is not None:
             # Asked first: a broker that takes over these ids in between is loading them, and says
             # so.
             connection = await coordinators.connection(_TRANSACTION, ids[0])
-            is_old = await age_test(coordination, connection, node, sink, older_than_ms)
+            is_old = await age_test(coordination, connection, node, age_limit)
         reply = await coordination.client.request(
             DescribeTransactionsRequest(transactional_ids=ids), node
         )
