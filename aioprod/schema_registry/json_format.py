@@ -16,11 +16,19 @@ from aioprod.errors import ConfigError
 from aioprod.public_module import set_module
 from aioprod.schema_registry.client import SchemaRegistry
 from aioprod.schema_registry.json_models import from_json, json_schema, to_json
-from aioprod.schema_registry.json_references import Document, document_of, draft_of, subschemas
+from aioprod.schema_registry.json_references import (
+    Document,
+    check_ends,
+    document_of,
+    draft_of,
+    subschemas,
+)
 from aioprod.schema_registry.json_validation import Steps, first_error, limited
 from aioprod.schema_registry.linear_patterns import compiled
+from aioprod.schema_registry.model_fields import is_pydantic
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.pattern_syntax import UnsupportedPatternError
+from aioprod.schema_registry.pydantic_json import readable_schemas
 from aioprod.schema_registry.schemas import Schema, load_schema
 from aioprod.schema_registry.serializers import (
     GivenSchema,
@@ -49,11 +57,13 @@ class Validation(NamedTuple):
         document: the schema, with those that it refers to.
         validator: of jsonschema, with limits.
         limits: on what the check of a record may cost.
+        other: of data that fit either; None if there is one schema only.
     """
 
     document: Document
     validator: Any
     limits: DecodingLimits
+    other: Any = None
 
     def check(self, data: Any, size: int, *, may_wait: bool = False) -> None:
         """Check data.
@@ -73,7 +83,10 @@ class Validation(NamedTuple):
         if may_wait and most > _CHECKS_IN_LOOP and _is_in_loop():
             most, exceeded = _CHECKS_IN_LOOP, TakesLong
         try:
-            error = first_error(self.validator, data, Steps(most, exceeded))
+            steps = Steps(most, exceeded)
+            error = first_error(self.validator, data, steps)
+            if error is not None and self.other is not None:
+                error = first_error(self.other, data, steps) and error
         except RecursionError:
             raise ValueError(
                 "the check by the schema is nested too deep for Python, whose stack is full"
@@ -193,6 +206,12 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
             registry, reader_schema, schema_from, model=model, from_dict=from_dict, is_key=is_key
         )
         self._limits = limits
+        self._other: Schema | None = None
+        if is_pydantic(self._model) and (reader_schema is None or reader_schema is self._model):
+            # A model may read other names than it writes.
+            own, *others = readable_schemas(self._model)
+            self._reader_schema = schema_from(own)
+            self._other = schema_from(others[0]) if others else None
         self._reader: Validation | None = None
         self._validate = validate
 
@@ -207,7 +226,11 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
     async def parse_reader(self) -> None:
         """Make the check of the reader's schema, once."""
         if self._reader_schema is not None and self._reader is None:
-            self._reader = await _validation(self.registry, self._reader_schema, self._limits)
+            found = await _validation(self.registry, self._reader_schema, self._limits)
+            if self._other is not None:
+                other = await _validation(self.registry, self._other, self._limits)
+                found = found._replace(other=other.validator)
+            self._reader = found
 
     def decode(self, parsed: Validation, data: bytes) -> Any:
         """Deserialize and check data."""
@@ -278,6 +301,7 @@ async def _validation(
     registry: SchemaRegistry, schema: Schema, limits: DecodingLimits
 ) -> Validation:
     document = document_of(schema, await registry.resolve(schema))
+    check_ends(document)
     if limits.linear_patterns:
         _compile_patterns(document.content)
     kind = limited(document.draft, limits.linear_patterns)

@@ -37,6 +37,7 @@ from aioprod.schema_registry.model_fields import (
     union_of,
     without_annotation,
 )
+from aioprod.schema_registry.pydantic_json import read_model, written_schema
 from aioprod.schema_registry.schemas import Schema
 
 _SIMPLE: dict[Any, dict[str, Any]] = {
@@ -75,8 +76,7 @@ def json_schema(model: type) -> Schema:
         ConfigError: if a field has a type that JSON does not have.
     """
     if is_pydantic(model):
-        kind: Any = model
-        return Schema(json.dumps(kind.model_json_schema()), "JSON")
+        return Schema(json.dumps(written_schema(model)), "JSON")
     builder = _Builder()
     schema = builder.object(model)
     definitions = {
@@ -143,9 +143,15 @@ class _Builder:
             return {"$ref": "#"}
         if name not in self._kinds:
             self._kinds[name] = model
-            self.definitions[name] = (
-                model.model_json_schema() if is_pydantic(model) else self.object(model)
-            )
+            if is_pydantic(model):
+                schema = written_schema(model)
+                for each, definition in schema.pop("$defs", {}).items():
+                    if self.definitions.setdefault(each, definition) != definition:
+                        raise ConfigError(f"two types of a JSON Schema have the name {each!r}")
+                if schema.get("$ref") != f"#/$defs/{name}":  # else it contains itself
+                    self.definitions[name] = schema
+            else:
+                self.definitions[name] = self.object(model)
         return {"$ref": f"#/$defs/{name}"}
 
 
@@ -184,7 +190,7 @@ def from_json(hint: Any, value: Any) -> Any:
         return _from_union(parts, value)
     origin, arguments = get_origin(hint) or hint, get_args(hint)
     if is_pydantic(origin):
-        return origin.model_validate(value)
+        return read_model(origin, value)
     if is_model(origin):
         if not isinstance(value, dict):
             raise ValueError(f"{origin.__name__}: must be an object, not {type(value).__name__}")

@@ -8,6 +8,7 @@ from urllib.parse import urljoin
 
 from jsonschema import validators
 from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
 from aioprod.schema_registry.schemas import Schema, load_schema
@@ -109,6 +110,35 @@ def document_of(schema: Schema, used: Mapping[str, Schema]) -> Document:
     registry: Registry[Any] = Registry()
     # Without a function that retrieves, so that nothing but the schema registry is asked.
     return Document(content, draft, specification, registry.with_resources(known.items()))
+
+
+def check_ends(document: Document) -> None:
+    """Check that no schema leads to itself for the same value, which no validation ends.
+
+    Raises:
+        ValueError: if one does.
+    """
+    done: set[int] = set()
+    for schema in subschemas(document.content):
+        _follow(schema, document.resolver, [], done)
+
+
+def _follow(schema: Any, resolver: Any, above: list[int], done: set[int]) -> None:
+    if not isinstance(schema, dict) or id(schema) in done:
+        return
+    if id(schema) in above:
+        raise ValueError("a schema in it refers to itself without end")
+    above.append(id(schema))
+    if "$ref" in schema:
+        try:
+            found = resolver.lookup(schema["$ref"])
+        except (Unresolvable, AttributeError, TypeError, ValueError):
+            pass  # an error of the records that need it
+        else:
+            _follow(found.contents, found.resolver, above, done)
+    for each in (*schema.get("allOf", ()), schema.get("not"), schema.get("if")):
+        _follow(each, resolver, above, done)
+    done.add(above.pop())
 
 
 def draft_of(content: Any) -> Any:

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from google.protobuf import (
-    any_pb2,
-    api_pb2,
-    descriptor_pb2,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    source_context_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    type_pb2,
-    wrappers_pb2,
-)
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
@@ -30,6 +18,7 @@ from aioprod.errors import ConfigError
 from aioprod.preparation import NotPrepared
 from aioprod.public_module import set_module
 from aioprod.schema_registry.client import SchemaRegistry
+from aioprod.schema_registry.known_imports import known_imports
 from aioprod.schema_registry.options import SerializerOptions
 from aioprod.schema_registry.schemas import Schema, SchemaReference
 from aioprod.schema_registry.serializers import SchemaDeserializer, SchemaSerializer
@@ -41,22 +30,6 @@ if TYPE_CHECKING:
 
     from aioprod.schema_registry.columns import ColumnTypes, Decode
 
-_BUILT_IN = "google/protobuf/"
-_WELL_KNOWN = (
-    any_pb2,
-    descriptor_pb2,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    source_context_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    wrappers_pb2,
-    type_pb2,
-    api_pb2,
-)
-"""Each after those that it imports."""
-
 _SERIALIZED = "serialized"
 
 
@@ -65,7 +38,7 @@ class ProtobufSerializer(SchemaSerializer[bool]):
     """Serializes messages of one type.
 
     Its schema is the file of the type; the files that it imports are registered as references,
-    except for Google's own.
+    except for those that registries have built in: Google's and Confluent's.
 
     Args:
         registry: the client of the registry.
@@ -104,7 +77,7 @@ class ProtobufSerializer(SchemaSerializer[bool]):
     async def _schema_of(self, file: Any, register: bool) -> Schema:
         references = []
         for used in file.dependencies:
-            if used.name.startswith(_BUILT_IN):
+            if used.name in known_imports():
                 continue
             subject = self._reference_subject(used.name)
             schema = await self._schema_of(used, register)
@@ -261,14 +234,9 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
     async def parse(self, schema: Schema) -> Messages:
         """Make the classes of a file."""
         used = await self.registry.resolve(schema, form=_SERIALIZED)
-        pool = DescriptorPool()
-        for module in _WELL_KNOWN:
-            pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
-        for name, each in used.items():
-            pool.Add(_descriptor(each, name))
+        files = {name: _descriptor(each, name) for name, each in used.items()}
         own = _descriptor(schema, None)
-        pool.Add(own)
-        return Messages(pool.FindFileByName(own.name))
+        return Messages(_built(own, files))
 
 
 class Messages:
@@ -322,6 +290,38 @@ def indexes_of(descriptor: Any) -> list[int]:
         return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
     names = [each.name for each in above.nested_types]
     return [*indexes_of(above), names.index(descriptor.name)]
+
+
+def _built(
+    own: descriptor_pb2.FileDescriptorProto,
+    files: Mapping[str, descriptor_pb2.FileDescriptorProto],
+) -> FileDescriptor:
+    """Return a file with those that it imports: those of its references, or built in.
+
+    Raises:
+        ValueError: if an import is neither, or they import one another.
+    """
+    pool = DescriptorPool()
+    met: set[str] = set()
+    stack = [(own, False)]
+    while stack:
+        file, has_imports = stack.pop()
+        if has_imports:
+            pool.Add(file)
+            continue
+        if file.name in met:
+            continue
+        met.add(file.name)
+        stack.append((file, True))
+        for name in file.dependency:
+            found = files.get(name) or known_imports().get(name)
+            if found is None:
+                raise ValueError(
+                    f"{file.name} imports {name}, which is no reference of the schema, and which "
+                    "registries don't have built in"
+                )
+            stack.append((found, False))
+    return pool.FindFileByName(own.name)
 
 
 def _text_of(file: Any) -> str:

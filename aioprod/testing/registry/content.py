@@ -16,7 +16,7 @@ import fastavro
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 from jsonschema.exceptions import SchemaError
-from jsonschema.validators import validator_for
+from jsonschema.validators import Draft7Validator, validator_for
 
 from aioprod.testing.registry.avro_compatibility import AvroReading
 
@@ -58,7 +58,8 @@ def content_of(kind: str, text: str, references: tuple[Reference, ...]) -> Conte
     parsed = json.loads(text)
     if kind == "JSON":
         try:
-            validator_for(parsed).check_schema(parsed)
+            # Confluent's takes a schema that does not name its draft for one of draft 7.
+            validator_for(parsed, default=Draft7Validator).check_schema(parsed)
         except SchemaError as error:
             raise ValueError(error.message) from error
     elif isinstance(parsed, dict) and parsed.keys() == {"type"}:
