@@ -9,12 +9,14 @@ from aioprod.foreign_text import MAX_REASON, bounded, escaped
 
 
 class _Printable(logging.Filter):
-    """Escapes what is not printable in the arguments of a line. Others are left as they are, for
-    tools that group lines by them.
+    """Escapes what is not printable in the arguments of a line, or in one without arguments. The
+    rest is left as it is, for tools that group lines by it.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if isinstance(record.args, tuple):
+        if not record.args:
+            record.msg = _printable(record.msg)
+        elif isinstance(record.args, tuple):
             record.args = tuple(map(_printable, record.args))
         return True
 

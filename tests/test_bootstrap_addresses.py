@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioprod import Admin, ConfigError, Consumer, Producer
+from aioprod.compat.aiokafka.settings import servers as compat_servers
 from aioprod.config.addresses import parse_servers, split_address
 from aioprod.config.client import ClientConfig
 from aioprod.testing import EmbeddedCluster
@@ -149,3 +150,20 @@ async def test_all_clients_connect_with_a_protocol_in_the_address() -> None:
             assert (await consumer.getone()).value == b"x"
         async with Admin(servers) as admin:
             assert list(await admin.list_topics()) == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("servers", "addresses"),
+    [
+        ("a", ["a:9092"]),
+        ("a,b:1,", ["a:9092", "b:1"]),
+        ("PLAINTEXT://a:9093", ["a:9093"]),
+        ("PLAINTEXT://a", ["a:9092"]),
+        ("::1", ["[::1]:9092"]),
+        ("[::1]", ["[::1]:9092"]),
+    ],
+)
+def test_the_port_may_be_omitted_where_aiokafka_has_a_default(
+    servers: str, addresses: list[str]
+) -> None:
+    assert list(parse_servers(compat_servers(servers))) == addresses

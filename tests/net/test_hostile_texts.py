@@ -125,7 +125,9 @@ def test_lines_of_the_log_are_printable(caplog: pytest.LogCaptureFixture) -> Non
     assert log is get_logger("aioprod.test_hostile_texts") and len(log.filters) == 1
     log.warning("%s %d %s %s", f"t{ESCAPES}", 5, ValueError(ESCAPES), KafkaError(ESCAPES))
     log.warning("%(name)s", {"name": 5})
-    (line, _) = caplog.messages
+    log.warning(f"unclosed {ESCAPES}")
+    line, _, unformatted = caplog.messages
+    assert unformatted.isprintable()
     assert line.isprintable() and line.startswith("t\\x1b]0;owned\\x07")
     assert caplog.records[0].msg == "%s %d %s %s", "tools group lines by it"
 

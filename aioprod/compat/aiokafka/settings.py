@@ -35,10 +35,15 @@ def warn_deprecated(loop: object, api_version: object) -> None:
 def servers(given: str | Iterable[str]) -> list[str]:
     """Return bootstrap servers with ports, 9092 by default."""
     listed = given.split(",") if isinstance(given, str) else list(given)
-    return [_with_port(address.strip()) for address in listed]
+    return [_with_port(address.strip()) for address in listed if address.strip()]
 
 
 def _with_port(address: str) -> str:
+    protocol, sign, rest = address.rpartition("://")
+    return f"{protocol}{sign}{_plain_with_port(rest)}"
+
+
+def _plain_with_port(address: str) -> str:
     host = address.rpartition("]")[2] if address.startswith("[") else address
     if address.count(":") > 1 and not address.startswith("["):
         return f"[{address}]:9092"  # an IPv6 address

@@ -60,8 +60,16 @@ def chosen_cluster(config: pytest.Config) -> ChosenCluster:
     version: str | None = (
         config.getoption("kafka_version") or config.getini("kafka_version") or None
     )
-    if kind not in (EMBEDDED, REAL) and not all(_is_address(part) for part in kind.split(",")):
-        raise pytest.UsageError(f"--kafka={kind}: must be embedded, real or HOST:PORT")
+    if kind not in (EMBEDDED, REAL):
+        from aioprod.config.addresses import parse_servers
+        from aioprod.errors import ConfigError
+
+        try:
+            kind = ",".join(parse_servers(kind))
+        except ConfigError as error:
+            raise pytest.UsageError(
+                f"--kafka={kind}: must be embedded, real or HOST:PORT: {error}"
+            ) from None
     if version is not None and config.getoption("kafka_version") and kind != REAL:
         raise pytest.UsageError(
             "--kafka-version sets the version of a real broker: add --kafka=real"
@@ -96,8 +104,3 @@ def client_settings(config: pytest.Config) -> dict[str, Any]:
             }
     except ConfigError as error:
         raise pytest.UsageError(f"kafka_client_settings: {error}") from None
-
-
-def _is_address(text: str) -> bool:
-    host, colon, port = text.strip().rpartition(":")
-    return bool(colon and host and port.isdecimal() and 1 <= int(port) <= 65_535)
