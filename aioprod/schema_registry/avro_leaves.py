@@ -231,7 +231,7 @@ def _symbol(node: AvroNode) -> Write:
             raise wrong(node, value)
         found = symbols.get(value)
         if found is None:
-            raise AvroValueError(f"expected {node}, got a text that is none of its symbols")
+            raise AvroValueError(f"expected {node}, got a text that is not one of its symbols")
         out += found
 
     return write

@@ -312,7 +312,7 @@ async def test_a_value_of_a_wrong_type_is_refused_by_name(
         ("double", 1 << 2000, "too large"),
         ("string", "\ud800", "surrogates"),
         (fixed(2), b"abc", "of 2 bytes, got 3"),
-        (COLORS, "GREEN", "none of its symbols"),
+        (COLORS, "GREEN", "not one of its symbols"),
         (PRICE, D("1.005"), "3 digits behind the point"),
         (PRICE, D("12345678"), "8 digits before the point"),
         (PRICE, D("NaN"), "not finite"),
