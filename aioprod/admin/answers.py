@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 from aioprod.error_codes import ErrorCode
@@ -19,15 +20,21 @@ def single(answers: list[V], what: str) -> V:
     return answers[0]
 
 
-def outcome(code: int, what: str, text: str | None, result: V) -> V | KafkaError:
-    """Return ``result`` if the code is NONE, else the error with the broker's text."""
-    return result if code == ErrorCode.NONE else broker_error(code, what, text)
+def outcome(
+    code: int, what: str, text: str | None, result: V, secrets: Iterable[str] = ()
+) -> V | KafkaError:
+    """Return ``result`` if the code is NONE, else the error with the broker's text, without the
+    secrets of the request.
+    """
+    return result if code == ErrorCode.NONE else broker_error(code, what, text, secrets)
 
 
-def broker_error(code: int, what: str, text: str | None = None) -> BrokerError:
+def broker_error(
+    code: int, what: str, text: str | None = None, secrets: Iterable[str] = ()
+) -> BrokerError:
     """Return the error for an error code."""
     known = ErrorCode.of(code)
-    said = "" if text == known.description else reason_of(text)
+    said = "" if text == known.description else reason_of(text, secrets)
     return BrokerError(known, f"{what} ({said})" if said else what)
 
 

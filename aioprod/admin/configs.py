@@ -12,8 +12,9 @@ from aioprod.admin.attempts import Attempt
 from aioprod.admin.driver import AdminDriver, gather_outcomes
 from aioprod.admin.results import Results
 from aioprod.arguments import check_items, check_mapping, check_names
+from aioprod.config.redaction import is_secret
 from aioprod.errors import ConfigError, KafkaError
-from aioprod.foreign_text import shown
+from aioprod.foreign_text import secret_forms, shown
 from aioprod.net.connection import Connection
 from aioprod.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -291,7 +292,11 @@ class ConfigCalls:
                     ConfigResourceType(told.resource_type), told.resource_name
                 )
                 outcomes[resource] = outcome(
-                    told.error_code, f"settings of {resource}", told.error_message, None
+                    told.error_code,
+                    f"settings of {resource}",
+                    told.error_message,
+                    None,
+                    _secrets_of(written.get(resource, ())),
                 )
             return outcomes
 
@@ -402,3 +407,8 @@ def known(kind: type[EnumT], number: int) -> EnumT:
     brokers know.
     """
     return kind(number) if number in kind.__members__.values() else kind(0)
+
+
+def _secrets_of(changes: Iterable[AlterableConfig]) -> tuple[str, ...]:
+    """Return passwords among the new values: a broker may repeat them as it refuses them."""
+    return secret_forms(*(each.value for each in changes if is_secret(each.name)))

@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 
 import aioprod
 from aioprod import Admin, Producer
+from aioprod.admin import ConfigResource
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, ConfigError, KafkaError
 from aioprod.foreign_text import bounded, encode_json, escaped, reason_of, secret_forms
 from aioprod.logs import get_logger
+from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.sasl.gssapi import GssapiClient
 from aioprod.protocol.sasl.mechanism import ClientMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
 from aioprod.protocol.sasl.plain import PlainClient, PlainServer
 from aioprod.protocol.sasl.scram import ScramClient, ScramServer
-from aioprod.testing import BrokerSecurity, EmbeddedCluster
+from aioprod.testing import BrokerSecurity, EmbeddedCluster, change_answer
 from tests.odd_answers import ESCAPES, SECRET, check_text
 
 MECHANISMS: list[ClientMechanism] = [
@@ -144,3 +146,18 @@ async def test_names_of_a_broker_in_the_log(caplog: pytest.LogCaptureFixture) ->
         await producer.send(f"t{ESCAPES}", b"x")
         await producer.flush()
     assert caplog.messages and all(line.isprintable() for line in caplog.messages)
+
+
+async def test_a_password_among_settings_that_a_broker_refuses() -> None:
+    def repeat(response: Any) -> None:
+        for each in response.responses:
+            each.error_code = ErrorCode.INVALID_CONFIG
+            each.error_message = f"Invalid value {SECRET} for ssl.keystore.password {ESCAPES}"
+
+    async with EmbeddedCluster() as broker, Admin(broker.bootstrap_servers) as admin:
+        broker.on_every(ApiKey.INCREMENTAL_ALTER_CONFIGS, change_answer(repeat))
+        broker_1 = ConfigResource.broker(1)
+        changes = {broker_1: {"listener.name.x.ssl.keystore.password": SECRET}}
+        results = await admin.incremental_alter_configs(changes)
+    check_text(results.errors[broker_1])
+    assert "Invalid value *** for" in str(results.errors[broker_1])
