@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioprod.schema_registry.columns import ColumnTypes, Decode
 
 _ROWS = Form("all", mark_branch)
-_OBJECTS = Form("all", keep_branch)
+_OBJECTS = Form("all", keep_branch, of_models=True)
 _COLUMNS = Form("decimal", nothing)
 
 

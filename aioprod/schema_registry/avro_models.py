@@ -18,6 +18,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import re
 import uuid
 from collections import abc
 from collections.abc import Mapping
@@ -57,6 +58,7 @@ _SIMPLE: dict[Any, Any] = {
     uuid.UUID: {"type": "string", "logicalType": "uuid"},
 }
 ARRAYS = (list, set, frozenset, tuple, abc.Sequence, abc.Set, abc.Collection, abc.Iterable)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAPS = (dict, abc.Mapping, abc.MutableMapping)
 
 
@@ -138,6 +140,7 @@ class _Builder:
     def _field(self, model: Any, field: Field) -> dict[str, Any]:
         default = constant_default(field)
         try:
+            _check_name(field.name, "field", "give it an alias with letters, digits and _")
             schema = {"name": field.name, "type": self._type(field.hint, default)}
         except ConfigError as error:
             raise ConfigError(f"{model.__qualname__}.{field.attribute}: {error}") from None
@@ -179,15 +182,30 @@ class _Builder:
         if self._namespace:
             schema["namespace"] = self._namespace
         schema["symbols"] = [symbol_of(member) for member in kind]
+        for symbol in schema["symbols"]:
+            _check_name(symbol, f"symbol of {kind.__name__}", "give that member another value")
         return schema
 
-    def _union(self, parts: tuple[Any, ...], default: Any) -> list[Any]:
+    def _union(self, parts: tuple[Any, ...], default: Any) -> Any:
         # The default of a union belongs to its first type.
         first = [part for part in parts if default is None and part is type(None)]
         if default is not MISSING and default is not None:
             fitting = [part for part in parts if _fits(part, default)]
             first = sorted(fitting, key=lambda part: not _is_of(part, default))[:1]
-        return [self._type(part) for part in (*first, *(p for p in parts if p not in first))]
+        found: list[Any] = []
+        for part in (*first, *(part for part in parts if part not in first)):
+            each = self._type(part)
+            if each not in found:  # two may be texts
+                found.append(each)
+        return found if len(found) > 1 else found[0]
+
+
+def _check_name(name: str, what: str, cure: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise ConfigError(
+            f"the name {name!r} of a {what} must have letters, digits and _, and no digit in "
+            f"front, in Avro: {cure}"
+        )
 
 
 def _fits(hint: Any, value: Any) -> bool:
@@ -209,6 +227,8 @@ def constant_default(field: Field) -> Any:
     """
     if field.factory is None:
         return field.default
+    if field.needs_fields:
+        return MISSING
     first, second = field.factory(), field.factory()
     if isinstance(field.factory, type) and not is_model(field.factory):
         return first if not first and first == second else MISSING

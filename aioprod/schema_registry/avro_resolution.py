@@ -62,11 +62,13 @@ class Form(NamedTuple):
             "none" if all have underlying types.
         finish: what is done with values of the reader's unions.
         limits: what a record may cost.
+        of_models: whether classes of models supply values for fields without a default.
     """
 
     logical: str
     finish: FinishBranch
     limits: DecodingLimits = DEFAULT_LIMITS
+    of_models: bool = False
 
 
 class _Resolved(NamedTuple):
@@ -382,7 +384,7 @@ def _default(
     model does.
     """
     if field.default is MISSING:
-        if field.supplied:
+        if field.supplied and form.of_models:
             return None
         raise ValueError(
             f"{reader} has a field {field.name!r} that the record does not have, and no default "

@@ -13,6 +13,7 @@ from typing import (
     Any,
     Literal,
     NamedTuple,
+    NewType,
     TypeGuard,
     Union,
     get_args,
@@ -33,18 +34,20 @@ class Field(NamedTuple):
         attribute: its name in the class.
         hint: its type.
         default: MISSING if it has none, or one that is made for each object.
-        factory: makes the default of an object; None if it has none, or needs the other fields.
+        factory: makes the default of an object, None if it has none.
         key: the name by which the class takes the value, unless it takes the attribute's.
         is_set: whether the value is set after the object is made.
+        needs_fields: whether ``factory`` is called with the other fields.
     """
 
     name: str
     attribute: str
     hint: Any
     default: Any
-    factory: Callable[[], Any] | None = None
+    factory: Callable[..., Any] | None = None
     key: str = ""
     is_set: bool = False
+    needs_fields: bool = False
 
     @property
     def is_supplied(self) -> bool:
@@ -112,8 +115,9 @@ def _pydantic_fields(model: Any) -> Iterator[Field]:
             attribute,
             hint,
             MISSING if required else info.default,
-            None if getattr(info, "default_factory_takes_validated_data", False) else factory,
+            factory,
             _key_of(model, attribute, info),
+            needs_fields=bool(getattr(info, "default_factory_takes_validated_data", False)),
         )
 
 
@@ -155,11 +159,18 @@ def _may_be_both(hint: Any) -> bool:
 
 
 def without_annotation(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return a type, and what Annotated adds to it."""
-    if get_origin(hint) is Annotated:
-        inner, *extras = get_args(hint)
-        return inner, tuple(extras)
-    return hint, ()
+    """Return a type, and what Annotated adds to it. Aliases of types and new types are resolved."""
+    extras: tuple[Any, ...] = ()
+    while True:
+        if get_origin(hint) is Annotated:
+            hint, *added = get_args(hint)
+            extras = (*extras, *added)
+        elif isinstance(hint, NewType):
+            hint = hint.__supertype__
+        elif type(hint).__name__ == "TypeAliasType":  # of Python 3.12
+            hint = hint.__value__
+        else:
+            return hint, extras
 
 
 def union_of(hint: Any) -> tuple[Any, ...] | None:

@@ -141,6 +141,8 @@ class _Comparison:
     def _guess_reason(self, ours: Any, theirs: Any) -> str | None:
         if isinstance(theirs, Error) and "Invalid isoformat" in theirs.text:
             return "text-of-date"
+        if isinstance(theirs, Error) and "decimal" in theirs.text:
+            return "guessed-decimal"
         if isinstance(theirs, Error) or isinstance(ours, Error):
             return f"{ours} {theirs}"
         read = read_by(self._parsed, self._writer, UNDERLYING)

@@ -18,7 +18,7 @@ from tests.schema_registry.avro_judges import Error
 
 REASONS: dict[str, str] = {
     "uuid-fixed": "fastavro has no uuid on a fixed (Avro 1.12): it has the bytes",
-    "default-text": "fastavro returns defaults of bytes and fixed as the text of JSON",
+    "default-text": "fastavro returns defaults of bytes, fixed and UUIDs as the text of JSON",
     "float-rounded": "fastavro does not round an int that is read as a float to 32 bits",
     "writers-logical": "fastavro uses the writer's logical type, and none for defaults; "
     "the reader's counts, as in Java",
@@ -37,6 +37,7 @@ REASONS: dict[str, str] = {
     "guessed-time": "fastavro writes a number as a time; here it is a number first",
     "guessed-array": "fastavro writes bytes as an array of numbers",
     "nan": "JSON has one NaN, Avro many",
+    "guessed-decimal": "fastavro takes the first decimal, also if the digits do not fit it",
     "text-of-date": "fastavro fails if a text is compared with a date",
     "guessed-bytes": "fastavro writes bytes as a decimal; here they are bytes first",
     "not-finite": "Java's JSON has texts for numbers that are not finite, and does not read them",
@@ -155,6 +156,8 @@ def representation(ours: Any, theirs: Any) -> str | None:
 def _leaf_reason(ours: Any, theirs: Any) -> str | None:
     if isinstance(ours, uuid.UUID) and theirs == ours.bytes:
         return "uuid-fixed"
+    if isinstance(ours, uuid.UUID) and theirs == str(ours):
+        return "default-text"
     if isinstance(theirs, str) and theirs.encode("latin-1", "replace") in _as_bytes(ours):
         return "default-text"
     if isinstance(ours, float) and isinstance(theirs, int | float) and _in_32_bits(theirs) == ours:

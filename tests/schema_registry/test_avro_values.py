@@ -9,8 +9,9 @@ import json
 import pickle
 import uuid
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NewType
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pydantic
 import pytest
 
@@ -101,6 +102,46 @@ async def test_defaults_are_values_as_if_they_had_been_written(
     # NaN does not equal itself.
     assert repr(read) == repr(written) == repr({"id": 1, "new": wanted})
     assert type(read["new"]) is type(wanted)
+
+
+@pytest.mark.parametrize(("kind", "default", "wanted"), DEFAULTS, ids=lambda it: repr(it)[:60])
+async def test_columns_have_the_same_defaults(
+    registry: SchemaRegistry, kind: Any, default: Any, wanted: Any
+) -> None:
+    older, newer = record(("id", "int")), record(("id", "int"), ("new", kind, default))
+    await registry.set_compatibility("NONE")
+    serializer = AvroSerializer(registry, newer)
+    row, _ = await serializer.serialize("t", {"id": 1})
+    assert row is not None
+    parsed = await serializer.parse(Schema(json.dumps(newer)), None)
+    column = serializer.encode_column(parsed, row[:5], pa.array([{"id": 1}]), 0)
+    assert column.to_pylist() == [row]
+    data, _ = await AvroSerializer(registry, older).serialize("t", {"id": 1})
+    reader = AvroDeserializer(registry, newer)
+    await reader.deserialize("t", data)
+    found = reader.deserialize_column("t", None, pa.array([data], pa.binary()))
+    assert not found.errors
+    value = found.data[0]["new"]
+    if isinstance(wanted, uuid.UUID):
+        wanted = str(wanted) if pa.types.is_string(value.type) else wanted.bytes
+    inner = value.value if getattr(value.type, "unit", "") == "ns" else value.as_py()
+    found_value = dict(inner) if isinstance(wanted, dict) else inner
+    assert found_value == wanted or repr(found_value) == repr(wanted)  # NaN
+
+
+@dataclass
+class Keyed:
+    n: int
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
+
+
+async def test_a_class_supplies_nothing_in_columns(registry: SchemaRegistry) -> None:
+    older = record(("n", "int"), name="Keyed")
+    data, _ = await AvroSerializer(registry, older).serialize("t", {"n": 1})
+    reader = AvroDeserializer(registry, Keyed)
+    await reader.deserialize("t", data)
+    found = reader.deserialize_column("t", None, pa.array([data], pa.binary()))
+    assert "no default for it" in str(found.errors[0]) and "'id'" in str(found.errors[0])
 
 
 async def test_each_record_has_its_own_default(registry: SchemaRegistry) -> None:
@@ -478,6 +519,38 @@ async def test_a_number_that_is_no_time_of_a_day_is_an_error(registry: SchemaReg
 
 
 PENNY = D("1.50")
+
+
+Name = NewType("Name", str)
+
+
+@dataclass
+class Odd:
+    name: Name
+    kind: Literal["a"] | str
+    what: Literal["a"] | Name | None
+
+
+class Spaced(enum.Enum):
+    IN_PROGRESS = "in progress"
+
+
+class Dashed(pydantic.BaseModel):
+    user: str = pydantic.Field(alias="user-id")
+
+
+@dataclass
+class OfSpaced:
+    state: Spaced
+
+
+def test_names_of_models_are_names_of_avro() -> None:
+    fields = {each["name"]: each["type"] for each in json.loads(avro_schema(Odd).text)["fields"]}
+    assert fields == {"name": "string", "kind": "string", "what": ["string", "null"]}
+    with pytest.raises(ConfigError, match=r"OfSpaced\.state: the name 'in progress' of a symbol"):
+        avro_schema(OfSpaced)
+    with pytest.raises(ConfigError, match=r"Dashed\.user: the name 'user-id' of a field"):
+        avro_schema(Dashed)
 
 
 @dataclass
