@@ -374,7 +374,7 @@ def test_values_that_are_left_out_are_counted_and_logged(
     found = decoded(schema_registry, values, mode=mode).column("value").to_pylist()
     assert found == ([{"f0": 1}, None, None, None] if mode == "permissive" else [{"f0": 1}, None])
     assert f"mode={mode}: t-2, offset 71: the value can't be read by version 1" in caplog.text
-    assert "2 of 4 values like this" in caplog.text
+    assert "2 of 4 values of this batch can't be read" in caplog.text
     with pytest.raises(CorruptRecordError, match="offset 71"):
         decoded(schema_registry, values)
 

@@ -94,20 +94,18 @@ def check_not_newer(
         return
     if options.topic is not None and options.topic != decision.topic:
         raise CopiedCheckpointError(
-            f"batch {version} can't be written to topic {options.topic!r}: according to consumer "
-            f"group {group!r} batch {decision.version} of this query was written to topic "
-            f"{decision.topic!r}. The checkpoint was copied from another query, or the option "
-            "topic was changed. Nothing is written. A copy needs ids of its own: set the option "
-            "transactionalIdPrefix to another value and keep it; the copy then continues after the "
-            "last batch of its checkpoint. If the topic was changed, set the former one until this "
-            "batch is finished"
+            f"batch {version} can't be written to topic {options.topic!r}: the checkpoint was "
+            f"copied from a query that wrote batch {decision.version} to topic "
+            f"{decision.topic!r}, or the option topic was changed. Nothing is written. Set another "
+            "transactionalIdPrefix for a copy, and keep it: it then continues after the last batch "
+            "of its checkpoint. After a change of topic, set the former one until this batch is "
+            f"finished (decision of consumer group {group!r})"
         )
     if decision.version > version:
         raise NewerDecisionError(
-            f"batch {version} can't be written: according to consumer group {group!r} batch "
-            f"{decision.version} was written already. The checkpoint is "
-            "older than the topic (restored, or copied), or another query runs with the same "
-            f"checkpoint or txnAppId. {_how_to_continue(decision)}"
+            f"batch {version} can't be written: the checkpoint was restored or copied, or another "
+            f"query uses it or its txnAppId, since batch {decision.version} was written already. "
+            f"{_how_to_continue(decision)} (decision of consumer group {group!r})"
         )
 
 

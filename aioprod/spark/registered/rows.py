@@ -136,5 +136,5 @@ class RegisteredRows:
                     "query again: load() asks for the latest version, and a running query keeps it"
                 )
         if len(errors) > 1:
-            text += f". {len(errors)} of {rows.num_rows} values like this"
+            text += f". {len(errors)} of {rows.num_rows} values of this batch can't be read"
         return text

@@ -17,7 +17,14 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from aioprod.spark.coordination import open_coordination
 from aioprod.spark.errors import LostTransactionsError, NewerDecisionError, TransactionTimedOutError
-from aioprod.spark.exactly_once import completing, decision_log, driver, task, transactions
+from aioprod.spark.exactly_once import (
+    ages,
+    completing,
+    decision_log,
+    driver,
+    task,
+    transactions,
+)
 from aioprod.spark.exactly_once.decision_log import read_decided
 from tests.spark.exactly_once.job import Job, killed_at, number_of, rows_of, split
 
@@ -165,3 +172,45 @@ async def test_a_decision_that_is_too_long_for_an_offset_goes_to_its_topic(
         await job.batch(1, split(rows_of(1), 3))
     assert not await job.again().batch(1, split(rows_of(1), 2)), "the decision is found again"
     assert await committed(job, 24) == sorted(rows_of(0) + rows_of(1))
+
+
+async def test_a_decision_of_which_nothing_was_committed_is_taken_back(servers: str) -> None:
+    job = await new_job(servers)
+    with killed_at(completing, "end_decided", "before"):
+        await job.batch(0, split(rows_of(0), 3))
+    async with open_coordination(job.options.producer, "test") as coordination:
+        decision = await read_decided(coordination, job.sink, stable=True)
+        assert decision is not None
+        # As a coordinator does when the timeout has passed.
+        aborted = decision.prepared(job.sink)[1]
+        await transactions.end_transaction(coordination, aborted, commit=False)
+    with pytest.raises(TransactionTimedOutError, match="the decision was taken back"):
+        await job.again().batch(0, split(rows_of(0), 2))
+    assert await committed(job, 0) == []
+    assert await job.again().batch(0, split(rows_of(0), 2))
+    assert await committed(job, 12) == sorted(rows_of(0))
+
+
+async def test_a_transaction_that_is_too_old_is_not_decided_about(servers: str) -> None:
+    """Kafka aborts it up to 10 s after its timeout; until then it looks open."""
+    job = await new_job(servers, **{"kafka.transaction.timeout.ms": "1000"})
+    reports = await job.tasks(0, split(rows_of(0), 3))
+    await asyncio.sleep(0.6)  # the margin is half of the timeout
+    with pytest.raises(
+        TransactionTimedOutError, match="has been open for more than 0.5 s|not open"
+    ):
+        await job.commit(0, reports)
+    assert await committed(job, 0) == []
+
+
+async def test_a_transaction_that_begins_shows_the_clock_of_its_coordinator(servers: str) -> None:
+    job = await new_job(servers)
+    await job.batch(0, [rows_of(0)])
+    async with open_coordination(job.options.producer, "test") as coordination:
+        (node,) = coordination.client.snapshot.nodes
+        for _ in range(2):  # its id is used again
+            before = time.time() * 1000
+            now = await ages._clock_of(coordination, node, job.sink)
+            assert before - 1 <= now <= time.time() * 1000 + 1
+        left = await transactions.list_transactions(coordination, lambda name: "-clock-" in name)
+        assert left == []
