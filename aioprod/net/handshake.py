@@ -139,7 +139,8 @@ async def _connect(
                     raise
                 await connection.close()
                 continue
-            accepted.note(host, port, version, loop.time())
+            announced = connection.versions.get(ApiVersionsRequest.API_KEY, (0, 0))
+            accepted.note(host, port, version, announced, loop.time())
             if reauthentication is not None:
                 mechanism = await new_mechanism(config, host)
                 lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)

@@ -10,17 +10,23 @@ from __future__ import annotations
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError
+from aioprod.logs import get_logger
+from aioprod.net.failures import address_of
 from aioprod.protocol.frame_reader import FrameSizeError
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
+
+log = get_logger(__name__)
 
 #: The steps: the newest; the last before features with level 0 and ids, with the client's name
 #: (KIP-511); the first, which has no fields.
 STEPS = (ApiVersionsRequest.MAX_VERSION, 3, 0)
 #: The first version that names the cluster and node that the client expects (KIP-1242).
 ROUTED_FROM = 5
-#: Seconds for which an older version is remembered. A broker that was restarting when it ended a
-#: connection is asked in the newest version again afterwards.
+#: Seconds for which an older version is remembered.
 REMEMBERED_S = 600.0
+#: The same for a broker that announces the version at which it ended the connection: perhaps it
+#: only restarted, and must not lose features for longer.
+DOUBTED_S = 60.0
 _MOST_REMEMBERED = 1_000
 # How services answer a request that they can't read.
 _UNREADABLE = (
@@ -41,14 +47,29 @@ class AcceptedVersions:
         version, until = self._older.get((host, port), (STEPS[0], now))
         return version if now < until else STEPS[0]
 
-    def note(self, host: str, port: int, version: int, now: float) -> None:
-        """Note that a broker has answered a request that began with this version."""
+    def note(
+        self, host: str, port: int, version: int, announced: tuple[int, int], now: float
+    ) -> None:
+        """Note that a broker has answered a request that began with this version.
+
+        Args:
+            announced: the versions of ApiVersions that the answer names.
+        """
         known = self._older.get((host, port))
         if version == STEPS[0]:
             self._older.pop((host, port), None)
         elif known is None or known[0] != version or known[1] <= now:
             self._forget(now)
-            self._older[host, port] = version, now + REMEMBERED_S
+            refused = min(step for step in STEPS if step > version)
+            remembered_s = DOUBTED_S if refused <= announced[1] else REMEMBERED_S
+            self._older[host, port] = version, now + remembered_s
+            log.info(
+                "%s does not answer ApiVersions %d: asking in version %d for %.0f s",
+                address_of(host, port),
+                refused,
+                version,
+                remembered_s,
+            )
 
     def _forget(self, now: float) -> None:
         kept = [(address, each) for address, each in self._older.items() if now < each[1]]

@@ -170,16 +170,25 @@ class CoordinationClient:
         await self._client.close()
 
 
+def _is_unsupported(error: BaseException | None) -> bool:
+    return isinstance(error, UnsupportedVersionError) or (
+        isinstance(error, BrokerError) and error.code == ErrorCode.UNSUPPORTED_VERSION
+    )
+
+
 @contextlib.contextmanager
 def old_brokers_explained() -> Iterator[None]:
-    """Explain the error that brokers are too old for exactly-once.
+    """Explain the error that brokers are too old for exactly-once, or have no transactions.
 
     Raises:
-        SinkError: in place of UnsupportedVersionError.
+        SinkError: in place of UnsupportedVersionError, or of the producer's error for it.
     """
     try:
         yield
-    except UnsupportedVersionError as error:
+    except KafkaError as error:
+        # The error of a row has the reason as its cause.
+        if not (_is_unsupported(error) or _is_unsupported(error.__cause__)):
+            raise
         raise SinkError(
             "delivery=exactly-once needs brokers of Kafka 3.0 or newer; use "
             f"delivery=at-least-once ({error})"

@@ -66,7 +66,8 @@ async def write_task(
 
 
 async def _start(producer: Producer) -> bool:
-    await start_producer(producer)
+    with old_brokers_explained():
+        await start_producer(producer)
     await producer.begin_transaction()
     return True
 
@@ -157,10 +158,11 @@ async def _write(
     begun = time.monotonic()
     try:
         batch: pa.RecordBatch | None = first
-        while batch is not None:
-            await send_batch(sender, batch)
-            batch = await anext(rest, None)
-        transaction = await prepare(producer, sender)
+        with old_brokers_explained():
+            while batch is not None:
+                await send_batch(sender, batch)
+                batch = await anext(rest, None)
+            transaction = await prepare(producer, sender)
     except KafkaError as error:
         raise _explained(
             error, time.monotonic() - begun, producer.config.transaction_timeout_ms
