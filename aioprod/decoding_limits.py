@@ -24,8 +24,7 @@ class DecodingLimits:
             limit is 100 messages.
         max_empty_values: how many values of a record may take no bytes: nulls, records without
             fields and the like in an array of Avro.
-        max_decimal_digits: the digits of a decimal; in text also the zeros that its exponent
-            stands for.
+        max_decimal_digits: the digits of a decimal of Avro.
         max_checks: how many schemas in a JSON Schema a record may be compared with, counted once
             for each value in it, besides 4 for each of its bytes.
         linear_patterns: match the patterns of a JSON Schema in a time that grows with the length of

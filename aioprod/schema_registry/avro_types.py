@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -9,9 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.schema_registry.avro_nodes import AvroField as AvroNodeField
 from aioprod.schema_registry.avro_nodes import AvroNode
+from aioprod.schema_registry.columns import count_types
 
-MOST_TYPES: Final = 4_000
-"""Types that name one another can stand for any number of columns."""
 _MAX_DECIMAL128: Final = 38
 _MAX_DECIMAL256: Final = 76
 
@@ -99,12 +99,10 @@ def avro_type(node: AvroNode) -> AvroType:
 @dataclass
 class _Reader:
     above: list[AvroNode] = field(default_factory=list)
-    count: int = 0
+    types: Iterator[None] = field(default_factory=count_types)
 
     def read(self, node: AvroNode, path: str) -> AvroType:
-        self.count += 1
-        if self.count > MOST_TYPES:
-            raise ValueError(f"the schema has more than {MOST_TYPES} types: too many for columns")
+        next(self.types)
         if node.kind in _SIMPLE:
             return _simple(node, path)
         if node in self.above:

@@ -5,7 +5,8 @@ which is optional: import this module late.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -16,6 +17,7 @@ from aioprod.types import Headers
 
 _MOST_ROWS: Final = 65_536
 _MOST_BYTES: Final = 64 << 20
+_MOST_TYPES: Final = 4_000
 _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 Decode = Callable[[bytes, int], Any]
@@ -38,6 +40,17 @@ UNKNOWN: Final = ColumnTypes(pa.null(), pa.null())
 """Of a column of nulls whose schema is not known yet."""
 
 Shape = Callable[[pa.DataType], pa.DataType]
+
+
+def count_types() -> Iterator[None]:
+    """Return what is to be asked for the next one before each type of a schema is made a column:
+    types that name one another can stand for any number of columns.
+
+    Raises:
+        ValueError: by it, if there are too many.
+    """
+    yield from repeat(None, _MOST_TYPES)
+    raise ValueError(f"the schema has more than {_MOST_TYPES} types: too many for columns")
 
 
 def encode_in_portions(

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 from referencing.exceptions import Unresolvable
 
+from aioprod.schema_registry.columns import count_types
 from aioprod.schema_registry.json_references import Document
 
 Convert = Callable[[Any], Any]
@@ -60,8 +61,10 @@ class _Reader:
         self._specification = document.specification
         self._resolver = document.resolver
         self._above = [id(document.content)]
+        self._types = count_types()
 
     def read(self, schema: Any, path: str) -> JsonType:
+        next(self._types)
         if not isinstance(schema, Mapping):
             raise _untyped(path)
         around = self._resolver

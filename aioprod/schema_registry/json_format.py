@@ -27,7 +27,6 @@ from aioprod.schema_registry.json_validation import Steps, first_error, limited
 from aioprod.schema_registry.linear_patterns import compiled
 from aioprod.schema_registry.model_fields import is_pydantic
 from aioprod.schema_registry.options import SerializerOptions
-from aioprod.schema_registry.pattern_syntax import UnsupportedPatternError
 from aioprod.schema_registry.pydantic_json import readable_schemas
 from aioprod.schema_registry.schemas import Schema, load_schema
 from aioprod.schema_registry.serializers import (
@@ -312,10 +311,4 @@ def _compile_patterns(content: Any) -> None:
     for schema in subschemas(content):
         if isinstance(schema, dict):
             for pattern in (schema.get("pattern", ""), *schema.get("patternProperties", ())):
-                try:
-                    compiled(pattern)
-                except UnsupportedPatternError as error:
-                    raise ValueError(
-                        f"the schema's pattern {pattern!r} has {error}: change it, or give "
-                        "limits=DecodingLimits(linear_patterns=False) if all texts are trusted"
-                    ) from None
+                compiled(pattern)

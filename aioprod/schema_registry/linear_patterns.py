@@ -100,9 +100,15 @@ def compiled(pattern: str) -> LinearPattern:
     """Return a pattern, made once.
 
     Raises:
-        UnsupportedPatternError: as :class:`LinearPattern`.
+        UnsupportedPatternError: as :class:`LinearPattern`; the text names the pattern.
     """
-    return LinearPattern(pattern)
+    try:
+        return LinearPattern(pattern)
+    except UnsupportedPatternError as error:
+        raise UnsupportedPatternError(
+            f"the schema's pattern {pattern!r} has {error}: change it, or give "
+            "limits=DecodingLimits(linear_patterns=False) if all texts are trusted"
+        ) from None
 
 
 def _places(condition: Place, text: str) -> Iterator[int]:

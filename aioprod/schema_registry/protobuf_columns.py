@@ -7,11 +7,13 @@ A message is a struct. Fields that know whether they are set (messages, ``option
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from google.protobuf.descriptor import FieldDescriptor
+
+from aioprod.schema_registry.columns import count_types
 
 Convert = Callable[[Any], Any]
 
@@ -47,26 +49,52 @@ class ProtobufType(NamedTuple):
     write: Convert | None = None
 
 
-def message_type(descriptor: Any, path: str = "", above: tuple[str, ...] = ()) -> ProtobufType:
+class _Around(NamedTuple):
+    """Where a type is.
+
+    Attributes:
+        path: the field.
+        above: the messages around it.
+        types: counts all types.
+    """
+
+    path: str
+    above: tuple[str, ...]
+    types: Iterator[None]
+
+
+def message_type(descriptor: Any) -> ProtobufType:
     """Return the type of a message.
 
     Raises:
-        ValueError: if a type contains itself.
+        ValueError: if a type contains itself, or there are too many.
     """
+    return _message(descriptor, _Around("", (), count_types()))
+
+
+def _message(descriptor: Any, around: _Around) -> ProtobufType:
+    next(around.types)
     name = descriptor.full_name
     if name == _PACKAGE + "Timestamp":
         return ProtobufType(pa.timestamp("us", "UTC"), _read_time, _write_time)
     if name == _PACKAGE + "Duration":
         return ProtobufType(pa.duration("us"), _read_duration, _write_duration)
     if name in _WRAPPERS:
-        inner = _single(descriptor.fields_by_name["value"], path, above)
+        inner = _single(descriptor.fields_by_name["value"], around)
         return ProtobufType(
             inner.arrow, lambda message: message.value, lambda value: {"value": value}
         )
-    if name in above:
-        raise ValueError(f"{_at(path)}{name} contains itself, which no column can")
+    if name in around.above:
+        raise ValueError(f"{_at(around.path)}{name} contains itself, which no column can")
     fields = {
-        field.name: _field(field, f"{path}.{field.name}" if path else field.name, (*above, name))
+        field.name: _field(
+            field,
+            _Around(
+                f"{around.path}.{field.name}" if around.path else field.name,
+                (*around.above, name),
+                around.types,
+            ),
+        )
         for field in descriptor.fields
     }
     kind = pa.struct([(each, found.arrow) for each, found in fields.items()])
@@ -74,18 +102,17 @@ def message_type(descriptor: Any, path: str = "", above: tuple[str, ...] = ()) -
     return ProtobufType(kind, _reading(fields, present), _writing(fields, descriptor))
 
 
-def _field(field: Any, path: str, above: tuple[str, ...]) -> ProtobufType:
+def _field(field: Any, around: _Around) -> ProtobufType:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         key, value = (
-            _single(field.message_type.fields_by_name[name], path, above)
-            for name in ("key", "value")
+            _single(field.message_type.fields_by_name[name], around) for name in ("key", "value")
         )
         return ProtobufType(
             pa.map_(key.arrow, value.arrow),
             lambda items: [(name, _converted(value.read, each)) for name, each in items.items()],
             lambda items: {name: _converted(value.write, each) for name, each in items.items()},
         )
-    found = _single(field, path, above)
+    found = _single(field, around)
     if not field.is_repeated:
         return found
     return ProtobufType(
@@ -95,9 +122,9 @@ def _field(field: Any, path: str, above: tuple[str, ...]) -> ProtobufType:
     )
 
 
-def _single(field: Any, path: str, above: tuple[str, ...]) -> ProtobufType:
+def _single(field: Any, around: _Around) -> ProtobufType:
     if field.message_type is not None:
-        return message_type(field.message_type, path, above)
+        return _message(field.message_type, around)
     if field.enum_type is not None:
         return _enum(field.enum_type)
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from aioprod.preparation import NotPrepared
 from aioprod.schema_registry.sharing import BoundedCache
+from aioprod.threads import in_thread
 
 _MOST_UNDER_WAY = 100
 
@@ -61,9 +62,8 @@ class WorkApart:
 
     async def _start(self, key: Hashable, decode: Callable[[], Any]) -> None:
         future = self._under_way.get(key)
-        loop = asyncio.get_running_loop()
-        if future is None or future.get_loop() is not loop:
-            future = loop.run_in_executor(None, _outcome_of, decode)
+        if future is None or future.get_loop() is not asyncio.get_running_loop():
+            future = asyncio.ensure_future(in_thread(partial(_outcome_of, decode)))
             self._under_way.put(key, future)
         await _ended(future)
 

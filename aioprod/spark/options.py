@@ -34,6 +34,14 @@ REGISTRY_NAMES = (
     "value.schema.version",
     "value.message",
 )
+#: The limits on what decoding a value may cost, of a read: the fields of ``DecodingLimits``.
+LIMIT_NAMES = (
+    "value.max.depth",
+    "value.max.empty.values",
+    "value.max.decimal.digits",
+    "value.max.checks",
+    "value.linear.patterns",
+)
 #: The options of typed values.
 TYPED_NAMES = (
     "value.format",
@@ -67,6 +75,7 @@ SOURCE_NAMES = (
     "includeHeaders",
     *TYPED_NAMES,
     *REGISTRY_NAMES,
+    *LIMIT_NAMES,
 )
 SINK_NAMES = (
     "value.format",

@@ -143,6 +143,26 @@ JSON = [
     _json("a large number", {"multipleOf": 1e-300}, b"9" * 4_000),
     _json("branches", _EXPONENTIAL, _nested('{"n":', "}", 60).replace(b"1", b"{}")),
     _json("doubled", {"$ref": "#/definitions/d0", "definitions": {**_DOUBLED, "d40": {}}}, b"1"),
+    _json(
+        "doubled in fields",
+        {
+            "$ref": "#/definitions/d0",
+            "definitions": {
+                **{
+                    f"d{level}": {
+                        "type": "object",
+                        "properties": {
+                            name: {"$ref": f"#/definitions/d{level + 1}"} for name in "ab"
+                        },
+                        "required": ["a"],
+                    }
+                    for level in range(40)
+                },
+                "d40": {"type": "integer"},
+            },
+        },
+        b"{}",
+    ),
     _json("a schema that is itself", {"$ref": "#"}, b"1"),
     _json("a circle", {"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#"}}}, b"1"),
     *(
@@ -182,8 +202,19 @@ _made.field.add(
 _made.field.add(name="n", number=2, label=_FIELD.LABEL_REPEATED, type=_FIELD.TYPE_INT64)
 
 
-def link_schema() -> Schema:
-    return Schema(base64.b64encode(_LINK.SerializeToString()).decode(), "PROTOBUF")
+_FIELDS = descriptor_pb2.FileDescriptorProto(name="fields.proto", package="wide", syntax="proto3")
+for _level in range(40):
+    _made = _FIELDS.message_type.add(name=f"M{_level}")
+    for _number, _name in enumerate("ab", 1):
+        _made.field.add(
+            name=_name, number=_number, label=_FIELD.LABEL_OPTIONAL, type=_FIELD.TYPE_MESSAGE,
+            type_name=f".wide.M{_level + 1}",
+        )  # fmt: skip
+_FIELDS.message_type.add(name="M40")
+
+
+def link_schema(file: descriptor_pb2.FileDescriptorProto = _LINK) -> Schema:
+    return Schema(base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF")
 
 
 def _links(depth: int) -> bytes:
@@ -200,6 +231,7 @@ def _links(depth: int) -> bytes:
 
 PROTOBUF = [
     Hostile("deep messages", link_schema(), b"\0" + _links(30_000)),
+    Hostile("doubled in fields", link_schema(_FIELDS), b"\0\x0a\xff"),
     Hostile("deep unknown groups", link_schema(), b"\0" + b"\x1b" * 100_000 + b"\x1c" * 100_000),
     Hostile("a length beyond the end", link_schema(), b"\0\x12" + b"\xff" * 8 + b"\x7f"),
     Hostile("many message indexes", link_schema(), zigzag(1 << 40) + b"\0"),

@@ -113,7 +113,9 @@ async def test_the_work_in_the_event_loop_grows_with_the_bytes_only(
             (found,) = found.errors.values()
         assert isinstance(found, ValueError | EOFError | OverflowError | SchemaRegistryError), found
         assert len(str(found)) < 1_000
-        assert calls < 60_000 + 3 * len(case.data)
+        # Types that name one another are made columns up to a number of 4,000.
+        of_schema = 250_000 if "doubled in fields" in case.name else 60_000
+        assert calls < of_schema + 3 * len(case.data)
 
 
 def test_no_record_ends_the_process() -> None:

@@ -69,9 +69,9 @@ def reader_of(
         message: the class of Protobuf messages.
     """
     if value.options.format == "avro":
-        return AvroDeserializer(registry, value.schema)
+        return AvroDeserializer(registry, value.schema, limits=value.options.limits)
     if value.options.format == "json-schema":
-        return JsonSchemaDeserializer(registry, value.schema)
+        return JsonSchemaDeserializer(registry, value.schema, limits=value.options.limits)
     return ProtobufDeserializer(registry, message)
 
 

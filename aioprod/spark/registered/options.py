@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
 from aioprod.config.redaction import SecretSettings
+from aioprod.decoding_limits import DEFAULT_LIMITS, DecodingLimits
 from aioprod.errors import ConfigError
 from aioprod.spark.options import (
+    LIMIT_NAMES,
     REGISTRY_NAMES,
     REGISTRY_PREFIX,
     boolean,
     choice,
+    positive,
 )
 
 FORMATS: Final = ("avro", "json-schema", "protobuf")
@@ -47,6 +50,7 @@ class RegistryOptions:
         message: the full name of a Protobuf message; None: the first of the file.
         mode: what becomes of malformed values of a read.
         include_raw: whether a read has the column ``rawValue``.
+        limits: what decoding a value may cost.
     """
 
     format: str
@@ -56,6 +60,7 @@ class RegistryOptions:
     message: str | None = None
     mode: str = "failfast"
     include_raw: bool = False
+    limits: DecodingLimits = DEFAULT_LIMITS
 
 
 def parse_registry_options(
@@ -75,7 +80,7 @@ def parse_registry_options(
     if given.get("value.format", "").strip().lower() not in FORMATS:
         if writes and "value.format" in given:
             choice(given, "value.format", FORMATS)
-        for name in REGISTRY_NAMES:
+        for name in (*REGISTRY_NAMES, *LIMIT_NAMES):
             if name.lower() in given:
                 raise ConfigError(f"option {name} requires value.format={needed}")
         return None
@@ -100,7 +105,18 @@ def parse_registry_options(
         message,
         choice(given, "mode", _MODES),
         boolean(given, "includeRawValue", default=False),
+        _limits(given),
     )
+
+
+def _limits(given: Mapping[str, str]) -> DecodingLimits:
+    linear = boolean(given, "value.linear.patterns", default=True)
+    chosen: dict[str, Any] = {
+        name.removeprefix("value.").replace(".", "_"): positive(given, name)
+        for name in LIMIT_NAMES
+        if name.startswith("value.max.") and name in given
+    }
+    return replace(DEFAULT_LIMITS, linear_patterns=linear, **chosen)
 
 
 def _registry_settings(given: Mapping[str, str], form: str) -> SecretSettings:
