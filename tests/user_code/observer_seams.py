@@ -60,7 +60,9 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def of_consumer(method: str, run: Run) -> None:
-    """It reads, commits, stalls for a while, reads on and leaves its group."""
+    """It reads, commits, stalls for a while, reads on, reads its topic that was created again, and
+    leaves its group.
+    """
     heard: list[str] = []
     plugins = [faulty(ConsumerObserver, method, run), spy_of(ConsumerObserver, heard)]
     async with cluster() as broker:
@@ -73,6 +75,10 @@ async def of_consumer(method: str, run: Run) -> None:
             consumer.resume(ZERO)
             expect([*first, *await read(consumer, 2 * STORED - 1)])
             await consumer.commit()
+            broker.delete_topic("t")
+            broker.create_topic("t", 2)
+            while "on_topic_recreated" not in heard:
+                await consumer.getmany(1, timeout_ms=10)
     assert set(heard) == set(methods_of(ConsumerObserver))
 
 
