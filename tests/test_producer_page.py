@@ -145,7 +145,7 @@ def test_the_transaction_is_committed(threaded_broker: ThreadedCluster) -> None:
 
 def test_the_defaults_of_tuning_are_those_of_the_code() -> None:
     rows = [row for row in table_rows(PAGE) if re.fullmatch(r"`[a-z_]+`", row[0])]
-    assert len(rows) == 6
+    assert len(rows) == 7
     for row in rows:
         default = ProducerConfig.__dataclass_fields__[row[0].strip("`")].default
         assert eval(row[1].strip("`")) == default, row[0]

@@ -71,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handler = handler
         self._lifetime = lifetime
         self._used_at = loop.time()
-        self._end_timer: asyncio.TimerHandle | None = None
+        self._end_timer: asyncio.Handle | None = None
         self._reader = FrameReader(MAX_FRAME_BYTES)
         self._frames: deque[bytes] = deque()
         self._queued_bytes = 0
