@@ -31,7 +31,7 @@ def values(broker: EmbeddedCluster, topic: str, partition: int | None = None) ->
 def assert_nothing_is_left(producer: Producer) -> None:
     gate, appender = producer._core.gate, producer._core.appender
     assert not gate._arrivals
-    assert not appender._lines._queues and appender._lines._timer is None
+    assert not appender._lines._queues and appender._lines._timer.due == float("inf")
     for topic in producer._accumulator.topics.values():
         assert topic.holder is None and not topic.line
         assert not any(queue.line or queue.resting for queue in topic.queues)
