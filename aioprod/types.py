@@ -63,7 +63,7 @@ class ProducerRecord(NamedTuple):
         value: bytes, or an object for the value serializer; None is a null.
         key: the same for the key.
         partition: the partition number, or None if the producer chooses it.
-        timestamp_ms: milliseconds since 1970; None is the current time.
+        timestamp_ms: milliseconds since 1970; None is the current time, -1 no timestamp.
         headers: (name, bytes or None) pairs, in order; names may repeat.
         partition_key: bytes that select the partition instead of the key, and are not stored.
     """

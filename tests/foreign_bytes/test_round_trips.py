@@ -40,7 +40,7 @@ async def fill(servers: str) -> None:
             assert (await client.produce("from", data)).error_code == 0
 
 
-def stored(cluster: EmbeddedCluster | ThreadedCluster, topic: str) -> list[object]:
+def stored(cluster: EmbeddedCluster | ThreadedCluster, topic: str) -> list[tuple[list[bytes], int]]:
     """Names, in bytes, and timestamps."""
     return [
         ([encode_name(name) for name, _ in each.headers], each.timestamp)
@@ -48,7 +48,7 @@ def stored(cluster: EmbeddedCluster | ThreadedCluster, topic: str) -> list[objec
     ]
 
 
-EXPECTED: list[object] = [(NAMES, stamp) for stamp in STAMPS for _ in range(2)]
+EXPECTED = [(NAMES, stamp) for stamp in STAMPS for _ in range(2)]
 
 
 async def by_records(consumer: Consumer, producer: Producer) -> None:

@@ -112,7 +112,6 @@ class TestProduce:
             (None, ErrorCode.INVALID_RECORD),
             (b"", ErrorCode.INVALID_RECORD),
             (make_batch([b"x"])[:-1], ErrorCode.INVALID_RECORD),
-            (make_batch([b"x"]) + b"\0", ErrorCode.INVALID_RECORD),
             (make_batch([b"x"]) * 2, ErrorCode.INVALID_RECORD),
             (broken(make_batch([b"x"]), 7), ErrorCode.INVALID_RECORD),  # base offset
             (broken(make_batch([b"x"]), 16), ErrorCode.CORRUPT_MESSAGE),  # an unknown magic

@@ -9,6 +9,11 @@ from aioprod.protocol.codecs.faults import ZSTD_MAGIC, Buffer, no_frame
 _HEADER: Final = 8
 
 
+def begins_skippable(data: Buffer) -> bool:
+    """Return whether data begin with the magic number of a skippable frame."""
+    return len(data) >= 4 and data[0] & 0xF0 == 0x50 and data[1:4] == b"\x2a\x4d\x18"
+
+
 def end_of_skippable(data: Buffer, position: int) -> int | None:
     """Return the end of the skippable frame at ``position``; None if there is no complete one."""
     start = position + _HEADER

@@ -58,8 +58,8 @@ def check_records(records: bytes, header: BatchHeader, config: TopicConfig, now_
         _refuse(
             records, lambda record: record.timestamp > latest, ErrorCode.INVALID_TIMESTAMP, text
         )
-    if config.timestamp_before_max_ms != _ANY_AGE:
-        earliest = now_ms - config.timestamp_before_max_ms
+    earliest = now_ms - config.timestamp_before_max_ms
+    if config.timestamp_before_max_ms != _ANY_AGE or header.base_timestamp < earliest:
         text = f"a timestamp is before {earliest} (message.timestamp.before.max.ms)"
         _refuse(
             records, lambda record: record.timestamp < earliest, ErrorCode.INVALID_TIMESTAMP, text

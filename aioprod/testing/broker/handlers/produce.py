@@ -1,10 +1,11 @@
-"""Produce: check one batch per partition like Kafka, without decoding records, append it, and with
-acks=all wait for the replicas.
+"""Produce: check one batch per partition like Kafka, append it, and with acks=all wait for the
+replicas.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from dataclasses import dataclass
 
 from aioprod.error_codes import ErrorCode
@@ -21,13 +22,21 @@ from aioprod.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader, check_crc, read_header
+from aioprod.protocol.record_batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    check_crc,
+    read_header,
+)
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.registry import handles
 from aioprod.testing.broker.internal_topics import is_internal
 from aioprod.testing.broker.leaders import NotLeaderError, check_leader, leader_addresses
 from aioprod.testing.broker.log import wait_for_append
 from aioprod.testing.broker.partition import Partition
+from aioprod.testing.broker.produced_records import check_produced
 from aioprod.testing.broker.record_rules import RecordsRefusedError, check_records, check_size
 from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.store import Appended, Topic
@@ -36,6 +45,7 @@ from aioprod.testing.broker.transactions.transaction import ProducerIdAndEpoch
 from aioprod.types import TopicPartition
 
 _MAGIC_AT = 16
+_COUNT = struct.Struct(">57xi")
 _OLD_FORMATS = (0, 1)  # known formats that are refused since version 3; others count as corrupt
 _ZSTD_FROM = 7
 _TOPIC_IDS_FROM = 13
@@ -227,6 +237,7 @@ def _append(
         partition.check_in_sync()
     records = bytes(data.records or b"")
     header = _check_batch(records, topic, context)
+    records = records[: header.size_in_bytes]
     if header.is_transactional:
         _enlist(topic, data.index, partition, header, request.transactional_id, context)
     begins_at_zero = header.is_transactional and context.api_version >= _ADDS_FROM
@@ -272,15 +283,24 @@ def _check_batch(records: bytes, topic: Topic, context: RequestContext) -> Batch
         raise _invalid("a produce request needs a record batch for each partition")
     if len(records) >= HEADER_SIZE and records[_MAGIC_AT] in _OLD_FORMATS:
         raise _invalid(f"record batch of format (magic) {records[_MAGIC_AT]}: must be 2")
+    if len(records) < HEADER_SIZE:
+        raise _invalid(f"{len(records)} bytes are no record batch")
+    (count,) = _COUNT.unpack_from(records)
+    if records[_MAGIC_AT] == MAGIC and count <= 0:
+        raise _invalid(f"a batch of {count} records")
     header = read_header(records)
-    if len(records) != header.size_in_bytes:
+    size = header.size_in_bytes
+    # As in Kafka, an incomplete batch behind the first is ignored.
+    if len(records) < size or len(records) - size >= HEADER_SIZE:
         raise _invalid(
-            f"{len(records)} bytes for a batch of {header.size_in_bytes}: must be exactly one "
-            "record batch per partition"
+            f"{len(records)} bytes for a batch of {size}: must be exactly one record batch per "
+            "partition"
         )
+    records = records[:size]
     check_size(records, topic.config)
     check_crc(records, 0, header)
     _check_header(header, context)
+    check_produced(records, header)
     check_records(records, header, topic.config, context.store.now_ms())
     return header
 
@@ -300,7 +320,7 @@ def _check_header(header: BatchHeader, context: RequestContext) -> None:
             f"producer {header.producer_id}: invalid epoch {header.producer_epoch} or sequence "
             f"{header.base_sequence}"
         )
-    if header.codec is Codec.ZSTD and context.api_version < _ZSTD_FROM:
+    if header.attributes & CODEC_MASK == Codec.ZSTD and context.api_version < _ZSTD_FROM:
         raise RequestError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_FROM}"
         )

@@ -1,0 +1,136 @@
+"""Checks the records of a produced batch as Kafka does, with Kafka's error codes.
+
+Kafka decompresses each batch, and reads the lengths of all its records. Data that Java's libraries
+can't decompress is UNKNOWN_SERVER_ERROR, and so are compressed records whose offset deltas are not
+0, 1, 2 and so on; everything else is INVALID_RECORD. Records that are not compressed may have any
+offset deltas. ``tests/foreign_bytes`` compares the answers with those of a real broker.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import CorruptRecordError
+from aioprod.protocol.codecs.faults import ZSTD_MAGIC
+from aioprod.protocol.codecs.frame_sizes import lz4_frame, zstd_sizes
+from aioprod.protocol.codecs.zstd_skippable import begins_skippable
+from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompress
+from aioprod.protocol.record_batch import CODEC_MASK, HEADER_SIZE, BatchHeader
+from aioprod.protocol.record_headers import LIMIT, read_headers, read_varint
+from aioprod.protocol.record_reader import parse_records
+from aioprod.testing.broker.errors import RequestError
+
+_LZ4_INDEPENDENT, _LZ4_RESERVED = 0x20, 0x03
+
+
+def check_produced(records: bytes, header: BatchHeader) -> None:
+    """Raise RequestError if Kafka refuses the records of a batch."""
+    packed = records[HEADER_SIZE : header.size_in_bytes]
+    try:
+        codec = header.codec
+        body = _plain(codec, packed)
+    except CorruptRecordError as error:
+        # What is behind a complete member of gzip is read later than the records.
+        late = header.attributes & CODEC_MASK == Codec.GZIP and _begins_with_member(packed)
+        code = ErrorCode.INVALID_RECORD if late else ErrorCode.UNKNOWN_SERVER_ERROR
+        raise RequestError(code, str(error)) from None
+    count = header.record_count
+    # The accelerator reads them at once; invalid and unusual ones are left to the lines below.
+    base = header.base_timestamp if -LIMIT <= header.base_timestamp < LIMIT else 0
+    parsed = parse_records(body, count, base)
+    if parsed is not None and not parsed[-1]:
+        _check_headers(parsed[3])
+        return
+    deltas = _read_all(body, count)
+    if codec is not Codec.NONE and deltas != list(range(count)):
+        raise RequestError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, "offset deltas of compressed records must be 0, 1, ..."
+        )
+
+
+def _plain(codec: Codec, packed: bytes) -> bytes:
+    """Decompress data as Java's libraries do.
+
+    Raises:
+        CorruptRecordError: if they can't.
+    """
+    if codec is Codec.LZ4:
+        # Java reads one frame, of independent blocks only.
+        flags = packed[4] if len(packed) > 4 else 0
+        if not flags & _LZ4_INDEPENDENT or flags & _LZ4_RESERVED:
+            raise CorruptRecordError("lz4 data has linked blocks or reserved bits")
+        found = lz4_frame(packed, 0)
+        packed = packed[: found[0]] if found else packed
+    elif codec is Codec.ZSTD:
+        _, end, _ = zstd_sizes(packed)
+        rest = packed[end:]
+        if rest and not (rest.startswith(ZSTD_MAGIC) or begins_skippable(rest)):
+            raise CorruptRecordError("zstd data has other bytes behind it")
+    return decompress(codec, packed)
+
+
+def _begins_with_member(packed: bytes) -> bool:
+    member = zlib.decompressobj(wbits=31)
+    try:
+        member.decompress(packed, MAX_DECOMPRESSED_SIZE)
+    except zlib.error:
+        return False
+    return member.eof
+
+
+def _read_all(body: bytes, count: int) -> list[int]:
+    """Return the offset deltas of all records.
+
+    Raises:
+        RequestError: if the lengths are not those of ``count`` records.
+    """
+    deltas: list[int] = []
+    position = 0
+    try:
+        for _ in range(count):
+            length, start = _number(body, position)
+            end = start + length
+            if length < 0 or end > len(body):
+                raise IndexError
+            deltas.append(_read_one(body[start:end]))
+            position = end
+    except (IndexError, CorruptRecordError):
+        raise _invalid(f"record {len(deltas)} is not valid") from None
+    if position != len(body):
+        raise _invalid(f"there are bytes behind the {count} records")
+    return deltas
+
+
+def _read_one(record: bytes) -> int:
+    """Return the offset delta of a record."""
+    place = 1
+    while record[place] & 0x80:  # the timestamp delta, which may have 64 bits
+        place += 1
+    delta, place = _number(record, place + 1)
+    for _ in ("key", "value"):
+        length, place = _number(record, place)
+        place += max(length, 0)
+    _check_headers([record[place:]])
+    return delta
+
+
+def _check_headers(blocks: list[bytes | tuple[()]]) -> None:
+    for block in blocks:
+        if not block or block == b"\0":
+            continue
+        try:
+            _, end = read_headers(block)
+        except (IndexError, CorruptRecordError) as error:
+            raise _invalid(f"headers can't be read: {error}") from None
+        if end != len(block):
+            raise _invalid("a record has bytes behind its headers")
+
+
+def _number(data: bytes, position: int) -> tuple[int, int]:
+    number, end = read_varint(data, position)
+    return (number >> 1) ^ -(number & 1), end
+
+
+def _invalid(text: str) -> RequestError:
+    return RequestError(ErrorCode.INVALID_RECORD, text)
