@@ -38,7 +38,8 @@ class NewerDecisionError(SinkError):
 
 class CopiedCheckpointError(NewerDecisionError):
     """This batch or a later one was written to another topic: the checkpoint was copied from
-    another query, or the option ``topic`` was changed. Nothing is written.
+    another query, the option ``topic`` was changed, or two outputs have one ``txnAppId``. Nothing
+    is written.
     """
 
 

@@ -95,12 +95,8 @@ def check_not_newer(
         return
     if options.topic is not None and options.topic != decision.topic:
         raise CopiedCheckpointError(
-            f"batch {version} can't be written to topic {options.topic!r}: the checkpoint was "
-            f"copied from a query that wrote batch {decision.version} to topic "
-            f"{decision.topic!r}, or the option topic was changed. Nothing is written. Set another "
-            "transactionalIdPrefix for a copy, and keep it: it then continues after the last batch "
-            "of its checkpoint. After a change of topic, set the former one until this batch is "
-            f"finished (decision of consumer group {group!r})"
+            f"batch {version} can't be written to topic {options.topic!r}: "
+            f"{_who_else(options, decision)} (decision of consumer group {group!r})"
         )
     if decision.version > version:
         raise NewerDecisionError(
@@ -108,6 +104,21 @@ def check_not_newer(
             f"query uses it or its txnAppId, since batch {decision.version} was written already. "
             f"{_how_to_continue(decision)} (decision of consumer group {group!r})"
         )
+
+
+def _who_else(options: SinkOptions, decision: Decision) -> str:
+    """Say who wrote a batch to another topic, and what to do."""
+    if options.txn_app_id is not None:
+        return (
+            f"with txnAppId {options.txn_app_id!r} version {decision.version} was written to topic "
+            f"{decision.topic!r}. Nothing is written. Each output needs its own txnAppId"
+        )
+    return (
+        f"the checkpoint was copied from a query that wrote batch {decision.version} to topic "
+        f"{decision.topic!r}, or the option topic was changed. Nothing is written. Set another "
+        "transactionalIdPrefix for a copy, and keep it: it then continues after the last batch of "
+        "its checkpoint. After a change of topic, set the former one until this batch is finished"
+    )
 
 
 def _how_to_continue(decision: Decision) -> str:

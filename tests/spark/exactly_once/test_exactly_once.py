@@ -205,6 +205,17 @@ async def test_a_copied_checkpoint_that_writes_elsewhere_is_named(broker: Embedd
     )
 
 
+async def test_two_outputs_with_one_app_id_are_named(broker: EmbeddedCluster) -> None:
+    broker.create_topic("elsewhere", 1)
+    job = Job(broker.bootstrap_servers, txnAppId="app", txnVersion="3")
+    await job.batch(3, [rows_of(3)])
+    with pytest.raises(
+        CopiedCheckpointError,
+        match=r"with txnAppId 'app' version 3 was written to topic 't'.*needs its own txnAppId",
+    ):
+        await job.again(topic="elsewhere").batch(3, [rows_of(3)])
+
+
 async def test_rows_go_to_several_topics_in_one_batch(broker: EmbeddedCluster) -> None:
     broker.create_topic("u", 1)
     job = Job(broker.bootstrap_servers, topic="")
