@@ -15,7 +15,7 @@ from aioprod.foreign_text import shown
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 _MAX_OFFSET = 2**63 - 1
-_ADDRESS = re.compile(r":\d*$")
+_ADDRESS = re.compile(r"(?:[\w.+-]+://)?[^/]*:\d*")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -40,7 +40,7 @@ def _hint(name: str) -> str | None:
     """Return what was meant by a name that no topic can have; None if it may be one."""
     if "," in name:
         return "must be one name; give several topics as several arguments or as a list"
-    if "://" in name or _ADDRESS.search(name):
+    if _ADDRESS.fullmatch(name):
         return (
             "must be a name, not the address of a broker; "
             f"pass it by name: bootstrap_servers={shown(name)}"

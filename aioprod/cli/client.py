@@ -153,7 +153,7 @@ async def registry_of(options: argparse.Namespace) -> AsyncIterator[SchemaRegist
 def _registry_url(given: str) -> str:
     if given.startswith("@"):
         try:
-            return Path(given[1:]).read_text(encoding="utf-8").strip()
+            return Path(given[1:]).read_text(encoding="utf-8-sig").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--registry {given}: {error}") from error
     if "@" in given:

@@ -91,7 +91,10 @@ class HttpSettings(metaclass=HidesArguments):
 def _without_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     parts = http_url(url)
     if parts is None:
-        raise ConfigError("url: must begin with http:// or https:// and name a host")
+        raise ConfigError(
+            "url: must begin with http:// or https:// and name a host; special characters of a "
+            "password in it must be percent-encoded"
+        )
     if parts.query or parts.fragment:
         raise ConfigError("url: must be an address without ? and #, such as https://host/prefix")
     own = None

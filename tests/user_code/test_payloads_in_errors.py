@@ -162,6 +162,7 @@ def test_what_an_error_shows_of_an_argument(given: Any, text: str) -> None:
 def test_the_address_of_a_broker_is_no_topic(address: str) -> None:
     with pytest.raises(ConfigError, match=r"pass it by name: bootstrap_servers='"):
         Consumer(address)
+    Consumer("persistent://tenant/namespace/topic")  # a name for Kafka on Pulsar
     with pytest.raises(ConfigError, match="give several topics as several arguments"):
         Consumer("a,b")
 
