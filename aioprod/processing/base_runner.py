@@ -186,7 +186,8 @@ class BaseRunner(ABC):
             return False
         goes_on = self._settlement.drains_queue and not self._workers.stopped
         waiting = self._scheduler.queued if goes_on else 0
-        return now >= self._drain_until or not (self._workers.in_flight or waiting)
+        busy = self._workers.in_flight or self._workers.sending or waiting
+        return now >= self._drain_until or not busy
 
     async def _close_clients(self, timeout_ms: float) -> None:
         try:

@@ -77,6 +77,7 @@ class ProcessorBase(ProcessorLife):
             (key_deserializer, value_deserializer),
             scheduler,
             guarantee,
+            self._producer,
             figures,
             rng,
             runner.changed,

@@ -82,8 +82,7 @@ class AtLeastOnce(Guarantee):
         """Send the outputs, then note that the records are done."""
         if outputs:
             await send_all(self._producer, outputs)
-        for item in items:
-            item.partition.completed.complete(item.record.offset)
+        self.done(items)
 
     def commit_if_due(self, now: float, partitions: Collection[PartitionProgress]) -> None:
         """Commit in the background, one commit at a time."""
@@ -172,8 +171,7 @@ class AtMostOnce(Guarantee):
 
     async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:
         """Send the outputs."""
-        for item in items:
-            item.partition.completed.complete(item.record.offset)
+        self.done(items)
         await send_all(self._producer, outputs)
 
     async def drop(self, item: Item) -> None:

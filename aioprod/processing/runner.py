@@ -163,6 +163,8 @@ class Runner(BaseRunner):
             return "what is done is not committed yet"
         if self._workers.is_handling(partition, offset):
             return f"the handler of the record at offset {offset} is busy"
+        if self._workers.is_sending(partition, offset):
+            return f"the outputs of the record at offset {offset} are not acknowledged"
         due = self._scheduler.due_of(partition, offset)
         if due is not None and due > now:  # a wait that is wanted, and no stall: the text changes
             return f"the record at offset {offset} is tried again in {due - now:.1f} s"
@@ -223,7 +225,7 @@ class Runner(BaseRunner):
     def _are_idle(self, partitions: Collection[PartitionProgress]) -> bool:
         if self._guarantee.drains_queue and not self._workers.stopped:
             return all(partition.completed.is_done for partition in partitions)
-        return not any(partition.active for partition in partitions)
+        return not any(partition.active or partition.sending for partition in partitions)
 
     async def _cancel(self, partitions: Collection[PartitionProgress]) -> None:
         # First what waits: else the end of a cancelled call begins the next one.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
 
-from aioprod import ConsumerRecord
+from aioprod import ConsumerRecord, KafkaError
 from aioprod.processing.partitions import PartitionProgress
 
 
@@ -35,6 +35,9 @@ class Item:
         attempt_here: the same since it was read from its present topic.
         delivery_count: how often the share group has got it; 0 in a consumer group.
         alone: whether it is handled in a batch of its own.
+        handling: counts how often it was handled, or was to be handled again.
+        acknowledged: whether all outputs of the present handling are acknowledged.
+        output_error: why an output of it was not stored, until that was dealt with.
         arrival: its place in the order in which records were read.
     """
 
@@ -45,6 +48,9 @@ class Item:
     attempt_here: int = 1
     delivery_count: int = 0
     alone: bool = False
+    handling: int = 0
+    acknowledged: bool = False
+    output_error: KafkaError | None = None
     arrival: int = field(init=False)
     lane: Lane = field(init=False)
 
@@ -57,12 +63,15 @@ class Lane:
     Attributes:
         name: finds the lane; None if no later record can belong to it.
         active: the number of its records that are being handled.
+        sent: the records that were handled, from the first on whose outputs are not all
+            acknowledged.
     """
 
     name: Hashable | None
     partition: PartitionProgress
     items: deque[Item] = field(default_factory=deque)
     active: int = 0
+    sent: deque[Item] = field(default_factory=deque)
 
 
 # The arrival of a lane's first record, which is unique, and the lane.
@@ -160,22 +169,55 @@ class OrderedScheduler:
             return
         if lane.items:
             self._queue(lane, now)
-        elif lane.name is not None and self._lanes.get(lane.name) is lane:
+        else:
+            self._forget_unused(lane)
+
+    def trim(self, lane: Lane) -> None:
+        """Forget the records whose outputs are acknowledged, and all before them."""
+        while lane.sent and lane.sent[0].acknowledged:
+            lane.sent.popleft()
+        self._forget_unused(lane)
+
+    def _forget_unused(self, lane: Lane) -> None:
+        if (
+            not (lane.items or lane.active or lane.sent)
+            and lane.name is not None
+            and self._lanes.get(lane.name) is lane
+        ):
             del self._lanes[lane.name]
+
+    def put_in(self, item: Item, now: float) -> None:
+        """Handle a record again that was handled, before the later ones of its lane."""
+        lane = item.lane
+        self._insert(lane, item)
+        if lane.active:
+            return  # the end of that queues the lane
+        # It may wait already, for its former first record.
+        self._ready = [entry for entry in self._ready if entry[1] is not lane]
+        heapify(self._ready)
+        self._waiting = [entry for entry in self._waiting if entry[2] is not lane]
+        heapify(self._waiting)
+        self._queue(lane, now)
+
+    def _insert(self, lane: Lane, item: Item) -> None:
+        """Add a record in the order in which records were read: usually as the first one."""
+        index = 0
+        while index < len(lane.items) and lane.items[index].arrival < item.arrival:
+            index += 1
+        lane.items.insert(index, item)
+        self.queued += 1
 
     def put_back(self, item: Item, now: float, *, keep_order: bool) -> None:
         """Handle a record again when it is due.
 
         Args:
-            keep_order: the later records of its lane wait for it; otherwise they pass it. Of
-                several records of a lane, put back the last one first.
+            keep_order: the later records of its lane wait for it; otherwise they pass it.
         """
         if item.partition.closed:
             self.finish(item, now)
             return
         if keep_order:
-            item.lane.items.appendleft(item)
-            self.queued += 1
+            self._insert(item.lane, item)
             self.finish(item, now)
             return
         self.finish(item, now)
@@ -189,6 +231,7 @@ class OrderedScheduler:
             if lane.partition is partition:
                 self.queued -= len(lane.items)
                 lane.items.clear()
+                lane.sent.clear()
                 if lane.name is not None:
                     del self._lanes[lane.name]
         self._ready = [entry for entry in self._ready if entry[1].items]

@@ -16,12 +16,15 @@ class Settlement(ABC):
         drains_queue: whether records that were read and wait for a handler are handled before the
             processor gives them up.
         repeats: whether a handler may get a record again.
+        sends_ahead: whether the next record of a key is handled before the outputs of the last one
+            are acknowledged.
         drops: what becomes of a record that can be neither processed nor forwarded, as a word for
             the log; None if the processor stops then.
     """
 
     drains_queue = False
     repeats = True
+    sends_ahead = True
     drops: str | None = None
 
     @abstractmethod
@@ -31,6 +34,11 @@ class Settlement(ABC):
         Raises:
             KafkaError: if an output can't be sent. The records are not done.
         """
+
+    def done(self, items: Sequence[Item]) -> None:
+        """Note that records are done: their outputs, if any, are acknowledged."""
+        for item in items:
+            item.partition.completed.complete(item.record.offset)
 
     def may_release(self, item: Item) -> bool:
         """Return whether another member may get a record that was tried here in vain."""

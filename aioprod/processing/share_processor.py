@@ -85,6 +85,7 @@ class ShareProcessorBase(ProcessorLife):
             (key_deserializer, value_deserializer),
             scheduler,
             self._settlement,
+            producer,
             figures,
             rng,
             runner.changed,

@@ -82,6 +82,10 @@ class ShareSettlement(Settlement):
         """Send the outputs, then accept the records."""
         if outputs:
             await send_all(self._producer, outputs)
+        self.done(items)
+
+    def done(self, items: Sequence[Item]) -> None:
+        """Accept the records."""
         for item in items:
             self._settle(item, AcknowledgeType.ACCEPT)
 

@@ -52,7 +52,7 @@ _Parts = dict[PartitionProgress, _Part]
 
 
 class ExactlyOnce(Guarantee):
-    """One transaction at a time.
+    """One transaction at a time, which has the outputs of all records before a position.
 
     Args:
         interval_s: how long a transaction collects.
@@ -62,6 +62,8 @@ class ExactlyOnce(Guarantee):
         on_change: called when records were committed.
         on_failure: called with the error if the producer can't continue.
     """
+
+    sends_ahead = False  # outputs wait for the transaction
 
     def __init__(
         self,

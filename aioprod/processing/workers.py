@@ -9,7 +9,14 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-from aioprod import ConsumerRecord, DeserializationError, Deserializer, KafkaError, TopicPartition
+from aioprod import (
+    ConsumerRecord,
+    DeserializationError,
+    Deserializer,
+    KafkaError,
+    Producer,
+    TopicPartition,
+)
 from aioprod.logs import get_logger
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.processing.config import CommonConfig
@@ -20,6 +27,7 @@ from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.records import AnyHandler, Record, outputs_of
 from aioprod.processing.retries import Forward, Release, RetryInPlace, decide
 from aioprod.processing.scheduling import Item, OrderedScheduler
+from aioprod.processing.sent_outputs import SentOutputs
 from aioprod.processing.settlement import Settlement
 from aioprod.types import Headers
 from aioprod.user_code import ENDS_PROGRAM, is_cancelled
@@ -51,6 +59,7 @@ class Workers:
         deserializers: tuple[Deserializer | None, Deserializer | None],
         scheduler: OrderedScheduler,
         settlement: Settlement,
+        producer: Producer,
         figures: ProcessorFigures,
         rng: random.Random,
         on_change: Callable[[PartitionProgress | None], None],
@@ -68,6 +77,15 @@ class Workers:
         self._rng = rng
         self._on_change = on_change
         self._on_failure = on_failure
+        self._sent = SentOutputs(
+            producer,
+            scheduler,
+            settlement,
+            figures,
+            self._outputs_ended,
+            self._one_by_one,
+            on_failure,
+        )
         self._tasks: dict[asyncio.Task[None], list[Item]] = {}
         self._called_at: dict[asyncio.Task[None], float] = {}
         self._timer: asyncio.Handle | None = None
@@ -85,6 +103,15 @@ class Workers:
     def in_flight_records(self) -> list[ConsumerRecord]:
         """Return the records that are being handled, as stored."""
         return [item.record for items in list(self._tasks.values()) for item in items]
+
+    @property
+    def sending(self) -> int:
+        """The number of calls of the handler whose outputs are not all acknowledged."""
+        return len(self._sent)
+
+    def is_sending(self, partition: PartitionProgress, offset: int) -> bool:
+        """Whether outputs of a record are not acknowledged yet."""
+        return self._sent.are_of(partition, offset)
 
     def is_handling(self, partition: PartitionProgress, offset: int) -> bool:
         """Whether a record is being handled."""
@@ -226,6 +253,10 @@ class Workers:
 
     async def _handle(self, items: list[Item], began: float) -> bool:
         """Call the handler; return whether the records are to be handled again."""
+        refused = items[0].output_error
+        if refused is not None:
+            items[0].output_error = None
+            return await self._failed(items, refused, 0.0)
         try:
             try:
                 records = [self._read(item) for item in items]
@@ -235,15 +266,29 @@ class Workers:
             with self._figures.handling(items, self._batch_records is not None):
                 returned = await self._handler(argument)
                 seconds = time.perf_counter() - began
-                await self._settlement.deliver(items, outputs_of(returned))
+                outputs = outputs_of(returned)
+                if outputs and self._settlement.sends_ahead:
+                    await self._sent.send(items, outputs, seconds)
+                    return False  # what follows comes with the acknowledgements
+                await self._settlement.deliver(items, outputs)
         except ENDS_PROGRAM:
             raise
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
             return await self._failed(items, error, time.perf_counter() - began)
+        self._sent.passed(items)
         self._figures.handled(items[0].record, len(items), seconds)
         return False
+
+    def _outputs_ended(self, partition: PartitionProgress | None) -> None:
+        """Go on after the acknowledgements of a call's outputs, or their errors."""
+        self._on_change(partition)
+        if partition is None and self._scheduler.has_next:
+            self.start_due()
+
+    def _one_by_one(self, items: list[Item], error: BaseException, seconds: float) -> None:
+        self._tell_failure(items, error, "one by one", seconds)
 
     def _read(self, item: Item) -> Record[Any, Any]:
         record = item.record
@@ -288,7 +333,7 @@ class Workers:
         if len(items) > 1 and self._settlement.repeats:
             for item in items:
                 item.alone = True
-            self._tell_failure(items, error, "one by one", seconds)
+            self._one_by_one(items, error, seconds)
             return True
         for item in items:
             topic, here = item.record.topic, item.attempt_here
@@ -300,8 +345,14 @@ class Workers:
             if isinstance(decision, RetryInPlace):
                 self._tell_failure([item], error, "retry", seconds)
                 item.attempt_here += 1
-                item.due = asyncio.get_running_loop().time() + decision.delay_s
+                now = asyncio.get_running_loop().time()
+                item.due = now + decision.delay_s
+                if self._policy.keep_order:
+                    self._sent.handle_later_again(item, now)
+                else:
+                    self._sent.forget(item)
                 return True
+            self._sent.forget(item)
             if isinstance(decision, Release):
                 self._tell_failure([item], error, "release", seconds)
                 self._settlement.release(item)

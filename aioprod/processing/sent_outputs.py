@@ -1,0 +1,198 @@
+"""Outputs that are sent and not acknowledged yet. The next record of the same key is handled
+meanwhile; a record is done when all of its outputs are acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aioprod import KafkaError, Producer, ProducerRecord
+from aioprod.processing.observers import ProcessorFigures
+from aioprod.processing.partitions import PartitionProgress
+from aioprod.processing.scheduling import Item, OrderedScheduler
+from aioprod.processing.settlement import Settlement
+from aioprod.producer import Delivery
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """The outputs of one call of the handler.
+
+    Attributes:
+        items: the records of the call, each with the number of its handling.
+        left: the number of outputs without an outcome.
+        seconds: how long the handler took.
+        error: the first error of an output.
+        abandoned: whether sending failed, or was cancelled, before the last output.
+    """
+
+    items: list[tuple[Item, int]]
+    left: int
+    seconds: float
+    error: KafkaError | None = None
+    abandoned: bool = False
+
+
+class SentOutputs:
+    """Sends outputs, and notes the records as done when they are acknowledged.
+
+    The records whose outputs have no outcome yet, and those behind them in their lanes, are kept in
+    ``Lane.sent``. If an output fails, its record goes back to the head of its lane with the error.
+    If it is tried again, the records behind it are, too: the last outputs of each key are in order.
+
+    Args:
+        on_change: called when records are done, with their partition if it is one.
+        on_failed: called with the records of a call of several, before they are handled again one
+            by one.
+        on_bug: called with an error that stops the processor.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        scheduler: OrderedScheduler,
+        settlement: Settlement,
+        figures: ProcessorFigures,
+        on_change: Callable[[PartitionProgress | None], None],
+        on_failed: Callable[[list[Item], KafkaError, float], None],
+        on_bug: Callable[[BaseException], None],
+    ) -> None:
+        self._producer = producer
+        self._scheduler = scheduler
+        self._settlement = settlement
+        self._figures = figures
+        self._on_change = on_change
+        self._on_failed = on_failed
+        self._on_bug = on_bug
+        self._calls: dict[_Call, None] = {}
+
+    def __len__(self) -> int:
+        """The number of calls whose outputs have no outcome yet."""
+        return len(self._calls)
+
+    def are_of(self, partition: PartitionProgress, offset: int) -> bool:
+        """Return whether outputs of a record have no outcome yet."""
+        return any(
+            item.partition is partition and item.record.offset == offset
+            for call in list(self._calls)
+            for item, _ in call.items
+        )
+
+    async def send(
+        self, items: Sequence[Item], outputs: Sequence[ProducerRecord], seconds: float
+    ) -> None:
+        """Hand outputs to the producer. Their records are done when all are acknowledged.
+
+        Raises:
+            KafkaError: if the producer refuses one at once. The records are not done.
+        """
+        call = _Call([], len(outputs), seconds)
+        self._calls[call] = None
+        for item in items:
+            item.handling += 1
+            call.items.append((item, item.handling))
+            item.acknowledged = False
+            item.lane.sent.append(item)
+            item.partition.sending += 1
+
+        def ended(delivery: Delivery) -> None:
+            self._ended(call, delivery)
+
+        send = self._producer.send
+        try:
+            for output in outputs:
+                delivery = await send(*output)
+                if delivery.done():  # the producer has refused it
+                    await delivery
+                delivery.add_done_callback(ended)
+        except BaseException:
+            call.abandoned = True
+            self._end(call)
+            for item in items:
+                self.forget(item)
+            raise
+
+    def passed(self, items: Sequence[Item]) -> None:
+        """Note that records without outputs are done: they are handled again if an earlier one of
+        their lane is.
+        """
+        for item in items:
+            if item.lane.sent:
+                item.handling += 1
+                item.acknowledged = True
+                item.lane.sent.append(item)
+
+    def forget(self, item: Item) -> None:
+        """Note that a record does not keep the later ones of its lane: it is not tried again before
+        them.
+        """
+        lane = item.lane
+        if item in lane.sent:
+            lane.sent.remove(item)
+            self._scheduler.trim(lane)
+
+    def handle_later_again(self, item: Item, now: float) -> None:
+        """Handle the records again that came after one whose outputs have failed."""
+        lane = item.lane
+        if item not in lane.sent:
+            return
+        later = [each for each in lane.sent if each.arrival > item.arrival]
+        lane.sent = deque(each for each in lane.sent if each.arrival < item.arrival)
+        for each in later:
+            each.handling += 1
+            self._scheduler.put_in(each, now)
+
+    def _ended(self, call: _Call, delivery: Delivery) -> None:
+        if call.abandoned:
+            return
+        call.left -= 1
+        call.error = call.error or delivery.exception()
+        if call.left:
+            return
+        try:
+            self._end(call)
+            if call.error is None:
+                self._done(call)
+            else:
+                self._failed(call, call.error)
+        except BaseException as bug:  # a callback's error would only be logged
+            self._on_bug(bug)
+            raise
+
+    def _end(self, call: _Call) -> None:
+        del self._calls[call]
+        for item, _ in call.items:
+            item.partition.sending -= 1
+
+    def _done(self, call: _Call) -> None:
+        items = [item for item, _ in call.items]
+        self._settlement.done(items)
+        for item, handling in call.items:
+            if item.handling == handling:
+                item.acknowledged = True
+                self._scheduler.trim(item.lane)
+        self._figures.handled(items[0].record, len(items), call.seconds)
+        self._on_change(items[0].partition if len(items) == 1 else None)
+
+    def _failed(self, call: _Call, error: KafkaError) -> None:
+        now = asyncio.get_running_loop().time()
+        items = [
+            item
+            for item, handling in call.items
+            if item.handling == handling and not item.partition.closed
+        ]
+        one_by_one = len(call.items) > 1 and self._settlement.repeats
+        if items and one_by_one:
+            self._on_failed(items, error, call.seconds)
+        for item in reversed(items):  # some may be of the same lane
+            item.alone = True
+            if one_by_one:
+                self.handle_later_again(item, now)
+            else:
+                item.output_error = error
+            item.handling += 1
+            self._scheduler.put_in(item, now)
+        self._on_change(None)
