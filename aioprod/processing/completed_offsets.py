@@ -86,6 +86,10 @@ class CompletedOffsets:
         self.uncommitted += moved
         return True
 
+    def reopen(self, offset: int) -> None:
+        """Note that a record behind the position is not done after all."""
+        self._done.pop(offset, None)
+
     def committed(self, offset: int, records: int, outputs: int = 0) -> None:
         """Note that a position was committed.
 

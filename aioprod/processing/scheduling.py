@@ -38,6 +38,7 @@ class Item:
         handling: counts how often it was handled, or was to be handled again.
         acknowledged: whether all outputs of the present handling are acknowledged.
         output_error: why an output of it was not stored, until that was dealt with.
+        was_in_batch: whether it was an output of a batch, whose records are handled one by one.
         arrival: its place in the order in which records were read.
     """
 
@@ -51,6 +52,7 @@ class Item:
     handling: int = 0
     acknowledged: bool = False
     output_error: KafkaError | None = None
+    was_in_batch: bool = False
     arrival: int = field(init=False)
     lane: Lane = field(init=False)
 

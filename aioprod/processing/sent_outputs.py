@@ -142,8 +142,10 @@ class SentOutputs:
         later = [each for each in lane.sent if each.arrival > item.arrival]
         lane.sent = deque(each for each in lane.sent if each.arrival < item.arrival)
         for each in later:
-            each.handling += 1
-            self._scheduler.put_in(each, now)
+            if each not in lane.items:  # else an output of it has failed, too
+                each.handling += 1
+                self._settlement.reopen(each)
+                self._scheduler.put_in(each, now)
 
     def _ended(self, call: _Call, delivery: Delivery) -> None:
         if call.abandoned:
@@ -168,14 +170,15 @@ class SentOutputs:
             item.partition.sending -= 1
 
     def _done(self, call: _Call) -> None:
-        items = [item for item, _ in call.items]
-        self._settlement.done(items)
-        for item, handling in call.items:
-            if item.handling == handling:
-                item.acknowledged = True
-                self._scheduler.trim(item.lane)
-        self._figures.handled(items[0].record, len(items), call.seconds)
-        self._on_change(items[0].partition if len(items) == 1 else None)
+        # The others are to be handled again, after an earlier record of their key.
+        done = [item for item, handling in call.items if item.handling == handling]
+        self._settlement.done(done)
+        for item in done:
+            item.acknowledged = True
+            self._scheduler.trim(item.lane)
+        first, _ = call.items[0]
+        self._figures.handled(first.record, len(call.items), call.seconds)
+        self._on_change(first.partition if len(call.items) == 1 else None)
 
     def _failed(self, call: _Call, error: KafkaError) -> None:
         now = asyncio.get_running_loop().time()
@@ -187,12 +190,9 @@ class SentOutputs:
         one_by_one = len(call.items) > 1 and self._settlement.repeats
         if items and one_by_one:
             self._on_failed(items, error, call.seconds)
-        for item in reversed(items):  # some may be of the same lane
-            item.alone = True
-            if one_by_one:
-                self.handle_later_again(item, now)
-            else:
-                item.output_error = error
+        for item in items:
+            item.alone, item.was_in_batch = True, one_by_one
+            item.output_error = error
             item.handling += 1
             self._scheduler.put_in(item, now)
         self._on_change(None)

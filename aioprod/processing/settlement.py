@@ -40,6 +40,10 @@ class Settlement(ABC):
         for item in items:
             item.partition.completed.complete(item.record.offset)
 
+    def reopen(self, item: Item) -> None:
+        """Note that a record is handled again although it may be done."""
+        item.partition.completed.reopen(item.record.offset)
+
     def may_release(self, item: Item) -> bool:
         """Return whether another member may get a record that was tried here in vain."""
         return False

@@ -89,6 +89,9 @@ class ShareSettlement(Settlement):
         for item in items:
             self._settle(item, AcknowledgeType.ACCEPT)
 
+    def reopen(self, item: Item) -> None:
+        """Do nothing: what is accepted stays so."""
+
     def may_release(self, item: Item) -> bool:
         """Return whether a further delivery is allowed."""
         held = self._held_of(item)

@@ -253,10 +253,8 @@ class Workers:
 
     async def _handle(self, items: list[Item], began: float) -> bool:
         """Call the handler; return whether the records are to be handled again."""
-        refused = items[0].output_error
-        if refused is not None:
-            items[0].output_error = None
-            return await self._failed(items, refused, 0.0)
+        if items[0].output_error is not None:
+            return await self._output_failed(items[0], items[0].output_error)
         try:
             try:
                 records = [self._read(item) for item in items]
@@ -280,6 +278,26 @@ class Workers:
         self._sent.passed(items)
         self._figures.handled(items[0].record, len(items), seconds)
         return False
+
+    async def _output_failed(self, item: Item, error: KafkaError) -> bool:
+        """Do what follows from the failure of an output that was sent; return whether the record is
+        to be handled again.
+        """
+        item.output_error = None
+        if not item.was_in_batch:
+            return await self._failed([item], error, 0.0)
+        item.was_in_batch = False
+        self._repeat(item)
+        return True
+
+    def _repeat(self, item: Item) -> None:
+        """Note that a record is handled again, and so are later ones of its lane that were handled
+        while its outputs were on their way.
+        """
+        if self._policy.keep_order:
+            self._sent.handle_later_again(item, asyncio.get_running_loop().time())
+        else:
+            self._sent.forget(item)
 
     def _outputs_ended(self, partition: PartitionProgress | None) -> None:
         """Go on after the acknowledgements of a call's outputs, or their errors."""
@@ -345,12 +363,8 @@ class Workers:
             if isinstance(decision, RetryInPlace):
                 self._tell_failure([item], error, "retry", seconds)
                 item.attempt_here += 1
-                now = asyncio.get_running_loop().time()
-                item.due = now + decision.delay_s
-                if self._policy.keep_order:
-                    self._sent.handle_later_again(item, now)
-                else:
-                    self._sent.forget(item)
+                item.due = asyncio.get_running_loop().time() + decision.delay_s
+                self._repeat(item)
                 return True
             self._sent.forget(item)
             if isinstance(decision, Release):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -128,6 +128,21 @@ def outputs_not_exactly_once(inputs: Sequence[bytes], outputs: Sequence[bytes]) 
     counts, known = Counter(outputs), set(inputs)
     return [f"{value!r} has {counts[value]} outputs" for value in inputs if counts[value] != 1] + [
         f"{value!r} has no input" for value in counts if value not in known
+    ]
+
+
+def missing_outputs(
+    committed: Mapping[TopicPartition, int],
+    inputs: Mapping[Place, bytes],
+    outputs: Collection[bytes],
+    letters: Collection[Place],
+) -> list[str]:
+    """Find records before a committed position with neither a stored output nor a dead letter."""
+    positions = {tp.partition: position for tp, position in committed.items()}
+    return [
+        f"{place} is committed, and its output is not stored"
+        for place, value in inputs.items()
+        if place[1] < positions.get(place[0], 0) and value not in outputs and place not in letters
     ]
 
 

@@ -12,11 +12,26 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from aioprod import BrokerConnectionError, KafkaTimeoutError, Producer, ProducerRecord
+from aioprod import (
+    BrokerConnectionError,
+    ErrorCode,
+    KafkaTimeoutError,
+    Producer,
+    ProducerRecord,
+)
 from aioprod.processing import DeadLettered, Processor, ProcessorObserver, Record, RetryPolicy
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, GroupSettings, delay, drop_after, drop_before, throttle
+from aioprod.testing import (
+    EmbeddedCluster,
+    GroupSettings,
+    delay,
+    drop_after,
+    drop_before,
+    fail,
+    throttle,
+)
 from aioprod.testing.simulation import SimulatedLoop
+from tests.processing import oracle
 from tests.processing.oracle import History
 
 TOPIC, OUTPUT, LETTERS = "orders", "shipments", "orders.dead"
@@ -188,12 +203,19 @@ class Run:
 
     async def watch(self) -> None:
         """Look at the committed positions all the time."""
+        before: Any = None
         while True:
             await asyncio.sleep(0.02)
             if self.plan.guarantee != "at_most_once":
                 for letter in self.dead_letters():
                     self.history.done.add(letter)
-                self.history.committed(self.cluster.committed_offsets(GROUP), self.starts)
+                committed = self.cluster.committed_offsets(GROUP)
+                self.history.committed(committed, self.starts)
+                if committed != before:
+                    before = committed
+                    self.history.findings += oracle.missing_outputs(
+                        committed, self.inputs(), self.outputs(), self.dead_letters()
+                    )
             for name, (task, processor) in list(self.members.items()):
                 if task.done() and isinstance(task.exception(), START_FAILURES):
                     del self.members[name]  # its supervisor starts it again
@@ -228,6 +250,19 @@ class Run:
             assert partition is not None and offset is not None
             found.append((int(partition), int(offset)))
         return found
+
+    def inputs(self) -> dict[tuple[int, int], bytes]:
+        """The values of the records by their places."""
+        return {
+            (partition, record.offset): record.value or b""
+            for partition in range(PARTITIONS)
+            for record in self.cluster.records(TOPIC, partition)
+        }
+
+    def outputs(self) -> set[bytes]:
+        """The values of the stored outputs."""
+        stored = self.cluster.records(OUTPUT, committed_only=True)
+        return {record.value or b"" for record in stored}
 
     def cluster_value(self, place: tuple[int, int]) -> bytes:
         """The value of a record by its place."""
@@ -270,6 +305,23 @@ class Run:
         if not self.members:
             self.add_member()
 
+    async def refuse_outputs(self) -> None:
+        """Let the broker refuse outputs now and then, after later ones of their keys were sent."""
+        rng = random.Random(self.plan.rng.getrandbits(32))
+        topic_id = self.cluster.topics[OUTPUT].topic_id
+
+        def is_for_outputs(request: Any) -> bool:
+            return all(topic.topic_id == topic_id for topic in request.topic_data)
+
+        while True:
+            await asyncio.sleep(rng.uniform(0.5, 4))
+            self.cluster.on(
+                ApiKey.PRODUCE,
+                delay(rng.choice([0, 0.3])),
+                fail(ErrorCode.INVALID_RECORD),
+                where=is_for_outputs,
+            )
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a state within the limit of the run."""
         async with asyncio.timeout(LIMIT_S):
@@ -294,12 +346,17 @@ async def running(seed: int, guarantee: str, protocol: str) -> AsyncIterator[Run
         run = Run(draw(seed, guarantee, protocol), cluster, loop)
         run.add_member()
         watch = asyncio.create_task(run.watch())
+        refusals = asyncio.create_task(run.refuse_outputs())
+        if guarantee != "at_least_once":
+            refusals.cancel()  # transactions are aborted
         try:
             await asyncio.gather(run.write(), run.disturb())
+            refusals.cancel()
             await run.until(lambda: run.is_committed() or bool(run.history.findings))
             yield run
         finally:
             watch.cancel()
+            refusals.cancel()
             for task, _ in run.members.values():
                 task.cancel()
-            await asyncio.wait([watch, *(task for task, _ in run.members.values())])
+            await asyncio.wait([watch, refusals, *(task for task, _ in run.members.values())])

@@ -16,6 +16,7 @@ from aioprod import OffsetAndMetadata
 from aioprod.processing.completed_offsets import CompletedOffsets
 from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce
 from aioprod.processing.scheduling import Item, Lane, OrderedScheduler
+from aioprod.processing.sent_outputs import SentOutputs
 from aioprod.processing.settlement import send_all
 from aioprod.processing.transactions import ExactlyOnce
 from aioprod.testing.simulation import SimulatedLoop, SimulationError
@@ -123,6 +124,19 @@ async def commit_first(self: AtLeastOnce, items: Any, outputs: Any) -> None:
     await send_all(self._producer, outputs)
 
 
+async def do_not_wait(self: SentOutputs, items: Any, outputs: Any, seconds: float) -> None:
+    """Counts records as done when their outputs are sent."""
+    self._settlement.done(items)
+    for output in outputs:
+        await self._producer.send(*output)
+
+
+def handle_none_again(self: SentOutputs, item: Item, now: float) -> None:
+    """Counts a record as done although one of its outputs has failed."""
+    self._settlement.done([item])
+    self.forget(item)
+
+
 def forget_the_lane(self: OrderedScheduler, item: Item, now: float) -> None:
     """Handles all records at once."""
     self._arrivals += 1
@@ -154,6 +168,8 @@ complete = CompletedOffsets.complete
 PLANTED: list[tuple[Judge, type, str, Any, int]] = [
     (at_least_once, CompletedOffsets, "complete", commit_the_last_done, 0),
     (at_least_once, AtLeastOnce, "deliver", commit_first, 0),
+    (at_least_once, SentOutputs, "send", do_not_wait, 0),
+    (at_least_once, SentOutputs, "handle_later_again", handle_none_again, 0),
     (at_least_once, OrderedScheduler, "add", forget_the_lane, 0),
     (at_least_once, OrderedScheduler, "drop", lambda self, partition: None, 0),
     (exactly_once, ExactlyOnce, "_transact", commit_nothing, 1),
