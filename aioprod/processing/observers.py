@@ -155,16 +155,18 @@ class ProcessorObserver:
     def handling(self, event: Handling) -> AbstractContextManager[object] | None:
         """Return a context manager for a call of the handler, or None. The handler runs inside it,
         in its task: context variables that it sets are seen by the handler. It ends when the
-        outputs are acknowledged (with ``exactly_once``: kept for the transaction), or with the
-        error, which it can't suppress.
+        producer has the outputs (with ``exactly_once``: when they are kept for the transaction), or
+        with the error, which it can't suppress.
         """
         return None
 
     def on_handled(self, event: Handled) -> None:
-        """Called when the handler has succeeded."""
+        """Called when the handler has succeeded, and its outputs are acknowledged."""
 
     def on_handler_failed(self, event: HandlerFailed) -> None:
-        """Called when the handler has failed, or a record can't be deserialized."""
+        """Called when the handler has failed, or an output of it, or a record can't be
+        deserialized.
+        """
 
     def on_dead_letter(self, event: DeadLettered) -> None:
         """Called when a record is in the dead-letter topic."""

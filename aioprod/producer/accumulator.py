@@ -131,6 +131,9 @@ class RecordAccumulator:
             topic.queues.append(PartitionQueue(topic, number, self._producer))
         # A broker with old metadata may list fewer partitions than exist. The number decreases only
         # if the topic was deleted and created again.
+        if info.topic_id != topic.topic_id:
+            for queue in topic.queues:
+                queue.sequence.forgotten_by_broker()
         if count > topic.count or info.topic_id != topic.topic_id:
             topic.count, topic.topic_id = count, info.topic_id
             for gone in topic.queues[topic.count :]:

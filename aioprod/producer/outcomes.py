@@ -13,7 +13,9 @@ class Outcome(Enum):
     SUCCESS = "success"
     RETRY = "retry"
     REWRITE = "rewrite"
-    """It is not stored and its sequence number is lost: send it again under a new epoch."""
+    """It is not stored and its sequence number is lost: send it again under a new epoch, or a new
+    producer id.
+    """
     EPOCH_LOST = "epoch lost"
     """The same in a transaction, which fails: only the coordinator assigns epochs."""
     SPLIT = "split"
@@ -67,9 +69,13 @@ def outcome_of(
         # Perhaps only the transaction has timed out. Ending it tells whether the producer is fenced
         # (KIP-588).
         return Outcome.FAIL
-    if idempotent and code in _FATAL:
+    lost_our_state = code in _BROKER_LOST_OUR_STATE or (
+        # Without a transactional id there is no mapping: the producer id is unknown.
+        not transactional and code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    )
+    if idempotent and code in _FATAL and not lost_our_state:
         return Outcome.FATAL
-    if idempotent and code in _BROKER_LOST_OUR_STATE:
+    if idempotent and lost_our_state:
         # Expected after an earlier batch that failed: retry when that one has its outcome.
         if not first_unresolved:
             return Outcome.RETRY

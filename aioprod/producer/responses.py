@@ -131,7 +131,7 @@ class ProduceResponseHandler:
             if batch.may_be_stored or batch.in_doubt:
                 outcome = Outcome.FAIL
             else:
-                self._lose_sequence(batch, sequence)
+                self._lose_sequence(batch, sequence, code)
         if outcome in (Outcome.FAIL, Outcome.EPOCH_LOST):
             self.fail(batch, error)
         elif outcome is Outcome.FATAL:
@@ -142,15 +142,20 @@ class ProduceResponseHandler:
                 _mark_unanswered(batch, now)
             self._retry(batch, now, at_once=new_leader)
 
-    def _lose_sequence(self, batch: ProducerBatch, sequence: PartitionSequence) -> None:
+    def _lose_sequence(
+        self, batch: ProducerBatch, sequence: PartitionSequence, code: ErrorCode
+    ) -> None:
+        new_id = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if not sequence.refusal_noted:
             sequence.refusal_noted = True
             log.info(
-                "%s-%d refused sequence number %d; continuing with a new producer epoch",
+                "%s-%d refused sequence number %d (%s); continuing with a new producer %s",
                 *batch.tp,
                 batch.base_sequence,
+                code.name,
+                "id" if new_id else "epoch",
             )
-        sequence.rewrite(batch)
+        sequence.rewrite(batch, new_id=new_id)
 
     def _may_come_late(self, batch: ProducerBatch, code: ErrorCode, now: float) -> bool:
         """Return whether to retry unchanged a batch that may be stored and was refused for its

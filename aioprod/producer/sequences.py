@@ -59,9 +59,9 @@ class ProducerState:
         """Request a new epoch from the coordinator before the next transaction."""
         self.epoch_needed = True
 
-    def bump(self) -> None:
+    def bump(self, *, new_id: bool = False) -> None:
         """Use the next epoch; a transactional producer requests it from the coordinator. After the
-        last epoch, drop the producer id, so that a new one is requested.
+        last epoch, or with ``new_id``, drop the producer id, so that a new one is requested.
         """
         self.bumps += 1
         if self._transactional:
@@ -70,7 +70,7 @@ class ProducerState:
         if self.identity is not None:
             known, epoch = self.identity.producer_id, self.identity.epoch
             self.identity = (
-                ProducerIdAndEpoch((known, epoch + 1)) if epoch < MAX_EPOCH - 1 else None
+                None if new_id or epoch >= MAX_EPOCH - 1 else ProducerIdAndEpoch((known, epoch + 1))
             )
 
 
@@ -135,12 +135,18 @@ class PartitionSequence:
         if batch in self.unresolved:
             self.unresolved.remove(batch)
 
-    def rewrite(self, batch: ProducerBatch) -> None:
-        """Note that the broker refused the batch's sequence number: it and all later ones need new
-        numbers.
+    def rewrite(self, batch: ProducerBatch, *, new_id: bool = False) -> None:
+        """Note that the broker refused the batch's sequence number, or with ``new_id`` the producer
+        id: it and all later ones need new numbers.
         """
         self._forget(batch)
-        self._note_gap(certain=True)
+        self._note_gap(certain=True, new_id=new_id)
+
+    def forgotten_by_broker(self) -> None:
+        """Note that the broker may know nothing of this producer, since the topic was created
+        again: the next batch travels alone.
+        """
+        self._confirmed = False
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Give the records' sequence numbers to the parts of a batch that was too large."""
@@ -162,10 +168,10 @@ class PartitionSequence:
         self._forget(batch)
         self._note_gap(certain=certain)
 
-    def _note_gap(self, *, certain: bool) -> None:
+    def _note_gap(self, *, certain: bool, new_id: bool = False) -> None:
         self.broken = self.broken or certain
         if self.identity == self._producer.identity:
-            self._producer.bump()
+            self._producer.bump(new_id=new_id)
 
     def _forget(self, batch: ProducerBatch) -> None:
         if batch in self.unresolved:

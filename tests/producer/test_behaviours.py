@@ -370,11 +370,42 @@ async def test_a_duplicate_is_a_success_of_unknown_place(broker: EmbeddedCluster
 
 
 async def test_the_advice_of_a_fatal_answer_is_that_of_its_code(broker: EmbeddedCluster) -> None:
-    broker.on(ApiKey.PRODUCE, fail(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    broker.on(ApiKey.PRODUCE, fail(ErrorCode.PRODUCER_FENCED))
     async with producer_of(broker) as producer:
-        with pytest.raises(KafkaError, match="create a new one: INVALID_PRODUCER_ID_M") as raised:
+        with pytest.raises(KafkaError, match="create a new one: PRODUCER_FENCED") as raised:
             await producer.send_and_wait("t", b"x")
     assert "grant" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ],
+    ids=lambda code: code.name,
+)
+async def test_a_broker_that_has_lost_an_idempotent_producer_does_not_end_it(
+    broker: EmbeddedCluster, code: ErrorCode
+) -> None:
+    async with producer_of(broker, max_in_flight_requests_per_connection=5) as producer:
+        await producer.send_and_wait("t", b"0")
+        before = producer._core.producer_state.identity
+        assert before is not None
+        broker.on(ApiKey.PRODUCE, fail(code), times=2)
+        deliveries = []
+        for number in range(1, 6):
+            deliveries.append(await producer.send("t", b"%d" % number))
+            await asyncio.sleep(0.01)
+        for delivery in deliveries:
+            await delivery
+        after = producer._core.producer_state.identity
+        assert after is not None
+        is_new = after.producer_id != before.producer_id
+        assert is_new is (code is ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert stored(broker) == [b"%d" % number for number in range(6)]
 
 
 async def test_a_producer_id_that_is_refused_for_good_is_asked_for_once(

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from aioprod import DeliveryTimeoutError, Producer
-from aioprod.testing import EmbeddedCluster
+from aioprod import DeliveryTimeoutError, ErrorCode, Producer
+from aioprod.testing import ApiKey, EmbeddedCluster, fail
 
 FAST = {
     "retry_backoff_ms": 5,
@@ -68,3 +68,29 @@ async def test_new_partitions_are_used(broker: EmbeddedCluster) -> None:
         broker.create_topic("t", num_partitions=4)
         await metadata_with(producer, "t", 4)
         assert (await producer.send_and_wait("t", b"x", partition=3)).partition == 3
+
+
+@pytest.mark.virtual_time
+async def test_the_first_batch_after_that_travels_alone(broker: EmbeddedCluster) -> None:
+    """The new topic's log knows nothing of the producer, and takes any first sequence number."""
+    broker.create_topic("t", num_partitions=1)
+    async with Producer(
+        broker.bootstrap_servers, linger_ms=0, batch_size=1, retry_backoff_ms=50
+    ) as producer:
+        for number in range(10):
+            await producer.send_and_wait("t", b"old %d" % number)
+        broker.delete_topic("t")
+        broker.create_topic("t", num_partitions=1)
+        async with asyncio.timeout(5):
+            while producer._metadata.snapshot.topic_id("t") != broker.topics["t"].topic_id:
+                producer._metadata.request_update()
+                await asyncio.sleep(0.002)
+        broker.on(ApiKey.PRODUCE, fail(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        deliveries = []
+        for number in range(8):
+            deliveries.append(await producer.send("t", b"%d" % number))
+            await asyncio.sleep(0)
+        offsets = [(await delivery).offset for delivery in deliveries]
+        assert producer._core.producer_state.bumps == 0
+    assert offsets == list(range(8))
+    assert [record.value for record in broker.records("t")] == [b"%d" % n for n in range(8)]
