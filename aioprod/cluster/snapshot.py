@@ -189,8 +189,9 @@ class ClusterSnapshot:
 
 def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInfo:
     assert topic.name is not None
-    # Of brokers with different versions some have no ids.
-    topic_id = old.topic_id if old is not None and not topic.topic_id.int else topic.topic_id
+    topic_id = topic.topic_id
+    if old is not None and not topic_id.int and not topic.error_code:
+        topic_id = old.topic_id  # of brokers with different versions some have no ids
     # A topic that is deleted and created again has a new id, and its leader epochs begin again.
     known = (
         {p.partition: p for p in old.partitions}

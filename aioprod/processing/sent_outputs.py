@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aioprod import KafkaError, Producer, ProducerRecord
+from aioprod import Delivery, KafkaError, Producer, ProducerRecord
 from aioprod.processing.observers import ProcessorFigures
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item, OrderedScheduler
 from aioprod.processing.settlement import Settlement
-from aioprod.producer import Delivery
 
 
 @dataclass(slots=True, eq=False)
