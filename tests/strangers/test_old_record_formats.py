@@ -148,3 +148,18 @@ async def test_an_idempotent_producer_is_told_why(kafka_2_1: str) -> None:
         async with Producer(kafka_2_1) as producer:
             with pytest.raises(KafkaError, match="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
                 await producer.send_and_wait(tp.topic, b"v")
+
+
+@pytest.mark.parametrize(("format_", "expected"), [("0.9.0", None), ("0.10.2", 300)])
+async def test_offsets_by_time(kafka_2_1: str, format_: str, expected: int | None) -> None:
+    """Format 0 has no timestamps."""
+    async with asyncio.timeout(LIMIT_S):
+        tp = await topic_of(kafka_2_1, format_)
+        await fill(kafka_2_1, tp.topic, "none")
+        async with Consumer(bootstrap_servers=kafka_2_1) as consumer:
+            if expected is None:
+                with pytest.raises(KafkaError, match="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
+                    await consumer.offsets_for_times({tp: FIRST_MS + 300})
+            else:
+                found = (await consumer.offsets_for_times({tp: FIRST_MS + 300}))[tp]
+                assert found is not None and found.offset == expected

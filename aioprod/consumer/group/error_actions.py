@@ -105,6 +105,10 @@ _RULES: dict[GroupApi, dict[ErrorCode, ErrorAction]] = {
 }
 
 
+#: What groups of KIP-848 need, for errors.
+EPOCH_GROUPS_NEED = 'group_protocol="consumer" needs Kafka 4.0, or 3.7 with it enabled'
+
+
 def refusal_of(
     api: GroupApi, code: ErrorCode, group: str, told: str | None, principal: str
 ) -> BrokerError:
@@ -121,6 +125,8 @@ def refusal_of(
     error = BrokerError(code, f"{group}: {api.value}" + (f" ({said})" if said else ""))
     if code == _E.GROUP_ID_NOT_FOUND:  # joining creates a group, unless there is another one
         error.explain("a group of another type has this id: choose another group_id")
+    if code == _E.UNSUPPORTED_VERSION and api is GroupApi.CONSUMER_HEARTBEAT:
+        error.explain(EPOCH_GROUPS_NEED)  # Kafka 3.9 announces the request nevertheless
     return explain(error, api.value, principal)
 
 

@@ -18,7 +18,13 @@ from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
-from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
+from aioprod.consumer.group.error_actions import (
+    EPOCH_GROUPS_NEED,
+    ErrorAction,
+    GroupApi,
+    action_for,
+    refusal_of,
+)
 from aioprod.consumer.group.leaving import tell_leaving
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.offsets import Committer, OnCommit
@@ -191,9 +197,7 @@ class ReconcilingMember(GroupMember):
         try:
             version = connection.pick_version(ConsumerGroupHeartbeatRequest)
         except UnsupportedVersionError as error:
-            raise UnsupportedVersionError(
-                f'{error}: group_protocol="consumer" needs Kafka 4.0, or 3.7 with it enabled'
-            ) from error
+            raise UnsupportedVersionError(f"{error}: {EPOCH_GROUPS_NEED}") from error
         check_topic_ids(connection, 'group_protocol="consumer"')
         pattern = self._subscription.pattern
         regex = pattern.pattern if isinstance(pattern, SubscriptionPattern) else None
