@@ -165,8 +165,8 @@ async def take_back(
     """Abort all transactions of a decision and replace it. Do nothing more if one of them turns
     out to be committed, or unknown.
 
-    Aborting ends within `Coordination.limit_s` for each 64 transactions, describing within another
-    one, and then `decision_log.decide` has its limits.
+    Aborting the first one ends within `Coordination.limit_s`, then the others within as much for
+    each 64; describing takes as long each time, and then `decision_log.decide` has its limits.
 
     Args:
         producer: the driver's; no other driver has taken over its id.
@@ -176,6 +176,23 @@ async def take_back(
         KafkaError: if that is uncertain; the next run tries again.
     """
     prepared = decision.prepared(sink)
+    # One first: if it turns out to be committed, the others are left to be committed, too.
+    for part in (prepared[:1], prepared[1:]):
+        if not await _abort(coordination, part):
+            return
+    await decide(
+        coordination, producer, sink, decision.taken_back(), decision.topic, options.decision_topic
+    )
+    raise timed_out(
+        decision.version,
+        f"it was decided, but its {len(prepared)} transactions could not be committed before they "
+        "were too old, so all were aborted, and the decision was taken back",
+        options.producer["transaction_timeout_ms"],
+    )
+
+
+async def _abort(coordination: Coordination, prepared: Sequence[PreparedTransaction]) -> bool:
+    """Abort transactions; return whether all of them are certainly aborted."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def abort(transaction: PreparedTransaction) -> bool:
@@ -187,14 +204,4 @@ async def take_back(
     statuses = await transactions.describe_transactions(
         coordination, [each.transactional_id for each in others]
     )
-    if not all(statuses[each.transactional_id].was_aborted(each) for each in others):
-        return
-    await decide(
-        coordination, producer, sink, decision.taken_back(), decision.topic, options.decision_topic
-    )
-    raise timed_out(
-        decision.version,
-        f"it was decided, but its {len(prepared)} transactions could not be committed before they "
-        "were too old, so all were aborted, and the decision was taken back",
-        options.producer["transaction_timeout_ms"],
-    )
+    return all(statuses[each.transactional_id].was_aborted(each) for each in others)

@@ -242,6 +242,27 @@ async def test_a_driver_that_wakes_up_later_commits_nothing_of_a_decision_that_w
     assert committed(broker) == []
 
 
+async def test_a_decision_is_completed_if_another_driver_commits_while_it_is_taken_back(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(broker.bootstrap_servers)
+    with killed_at(completing, "end_decided", "before"):
+        await job.batch(0, split(rows_of(0), 3))
+    decision = await decision_of(job)
+    take_back = completing.take_back
+
+    async def too_late(*args: Any) -> None:
+        async with open_coordination(job.options.producer, "test") as coordination:
+            first = decision.prepared(job.sink)[0]
+            await transactions.end_transaction(coordination, first, commit=True)
+        await take_back(*args)
+
+    monkeypatch.setattr(completing.Look, "in_time", False)
+    monkeypatch.setattr(completing, "take_back", too_late)
+    assert not await job.again().batch(0, split(rows_of(0), 2))
+    assert committed(broker) == sorted(rows_of(0))
+
+
 async def test_a_driver_that_dies_while_it_takes_a_decision_back(broker: EmbeddedCluster) -> None:
     job = Job(broker.bootstrap_servers)
     reports = await job.tasks(0, split(rows_of(0), 3))
