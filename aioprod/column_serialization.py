@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from aioprod.errors import SerializationError
+from aioprod.foreign_text import fault_of
 from aioprod.preparation import NotPrepared
 from aioprod.types import Header
 from aioprod.user_code import ENDS_PROGRAM
@@ -98,7 +99,7 @@ def column_failure(name: str, topic: str, error: BaseException) -> Serialization
     """Return the error of a column that can't be serialized."""
     failure = SerializationError(
         f"{name}_serializer can't serialize the column {name!r} for topic {topic!r}: "
-        f"{type(error).__name__}: {error}"
+        f"{type(error).__name__}: {fault_of(error)}"
     )
     failure.__cause__ = error
     return failure

@@ -11,7 +11,7 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from urllib.parse import quote, quote_plus
 
@@ -80,7 +80,26 @@ def fault_of(error: BaseException) -> str:
     if pydantic is not None and isinstance(error, pydantic.ValidationError):
         found = error.errors(include_url=False, include_context=False, include_input=False)
         return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found)
-    return str(error)
+    return text_of(error)
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error of user code, whose ``__str__`` may fail, too."""
+    return _made(str, error)
+
+
+def repr_of(error: BaseException) -> str:
+    """Return the repr of an error of user code, whose ``__repr__`` may fail, too."""
+    return _made(repr, error)
+
+
+def _made(make: Callable[[object], str], error: BaseException) -> str:
+    try:
+        return make(error)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as fault:
+        return f"<{type(error).__name__}, whose {make.__name__}() raises {type(fault).__name__}>"
 
 
 def reason_of(said: object, secrets: Iterable[str] = (), limit: int = MAX_REASON) -> str:

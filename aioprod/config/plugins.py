@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aioprod.errors import ConfigError
+from aioprod.foreign_text import repr_of
 from aioprod.logs import get_logger
 from aioprod.serialization import JAVA_CLASSES
 from aioprod.user_code import ENDS_PROGRAM, surface
@@ -48,7 +49,9 @@ class PluginLoader:
         except ENDS_PROGRAM:
             raise
         except BaseException as error:
-            raise ConfigError(f"{setting}: {given.__qualname__}() failed: {error!r}") from error
+            raise ConfigError(
+                f"{setting}: {given.__qualname__}() failed: {repr_of(error)}"
+            ) from error
         self.made.append((setting, plugin))
         return plugin
 
@@ -81,7 +84,7 @@ class PluginLoader:
                 raise
             except BaseException as error:
                 raise ConfigError(
-                    f"{setting}: configure of {type(plugin).__qualname__} failed: {error!r}"
+                    f"{setting}: configure of {type(plugin).__qualname__} failed: {repr_of(error)}"
                 ) from error
 
     def close(self) -> None:
@@ -120,7 +123,7 @@ def import_object(setting: str, path: str, *, is_secret: bool = False) -> Any:
     except ENDS_PROGRAM:
         raise
     except BaseException as error:
-        raise ConfigError(f"{shown}: importing {module_name} failed: {error!r}") from error
+        raise ConfigError(f"{shown}: importing {module_name} failed: {repr_of(error)}") from error
 
 
 def _is_module(name: str) -> bool:

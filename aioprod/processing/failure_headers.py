@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from aioprod import ConsumerRecord, ProducerRecord
+from aioprod.foreign_text import text_of
 from aioprod.types import Header
 
 PREFIX = "aioprod."
@@ -96,7 +97,7 @@ def forwarded(
         GROUP: group_id,
         ATTEMPTS: str(attempts),
         ERROR_CLASS: f"{kind.__module__}.{kind.__qualname__}",
-        ERROR_MESSAGE: str(error),
+        ERROR_MESSAGE: text_of(error),
     }
     if delivery_count:
         facts[DELIVERY_COUNT] = str(delivery_count)

@@ -17,6 +17,7 @@ from aioprod import (
     Producer,
     TopicPartition,
 )
+from aioprod.foreign_text import fault_of, repr_of
 from aioprod.logs import get_logger
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.processing.config import CommonConfig
@@ -391,7 +392,7 @@ class Workers:
             self._on_failure(_stopped(record, f"can't be sent to {decision.topic!r}", problem))
         else:
             if decision.is_dead_letter:
-                log.warning("%s is in %r: %r", _place(record), decision.topic, error)
+                log.warning("%s is in %r: %s", _place(record), decision.topic, repr_of(error))
                 self._figures.dead_lettered(DeadLettered(record, decision.topic, calls, error))
 
     async def _give_up(self, item: Item, error: BaseException, seconds: float) -> None:
@@ -419,7 +420,7 @@ def _place(record: ConsumerRecord) -> str:
 
 def _stopped(record: ConsumerRecord, what: str, error: BaseException) -> ProcessingError:
     stopped = ProcessingError(
-        f"{_place(record)} {what}; it is not committed, and the processor stops: {error!r}",
+        f"{_place(record)} {what}; it is not committed, and the processor stops: {repr_of(error)}",
         TopicPartition(record.topic, record.partition),
         record.offset,
     )
@@ -435,11 +436,9 @@ def _deserialized(
     except (*ENDS_PROGRAM, NotPrepared):
         raise
     except BaseException as error:
-        # The text of a UnicodeError would show the data.
-        reason = error.reason if isinstance(error, UnicodeDecodeError) else error
         raise DeserializationError(
             f"{what}_deserializer can't read the {what} of {_place(record)}: "
-            f"{type(error).__name__}: {reason}",
+            f"{type(error).__name__}: {fault_of(error)}",
             topic_partition=TopicPartition(record.topic, record.partition),
             offset=record.offset,
             timestamp=record.timestamp,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from opentelemetry.metrics import Histogram, Meter
 from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.trace import Span, Status, StatusCode
 
 from aioprod.errors import BrokerError
+from aioprod.foreign_text import text_of
 from aioprod.types import Header, Headers
 
 Attributes = dict[str, str | int | bool]
@@ -83,8 +86,9 @@ def end_span(span: Span, error: BaseException | None) -> None:
     """End a span, with an error if there is one."""
     if error is not None:
         span.set_attribute("error.type", error_type(error))
-        span.record_exception(error)
-        span.set_status(Status(StatusCode.ERROR, str(error)))
+        with suppress(Exception):  # its text may fail
+            span.record_exception(error)
+        span.set_status(Status(StatusCode.ERROR, text_of(error)))
     span.end()
 
 
