@@ -163,9 +163,9 @@ async def exchange(
 def redirected(request: HttpRequest, status: int, location: str | None) -> str | HttpFailure:
     """Return where a redirect leads; a failure that names the cure if it must not be followed.
 
-    The credentials of a request are for one host, and a body or a POST must arrive as it is. So a
-    redirect leads to the same scheme, host and port, or from http to https at the default ports;
-    without credentials to any host, but not from https to http.
+    The credentials of a request are for one host, and a POST must arrive as it is. So a redirect
+    leads to the same scheme, host and port, or from http to https at the default ports; without
+    credentials to any host, but not from https to http.
     """
     address = _without_user(_joined(request.url, location or ""))
     shown = reason_of(address, request.secrets, _MOST_OF_URL)
@@ -187,7 +187,7 @@ def redirected(request: HttpRequest, status: int, location: str | None) -> str |
         )
     host = origin.hostname
     upgrade = (("http", host, 80), ("https", host, 443)) == (_place(origin), _place(target))
-    has_credentials = "Authorization" in request.headers or request.body is not None
+    has_credentials = "Authorization" in request.headers or request.secrets
     if has_credentials and not upgrade and _place(origin) != _place(target):
         return HttpFailure(
             f"{what}: not followed, since the credentials are for {origin.netloc}; "

@@ -88,7 +88,10 @@ def test_a_redirect_elsewhere_is_refused_with_the_reason(
 
 def test_without_credentials_a_redirect_may_lead_to_another_host_but_not_out_of_tls() -> None:
     assert where("https://a/x", "https://b/x", headers={}) == "https://b/x"
+    assert where("https://a/x", "https://b/x", 307, "POST", headers={}, body=b"1") == "https://b/x"
     assert isinstance(where("https://a/x", "http://b/x", headers={}), HttpFailure)
+    form = where("https://a/x", "https://b/x", 307, "POST", headers={}, body=b"1", secrets=("s",))
+    assert isinstance(form, HttpFailure), "a secret in the body"
 
 
 def test_a_post_is_not_made_a_get() -> None:

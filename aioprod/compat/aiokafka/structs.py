@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from aioprod import TopicPartition
 from aioprod.compat.aiokafka.errors import KafkaError
+from aioprod.foreign_text import shown
 
 __all__ = [
     "BrokerMetadata",
@@ -105,16 +106,18 @@ def check_offsets(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
         ValueError, TypeError: if one is invalid.
     """
     if not offsets or not isinstance(offsets, dict):
-        raise ValueError(f"offsets={offsets!r}: must be a dict with at least one partition")
+        raise ValueError(f"offsets={shown(offsets)}: must be a dict with at least one partition")
     checked = {}
     for tp, given in offsets.items():
         if not isinstance(tp, TopicPartition):
-            raise TypeError(f"Key should be TopicPartition instance: {tp!r}")
+            raise TypeError(f"Key should be TopicPartition instance: {shown(tp)}")
         try:
             offset, metadata = (given, "") if isinstance(given, int) else given
         except (TypeError, ValueError) as error:
-            raise ValueError(f"offset {given!r} of {tp}: must be (offset, metadata)") from error
+            raise ValueError(
+                f"offset {shown(given)} of {tp}: must be (offset, metadata)"
+            ) from error
         if not isinstance(metadata, str):
-            raise TypeError(f"Metadata should be a string: {metadata!r} of {tp}")
+            raise TypeError(f"Metadata should be a string: {shown(metadata)} of {tp}")
         checked[tp] = OffsetAndMetadata(offset, metadata)
     return checked

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import aioprod
 from aioprod.compat.aiokafka.abc import ConsumerRebalanceListener
 from aioprod.compat.aiokafka.client import ClientView
-from aioprod.compat.aiokafka.consumer.arguments import check_most, check_partitions
+from aioprod.compat.aiokafka.consumer.arguments import check_assigned, check_most, check_partitions
 from aioprod.compat.aiokafka.consumer.driver import Driver
 from aioprod.compat.aiokafka.consumer.read_ahead import Deserialize, ReadAhead, RecreatedTopics
 from aioprod.compat.aiokafka.consumer.wanted import Wanted
@@ -445,5 +445,4 @@ class AIOKafkaConsumer(Uncopyable):
             raise IllegalOperation("Requires group_id")
 
     def _check_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        for tp in set(partitions) - self.assignment():
-            raise IllegalStateError(f"Partition {tp} is not assigned")
+        check_assigned(partitions, self.assignment())
