@@ -75,6 +75,10 @@ def shown(text: str) -> str:
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}... ({len(text)} characters)"
 
 
+ID_MARK = "#"
+"""Between a topic and its id in a stream's position; not allowed in names of topics."""
+
+
 class _Fault(Exception):
     """Describes what is wrong with the JSON."""
 
@@ -90,10 +94,12 @@ def _topics(text: str) -> list[tuple[str, Any]]:
         raise _Fault(f"it is not JSON ({error})") from None
     if not isinstance(given, dict):
         raise _Fault(f"it is {_kind(given)}, not an object of topics")
-    for topic in given:
+    # A position of a stream, as its progress has it, with the ids of topics.
+    topics = {name: each for name, each in given.items() if not (each == {} and ID_MARK in name)}
+    for topic in topics:
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise _Fault(f"{shown(topic)} can't be the name of a topic")
-    return list(given.items())
+    return list(topics.items())
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

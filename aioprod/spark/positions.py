@@ -12,9 +12,8 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from aioprod.spark.json_options import ID_MARK
 from aioprod.spark.offsets import OffsetJson, Offsets, offsets_from_json, offsets_to_json
-
-_MARK = "#"  # not allowed in names of topics
 
 
 class Position(NamedTuple):
@@ -59,7 +58,7 @@ class Position(NamedTuple):
 
 def position_from_json(given: Mapping[str, Mapping[str, int]]) -> Position:
     """Read a position of a checkpoint, of this source or of Spark's Kafka connector."""
-    named = (name.partition(_MARK) for name in given if _MARK in name)
+    named = (name.partition(ID_MARK) for name in given if ID_MARK in name)
     ids = {topic: uuid.UUID(text) for topic, _, text in named}
     return Position(offsets_from_json(given), ids)
 
@@ -68,4 +67,4 @@ def position_to_json(position: Position) -> OffsetJson:
     """Reverse `position_from_json`; equal positions give equal text."""
     nested = offsets_to_json(position.offsets)
     ids = sorted(position.topic_ids.items())
-    return nested | {f"{name}{_MARK}{topic_id}": {} for name, topic_id in ids if name in nested}
+    return nested | {f"{name}{ID_MARK}{topic_id}": {} for name, topic_id in ids if name in nested}

@@ -203,6 +203,15 @@ def test_a_position_keeps_the_ids_of_topics_where_sparks_connector_reads_past_th
     assert position_from_json({"a": {"0": 23}}) == Position({A0: 23}, {})
 
 
+def test_the_end_of_a_micro_batch_may_be_copied_into_an_option() -> None:
+    position = Position({A0: 23, A1: 7}, {"a": uuid.UUID(int=5)})
+    text = json.dumps(position_to_json(position))
+    assert parse_offsets("startingOffsets", text, default=EARLIEST).explicit == position.offsets
+    for wrong in ('{"a#b": {"0": 1}}', '{"a#b": {}}', '{"a": {"0": 1}, "#": 5}'):
+        with pytest.raises(ConfigError, match="option startingOffsets must be"):
+            parse_offsets("startingOffsets", wrong, default=EARLIEST)
+
+
 def test_offsets_of_a_topic_that_was_created_again_are_not_valid() -> None:
     before = Position({A0: 23, B0: 4}, {"a": uuid.UUID(int=5), "b": uuid.UUID(int=6)})
     later = Position({A0: 99, B0: 4}, {"a": uuid.UUID(int=7), "b": uuid.UUID(int=6)})
