@@ -3,94 +3,78 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
-from collections.abc import Awaitable, Callable
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka import TopicPartition as OfAiokafka
-from confluent_kafka import Consumer as Librdkafka
-from confluent_kafka import TopicPartition as OfLibrdkafka
 
+from aioprod import Consumer, TopicPartition
 from tests.foreign_bytes.batches import VALUES, batch_of
 from tests.foreign_bytes.corpus import CORPUS
 from tests.foreign_bytes.odd_records import ODD
+from tests.foreign_bytes.peer_program import CLIENTS
 from tests.foreign_bytes.test_acceptance import new_topic
 from tests.testing.raw_client import RawClient
 
-pytestmark = [pytest.mark.strangers, pytest.mark.kafka, pytest.mark.timeout(600)]
-_LIMIT_S = 5.0
-Values = list[bytes | None]
-Peer = Callable[[str, str, int], Awaitable[Values]]
+pytestmark = [pytest.mark.strangers, pytest.mark.kafka, pytest.mark.timeout(900)]
+_PROGRAM = Path(__file__).with_name("peer_program.py")
+_LIMIT_S = 20
+_AT_ONCE = 4
 
 
-async def librdkafka(servers: str, topic: str, count: int) -> Values:
-    def read() -> Values:
-        consumer = Librdkafka({"bootstrap.servers": servers, "group.id": "other"})
-        consumer.assign([OfLibrdkafka(topic, 0, 0)])
-        found: Values = []
-        try:
-            while len(found) < count:
-                records = consumer.consume(count, _LIMIT_S)
-                if not records or records[0].error() is not None:
-                    break
-                found += [each.value() for each in records if each.error() is None]
-        finally:
-            consumer.close()
-        return found
-
-    return await asyncio.to_thread(read)
-
-
-async def aiokafka(servers: str, topic: str, count: int) -> Values:
-    consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
-    await consumer.start()
+async def by_peer(client: str, servers: str, topic: str, count: int) -> list[bytes | None] | str:
+    """Return the values, or why there are none."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(_PROGRAM), client, servers, topic, str(count)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     try:
-        consumer.assign([OfAiokafka(topic, 0)])
         async with asyncio.timeout(_LIMIT_S):
-            return [(await consumer.getone()).value for _ in range(count)]
-    finally:
-        await consumer.stop()
+            output, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return "no end"
+    if process.returncode:
+        return (errors.decode().strip().splitlines() or [f"status {process.returncode}"])[-1]
+    return [
+        None if line == "null" else bytes.fromhex(line) for line in output.decode().split("\n")
+    ][:-1]
 
 
-async def kafka_python(servers: str, topic: str, count: int) -> Values:
-    def read() -> Values:
-        with warnings.catch_warnings(action="ignore"):
-            from kafka import KafkaConsumer
-            from kafka import TopicPartition as OfKafkaPython
-
-            consumer: Any = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
-            try:
-                consumer.assign([OfKafkaPython(topic, 0)])
-                found: Values = []
-                while len(found) < count and (polled := consumer.poll(_LIMIT_S * 1000)):
-                    found += [each.value for records in polled.values() for each in records]
-            finally:
-                consumer.close()
-        return found
-
-    return await asyncio.to_thread(read)
+async def ours(servers: str, topic: str, count: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    async with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        while len(found) < count:
+            found += [each.value for each in await consumer.getmany(timeout_ms=5_000)]
+    return found
 
 
-@pytest.mark.parametrize("peer", [aiokafka, kafka_python, librdkafka])
-async def test_all_that_a_peer_reads(kafka: str, peer: Peer) -> None:
-    batches = {str(each): (batch_of(each), each.is_read, list[Any](VALUES)) for each in CORPUS}
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_all_that_a_peer_reads(kafka: str, client: str) -> None:
+    batches = {str(each): (batch_of(each), list[Any](VALUES)) for each in CORPUS}
     for odd in ODD:
-        values = [value for _, _, _, value, _ in odd.rows or ()]
-        batches[str(odd)] = odd.data, odd.rows is not None, values
-    unread: list[str] = []
-    async with RawClient(kafka) as client:
-        for name, (data, we_read_it, expected) in batches.items():
+        batches[str(odd)] = odd.data, [value for _, _, _, value, _ in odd.rows or ()]
+    unread: dict[str, str] = {}
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def compare(name: str, topic: str, expected: list[bytes | None]) -> None:
+        async with turns:
+            assert await ours(kafka, topic, len(expected)) == expected, name
+            found = await by_peer(client, kafka, topic, len(expected))
+        if isinstance(found, str):
+            unread[name] = found
+        elif found != expected:
+            unread[name] = f"{len(found)} of {len(expected)} records"
+
+    async with RawClient(kafka) as raw, asyncio.TaskGroup() as tasks:
+        for name, (data, expected) in batches.items():
             topic = await new_topic(kafka)
-            if (await client.produce(topic, data)).error_code:
-                continue
-            assert we_read_it, name
-            try:
-                found = await peer(kafka, topic, len(expected))
-            except Exception as error:
-                unread.append(f"{name}: {type(error).__name__}")
-                continue
-            if found != expected:
-                unread.append(f"{name}: {len(found)} of {len(expected)} records")
-    print(f"{peer.__name__} does not read {len(unread)}:", *unread, sep="\n  ")
+            if not (await raw.produce(topic, data)).error_code:
+                tasks.create_task(compare(name, topic, expected))
+    print(f"{client} does not read {len(unread)} of {len(batches)}:")
+    for name, why in sorted(unread.items()):
+        print(f"  {name}: {why[:100]}")

@@ -95,6 +95,7 @@ async def test_clients(
     assert stored(broker, "from") == stored(broker, "to") == EXPECTED
 
 
+@pytest.mark.virtual_time
 async def test_dead_letters(broker: EmbeddedCluster) -> None:
     broker.create_topic("from", 1)
     broker.create_topic("to", 1)

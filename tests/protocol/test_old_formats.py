@@ -14,7 +14,7 @@ import lz4.frame  # type: ignore[import-untyped]
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioprod.consumer.fetched_data import FetchedData
@@ -94,6 +94,7 @@ def at(data: bytes, offset: int) -> bytes:
 @pytest.mark.parametrize(
     ("magic", "codec"), [pair for pair in product([0, 1], CODECS) if pair != (0, Codec.LZ4)]
 )
+@settings(max_examples=20)
 @given(given=rows)
 def test_what_aiokafka_builds(magic: int, codec: Codec, given: Rows) -> None:
     data = built(LegacyRecordBatchBuilder(magic, codec, 1 << 20), given)
