@@ -82,7 +82,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(group))
     unasked = [marker for marker in _ON_DEMAND if marker not in config.option.markexpr]
     left_out = [
-        item for item in items if any(item.get_closest_marker(marker) for marker in unasked)
+        item
+        for item in items
+        if any(item.get_closest_marker(marker) for marker in unasked)
+        or (config.option.loop == "uvloop" and _needs_asyncio(item))
     ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -90,12 +93,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in unwanted]
 
 
+def _virtual_time(item: pytest.Item) -> pytest.Mark | None:
+    return None if item.get_closest_marker("real_time") else item.get_closest_marker("virtual_time")
+
+
+def _needs_asyncio(item: pytest.Item) -> bool:
+    """Whether a test needs the simulated loop, or changes asyncio's own."""
+    if item.get_closest_marker("asyncio_loop"):
+        return True
+    mark = _virtual_time(item)
+    return mark is not None and mark.kwargs.get("needed", True)
+
+
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run tests marked ``virtual_time``, and their fixtures, in a simulated loop: a limit of
     milliseconds is over when all that the test waits for took that long, however slow the machine.
 
     A single parameter of a test may have the marker, which is known when the test begins. The
-    marker ``real_time`` of a test has precedence: threads and processes know no other time.
+    marker ``real_time`` of a test has precedence: threads and processes know no other time. With
+    ``--loop=uvloop`` such tests are left out, except those that also run against a real broker
+    (``virtual_time(needed=False)``): they take real time.
     """
     return {"loop": lambda: _new_loop()}
 
@@ -106,8 +123,7 @@ _new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     global _new_loop
-    virtual = item.get_closest_marker("virtual_time") and not item.get_closest_marker("real_time")
-    _new_loop = loops.factory(item.config.option.loop, virtual=bool(virtual))
+    _new_loop = loops.factory(item.config.option.loop, virtual=_virtual_time(item) is not None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -223,7 +239,7 @@ def kafka_4_1() -> Iterator[str]:
 
 @pytest.fixture(
     params=[
-        pytest.param("embedded", marks=pytest.mark.virtual_time),
+        pytest.param("embedded", marks=pytest.mark.virtual_time(needed=False)),
         pytest.param("real", marks=pytest.mark.kafka),
     ]
 )

@@ -43,8 +43,7 @@ def factory(kind: str, *, virtual: bool) -> Callable[[], asyncio.AbstractEventLo
     """Return what makes the event loop of a test.
 
     Args:
-        virtual: whether the test runs in virtual time. uvloop has no such time: there it takes as
-            long as it says.
+        virtual: whether the test runs in virtual time, if the loop has it: uvloop has not.
     """
     if kind == "uvloop":
         import uvloop
@@ -56,6 +55,13 @@ def factory(kind: str, *, virtual: bool) -> Callable[[], asyncio.AbstractEventLo
     if kind == "debug":
         return lambda: _in_debug_mode(new_loop())
     return new_loop
+
+
+def has_coarse_clock() -> bool:
+    """Whether the running loop's clock moves in whole milliseconds, as uvloop's does: what takes
+    less has taken no time.
+    """
+    return type(asyncio.get_running_loop()).__module__.startswith("uvloop")
 
 
 def _with_eager_tasks(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:

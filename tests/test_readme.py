@@ -119,7 +119,7 @@ async def test_the_admin_client_makes_a_topic_and_finds_the_group(
 
 
 def test_the_script_sends(threaded_broker: ThreadedCluster) -> None:
-    run_block("asyncio.run(main())", threaded_broker.bootstrap_servers)
+    run_block("uvloop.run(main())", threaded_broker.bootstrap_servers)
     assert [record.value for record in threaded_broker.records("readings")] == [
         str(number).encode() for number in range(1000)
     ]
@@ -144,7 +144,7 @@ def test_the_spark_example_shows_records(
 def test_the_extras_and_the_command_that_the_readme_names_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = set(re.findall(r'"\.\[(\w+)\]"', README))
-    assert extras == {"demo", "test"}
+    assert extras == {"demo", "fast", "test"}
     assert extras <= project["optional-dependencies"].keys()
     assert "aioprod" in project["scripts"]
 
@@ -192,7 +192,7 @@ def test_the_first_page_of_the_site_sends_and_reads(
         )
     )
     doc_blocks.run_block(
-        "docs/index.md", page, "asyncio.run(main())", threaded_broker.bootstrap_servers
+        "docs/index.md", page, "uvloop.run(main())", threaded_broker.bootstrap_servers
     )
     assert capsys.readouterr().out == "stored at offset 0\nread b'hello'\n"
 

@@ -25,6 +25,7 @@ LARGER = {
 BASES = {
     *("ABC", "Enum", "Generic", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "Sequence"),
     *("Assignor", "StatelessAssignor", "GroupMember", "ClientLifecycle", "ReadingReporter"),
+    "Uncopyable",
 }
 # Set by a subscription with a pattern.
 SET_ELSEWHERE = {"self._metadata.want_all_topics"}

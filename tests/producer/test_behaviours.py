@@ -553,6 +553,7 @@ async def test_sockets_have_their_options(broker: EmbeddedCluster) -> None:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
 
 
+@pytest.mark.asyncio_loop
 async def test_every_address_of_a_name_is_tried(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

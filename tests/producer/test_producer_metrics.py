@@ -13,6 +13,7 @@ from aioprod import BufferExhaustedError, ErrorCode, KafkaError, Producer, Recor
 from aioprod.metrics import BatchDone, BatchSent, ObservedProducer, ProducerObserver, RequestDone
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, drop_before, fail, hold, throttle
+from tests.loops import has_coarse_clock
 
 FAST = {
     "retry_backoff_ms": 5,
@@ -228,7 +229,7 @@ async def test_transactions(broker: EmbeddedCluster) -> None:
         await producer.abort_transaction()
         seen = producer.metrics()
     for step in ("init", "begin", "send-offsets", "commit", "abort"):
-        assert seen[f"txn-{step}-time-ns-total"] > 0, step
+        assert seen[f"txn-{step}-time-ns-total"] > 0 or has_coarse_clock(), step
 
 
 async def test_figures_before_the_start_and_after_the_end(broker: EmbeddedCluster) -> None:

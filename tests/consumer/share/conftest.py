@@ -12,7 +12,7 @@ from aioprod.testing import EmbeddedCluster
 @pytest.fixture(
     params=[
         pytest.param("kafka", marks=pytest.mark.kafka),
-        pytest.param("embedded", marks=pytest.mark.virtual_time),
+        pytest.param("embedded", marks=pytest.mark.virtual_time(needed=False)),
     ]
 )
 async def share_broker(request: pytest.FixtureRequest) -> AsyncIterator[str]:

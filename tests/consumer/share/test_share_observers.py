@@ -31,6 +31,7 @@ from aioprod.metrics import (
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, delay, fail
 from tests.consumer.share.share_groups import ShareTopic, numbers, reporter_to, take
+from tests.loops import has_coarse_clock
 from tests.testing.java_client import java_clients
 
 EXPLICIT = {"share_acknowledgement_mode": "explicit"}
@@ -167,7 +168,7 @@ async def test_records_and_acknowledgements_are_told_and_counted(topic: ShareTop
     assert metrics["records-per-request-max"] >= 6
     assert metrics["bytes-consumed-total"] >= metrics["fetch-size-max"] > 0
     assert metrics["heartbeat-total"] >= 1
-    assert metrics["heartbeat-response-time-max"] > 0
+    assert metrics["heartbeat-response-time-max"] > 0 or has_coarse_clock()
     assert 0 <= metrics["last-heartbeat-seconds-ago"] < 60
     assert recorder.connections[True] == metrics["connection-creation-total"] >= 2
     assert recorder.closed == 1
