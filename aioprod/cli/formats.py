@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from aioprod.cli.parser import unescape
+from aioprod.cli.parser import bytes_of, unescape
 from aioprod.foreign_text import encode_json, escaped
 from aioprod.header_names import decode_name, encode_name
 from aioprod.types import ConsumerRecord, Header, ProducerRecord
@@ -245,7 +245,7 @@ def pattern(text: str, *, for_terminal: bool = False) -> Formatter:
 
 
 def _constant(text: str) -> Formatter:
-    data = unescape(text).encode()
+    data = bytes_of(unescape(text))
     return lambda record: data
 
 

@@ -102,6 +102,11 @@ def separator(text: str) -> str:
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
+def bytes_of(argument: str) -> bytes:
+    """Return an argument as bytes: those that are not UTF-8 are surrogates in it."""
+    return argument.encode("utf-8", "surrogateescape")
+
+
 def unescape(text: str) -> str:
     """Replace each escape, a backslash and what follows, by its character; keep unknown ones."""
     return re.sub(

@@ -20,7 +20,14 @@ from aioprod.cli.client import (
     command,
     registry_of,
 )
-from aioprod.cli.parser import Commands, Parser, assignment, natural_int, separator
+from aioprod.cli.parser import (
+    Commands,
+    Parser,
+    assignment,
+    bytes_of,
+    natural_int,
+    separator,
+)
 
 if TYPE_CHECKING:
     from aioprod import Deliveries, Producer
@@ -218,8 +225,8 @@ def _line_parser(options: argparse.Namespace) -> _Parse:
 
     objects = {"value"} if options.registry is not None else set()
     objects |= {"key"} if options.key_subject is not None else set()
-    headers = tuple((name, value.encode()) for name, value in options.header)
-    split = options.key_separator and options.key_separator.encode()
+    headers = tuple((name, bytes_of(value)) for name, value in options.header)
+    split = options.key_separator and bytes_of(options.key_separator)
     if options.format == "json":
         if split:
             raise UsageError("--key-separator goes with --format value")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -144,6 +145,18 @@ def test_the_command_line(filled: ThreadedCluster) -> None:
     assert stored(filled, "to") == EXPECTED
     raw = aioprod("consume", "from", "--exit", "--format", "%h;", *where)
     assert raw == b";".join([b",".join(name + b"=NULL" for name in NAMES)] * len(EXPECTED)) + b";"
+
+
+def test_arguments_that_are_not_utf_8(filled: ThreadedCluster) -> None:
+    where = ["-b", filled.bootstrap_servers, "-q"]
+    name, value, split = (os.fsdecode(data) for data in (b"caf\xe9", b"\xff", b"\xa7"))
+    arguments = ["-H", f"{name}={value}", "-K", split]
+    aioprod("produce", "to", *arguments, *where, given=b"key\xa7value\n")
+    (stored_record,) = filled.records("to")
+    assert (stored_record.key, stored_record.value) == (b"key", b"value")
+    assert stored_record.headers == ((decode_name(b"caf\xe9"), b"\xff"),)
+    printed = aioprod("consume", "to", "--exit", "--format", f"%k{split}%v{split}%h", *where)
+    assert printed == b"key\xa7value\xa7caf\xe9=\xff"
 
 
 def test_a_copy(filled: ThreadedCluster) -> None:
