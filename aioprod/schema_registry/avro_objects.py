@@ -158,7 +158,8 @@ class ObjectMaker:
         return _unless_same(cell[0])
 
     def _object(self, node: AvroNode, model: Any) -> Convert:
-        known = {each.name: each for each in fields_of(model)}
+        fields = fields_of(model)
+        known = {each.attribute: each for each in fields} | {each.name: each for each in fields}
         computed = {each.name for each in computed_fields_of(model)}
         for field in node.fields:  # resolution need not find a default for them
             own = known.get(field.name)

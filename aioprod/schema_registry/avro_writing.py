@@ -26,7 +26,7 @@ from aioprod.schema_registry.avro_leaves import (
     wrong,
 )
 from aioprod.schema_registry.avro_nodes import MISSING, AvroField, AvroNode
-from aioprod.schema_registry.model_fields import attributes_of, is_model, plain_texts_of
+from aioprod.schema_registry.model_fields import ModelField, is_model, model_fields
 
 
 def writer_of(node: AvroNode, *, strict: bool = False) -> Callable[[Any], bytes]:
@@ -190,10 +190,11 @@ def _record_writer(
     node: AvroNode, fields: list[tuple[str, Write, _Default]], strict: bool
 ) -> Write:
     names = frozenset(name for name, _, _ in fields)
+    models: dict[Any, list[ModelField]] = {}
 
     def write(out: bytearray, value: Any) -> None:
         if type(value) is not dict:
-            value = _as_mapping(node, value)
+            value = _as_mapping(node, value, models)
         if strict and (more := value.keys() - names - {"-type"}):
             raise AvroValueError(
                 f"{node} has no field {', '.join(sorted(map(repr, more)))}, and strict is set"
@@ -213,16 +214,21 @@ def _record_writer(
     return write
 
 
-def _as_mapping(node: AvroNode, value: Any) -> Mapping[str, Any]:
+def _as_mapping(node: AvroNode, value: Any, models: dict[Any, list[ModelField]]) -> Any:
     if isinstance(value, Mapping):
         return value
     kind: Any = type(value)
-    if not is_model(kind):
-        raise wrong(node, value)
-    found = {name: getattr(value, attribute) for name, attribute in attributes_of(kind).items()}
-    for name, attribute in attributes_of(kind).items() if plain_texts_of(kind) else ():
-        if attribute in plain_texts_of(kind) and type(found[name]) is str:
-            found[name] = marked(TextOfBranch, "string", found[name])
+    fields = models.get(kind)
+    if fields is None:
+        if not is_model(kind):
+            raise wrong(node, value)
+        fields = models[kind] = model_fields(kind, {each.name for each in node.fields})
+    found = {}
+    for name, attribute, is_plain_text in fields:
+        each = getattr(value, attribute)
+        if is_plain_text and type(each) is str:
+            each = marked(TextOfBranch, "string", each)
+        found[name] = each
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from enum import Enum
 from functools import lru_cache
 from typing import (
@@ -140,16 +140,35 @@ def computed_fields_of(model: Any) -> tuple[Field, ...]:
     )
 
 
-@lru_cache(maxsize=1_000)
-def attributes_of(model: Any) -> Mapping[str, str]:
-    """Return the attributes of a model, computed ones included, by their names in schemas."""
-    return {each.name: each.attribute for each in (*fields_of(model), *computed_fields_of(model))}
+class ModelField(NamedTuple):
+    """How a field of a model is written.
+
+    Attributes:
+        name: its name in the schema.
+        attribute: its name in the class.
+        is_plain_text: whether it may be a text, or else the member of an enumeration.
+    """
+
+    name: str
+    attribute: str
+    is_plain_text: bool
 
 
-@lru_cache(maxsize=1_000)
-def plain_texts_of(model: Any) -> frozenset[str]:
-    """Return the attributes of a model that may be a text or the member of an enumeration."""
-    return frozenset(each.attribute for each in fields_of(model) if _may_be_both(each.hint))
+def model_fields(model: Any, names: Container[str]) -> list[ModelField]:
+    """Return the fields of a model, computed ones included.
+
+    Args:
+        model: the class.
+        names: those of a schema: it may name a field by its alias, or else by its attribute.
+    """
+    return [
+        ModelField(
+            each.attribute if each.name not in names and each.attribute in names else each.name,
+            each.attribute,
+            _may_be_both(each.hint),
+        )
+        for each in (*fields_of(model), *computed_fields_of(model))
+    ]
 
 
 def _may_be_both(hint: Any) -> bool:

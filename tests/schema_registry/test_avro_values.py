@@ -531,6 +531,15 @@ class Odd:
     what: Literal["a"] | Name | None
 
 
+async def test_a_schema_may_name_fields_by_attributes(registry: SchemaRegistry) -> None:
+    schema = record(("name", "string"), ("age", "int"), ("label", "string", ""), name="Person")
+    data, _ = await AvroSerializer(registry, schema).serialize("t", ANN)
+    row = await AvroDeserializer(registry).deserialize("t", data)
+    assert row == {"name": "Ann", "age": 41, "label": "Ann (41)"}
+    found = await AvroDeserializer(registry, schema, model=Person).deserialize("t", data)
+    assert (found.name, found.age, found.tags) == ("Ann", 41, [])
+
+
 class Spaced(enum.Enum):
     IN_PROGRESS = "in progress"
 
