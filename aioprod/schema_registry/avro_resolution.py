@@ -110,9 +110,12 @@ def converting(writer: AvroNode, reader: AvroNode, form: Form) -> Convert:
     Raises:
         ValueError: if they can't be read so.
     """
-    if reader.kind == "string":
-        return lambda data: data.decode()
+    target = reader
+    if reader.kind == "union":
+        target = reader.branches[branch_for(writer, reader)]
     _, convert = _resolved(writer, reader, form)
+    if target.kind == "string":
+        convert = _both(bytes.decode, convert)
     return convert or (lambda data: data)
 
 
