@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from aioprod.errors import KafkaError
-from aioprod.foreign_text import MAX_REASON, bounded, escaped
+from aioprod.foreign_text import MAX_REASON, bounded, escaped, text_of
 
 
 class _Printable(logging.Filter):
@@ -27,9 +27,7 @@ def _printable(argument: object) -> object:
     if isinstance(argument, str):
         return escaped(argument)
     if isinstance(argument, BaseException):
-        text = str(argument)
-        is_short = len(text) <= MAX_REASON and text.isprintable()
-        return argument if is_short else escaped(bounded(text, MAX_REASON))
+        return escaped(bounded(text_of(argument), MAX_REASON))
     return argument
 
 

@@ -128,7 +128,14 @@ def test_lines_of_the_log_are_printable(caplog: pytest.LogCaptureFixture) -> Non
     log.warning("%s %d %s %s", f"t{ESCAPES}", 5, ValueError(ESCAPES), KafkaError(ESCAPES))
     log.warning("%(name)s", {"name": 5})
     log.warning(f"unclosed {ESCAPES}")
-    line, _, unformatted = caplog.messages
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    log.warning("%s", Mute())
+    line, _, unformatted, mute = caplog.messages
+    assert mute == "<Mute, whose str() raises RuntimeError>"
     assert unformatted.isprintable()
     assert line.isprintable() and line.startswith("t\\x1b]0;owned\\x07")
     assert caplog.records[0].msg == "%s %d %s %s", "tools group lines by it"
