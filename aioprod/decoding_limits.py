@@ -52,6 +52,10 @@ class DecodingLimits:
                 )
 
 
+class DecodingLimitError(ValueError):
+    """A record exceeds a limit."""
+
+
 DEFAULT_LIMITS: Final = DecodingLimits()
 
 _STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
@@ -103,13 +107,15 @@ def _depth(data: bytes | str, enough: int) -> int:
     return deepest
 
 
-def too_deep(max_depth: int) -> ValueError:
+def too_deep(max_depth: int) -> DecodingLimitError:
     """Return the error of a record that is nested too deep."""
-    return ValueError(
+    return DecodingLimitError(
         f"the data are nested deeper than max_depth={max_depth}: {_REMEDY.format('max_depth')}"
     )
 
 
-def beyond(what: str, limit: str, value: int) -> ValueError:
+def beyond(what: str, limit: str, value: int) -> DecodingLimitError:
     """Return the error of a record that exceeds another limit."""
-    return ValueError(f"the data have more {what} than {limit}={value}: {_REMEDY.format(limit)}")
+    return DecodingLimitError(
+        f"the data have more {what} than {limit}={value}: {_REMEDY.format(limit)}"
+    )

@@ -75,14 +75,8 @@ class Validation(NamedTuple):
             ValueError: if they don't fit the schema, or exceed a limit.
             TakesLong: if a thread should check them.
         """
-        most = self.limits.max_checks + _CHECKS_PER_BYTE * size
-        exceeded: Callable[[], Exception] = partial(
-            beyond, "to check", "max_checks", self.limits.max_checks
-        )
-        if may_wait and most > _CHECKS_IN_LOOP and _is_in_loop():
-            most, exceeded = _CHECKS_IN_LOOP, TakesLong
+        steps = _steps(self.limits, size, may_wait=may_wait)
         try:
-            steps = Steps(most, exceeded)
             error = first_error(self.validator, data, steps)
             if error is not None and self.other is not None:
                 error = first_error(self.other, data, steps) and error
@@ -96,6 +90,14 @@ class Validation(NamedTuple):
             if len(where) > _LONGEST_PATH:
                 where = f"{where[:_LONGEST_PATH]}..."
             raise ValueError(f"the data at {where} break {error.validator!r} of the schema")
+
+
+def _steps(limits: DecodingLimits, size: int, *, may_wait: bool) -> Steps:
+    """Return the steps that are left for data of a size; in the event loop these are a few."""
+    most = limits.max_checks + _CHECKS_PER_BYTE * size
+    if may_wait and most > _CHECKS_IN_LOOP and _is_in_loop():
+        return Steps(_CHECKS_IN_LOOP, TakesLong)
+    return Steps(most, partial(beyond, "to check", "max_checks", limits.max_checks))
 
 
 def _is_in_loop() -> bool:
@@ -236,7 +238,8 @@ class JsonSchemaDeserializer(JsonSchemaTextDeserializer[Validation]):
         content = load_json(data, self._limits.max_depth)
         if self._validate:
             parsed.check(content, len(data), may_wait=True)
-        return self._result(content, from_json)
+        steps = _steps(self._limits, len(data), may_wait=True)
+        return self._result(content, partial(from_json, spend=steps.spend))
 
     def column_types(self, place: Place | None, newest: Validation | None) -> ColumnTypes:
         """Return the types of the reader's schema, or of the newest."""

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
+from aioprod.decoding_limits import DecodingLimitError
 from aioprod.errors import ConfigError
 from aioprod.schema_registry.model_fields import (
     MISSING,
@@ -63,6 +64,9 @@ _READ: dict[Any, Callable[[Any], Any]] = {
     decimal.Decimal: decimal.Decimal,
     float: float,
 }
+_CHEAP = 8
+"""This many values of a list cost as much as an attempt of a union."""
+_LONGEST_REASON = 100
 _SETS = (set, frozenset, abc.Set)
 _ARRAYS = (list, tuple, abc.Sequence, abc.Collection, abc.Iterable, *_SETS)
 _MAPS = (dict, abc.Mapping, abc.MutableMapping)
@@ -175,8 +179,11 @@ def to_json(value: Any) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
-def from_json(hint: Any, value: Any) -> Any:
+def from_json(hint: Any, value: Any, spend: Callable[[int], None]) -> Any:
     """Return the object of a type for what JSON has.
+
+    Args:
+        spend: counts steps: a union tries its types one after the other, and so do those in it.
 
     Raises:
         ValueError: if the value does not fit.
@@ -187,7 +194,7 @@ def from_json(hint: Any, value: Any) -> Any:
     if hint in _READ:
         return _READ[hint](value)
     if (parts := union_of(hint)) is not None:
-        return _from_union(parts, value)
+        return _from_union(parts, value, spend)
     origin, arguments = get_origin(hint) or hint, get_args(hint)
     if is_pydantic(origin):
         return read_model(origin, value)
@@ -195,20 +202,23 @@ def from_json(hint: Any, value: Any) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"{origin.__name__}: must be an object, not {type(value).__name__}")
         known = [each for each in fields_of(origin) if each.name in value]
-        return origin(**{each.attribute: from_json(each.hint, value[each.name]) for each in known})
+        found = {each.attribute: from_json(each.hint, value[each.name], spend) for each in known}
+        return origin(**found)
     if isinstance(origin, type) and issubclass(origin, Enum):
         return origin(value)
     if origin in _MAPS and arguments:
-        return {key: from_json(arguments[1], each) for key, each in value.items()}
+        spend(len(value) // _CHEAP)
+        return {key: from_json(arguments[1], each, spend) for key, each in value.items()}
     if origin in _ARRAYS and arguments:
-        made = [from_json(arguments[0], each) for each in value]
+        spend(len(value) // _CHEAP)
+        made = [from_json(arguments[0], each, spend) for each in value]
         return origin(made) if origin in (set, frozenset, tuple) else made
     if hint in _SIMPLE and hint is not Any and not isinstance(value, hint):
         raise ValueError(f"must be {hint.__name__}, not {type(value).__name__}")
     return value
 
 
-def _from_union(parts: tuple[Any, ...], value: Any) -> Any:
+def _from_union(parts: tuple[Any, ...], value: Any, spend: Callable[[int], None]) -> Any:
     failures = []
     for part in parts:
         kind, _ = without_annotation(part)
@@ -219,7 +229,10 @@ def _from_union(parts: tuple[Any, ...], value: Any) -> Any:
         ):
             continue
         try:
-            return from_json(part, value)
+            spend(1)
+            return from_json(part, value, spend)
+        except DecodingLimitError:
+            raise
         except (ValueError, TypeError, decimal.DecimalException) as error:
-            failures.append(repr(error))
+            failures.append(repr(error)[:_LONGEST_REASON])
     raise ValueError(f"a {type(value).__name__} fits none of {parts}: {'; '.join(failures)}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import decimal
 import io
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import fastavro
@@ -29,6 +31,7 @@ from aioprod import (
     TopicPartition,
 )
 from aioprod.preparation import NotPrepared
+from aioprod.processing import Processor
 from aioprod.schema_registry import (
     AvroDeserializer,
     JsonSchemaDeserializer,
@@ -164,6 +167,44 @@ async def test_a_consumer_goes_on_behind_a_hostile_record() -> None:
             assert (await consumer.getone(timeout_ms=9_000)).value == {"next": {"next": None}}
 
 
+async def test_tables_and_a_processor_go_on_behind_a_hostile_record() -> None:
+    many = next(each for each in hostile.AVRO if each.name == "many of null")
+    done: list[Any] = []
+    async with (
+        EmbeddedCluster() as broker,
+        EmbeddedSchemaRegistry() as server,
+        SchemaRegistry(server.url) as registry,
+        Producer(broker.bootstrap_servers) as producer,
+    ):
+        found = await registry.register("t-value", many.schema)
+        for data in (many.data, zigzag(2) + b"\0"):
+            await producer.send_and_wait("t", hostile.framed(found.id, many._replace(data=data)))
+        settings: dict[str, Any] = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "value_deserializer": AvroDeserializer(registry),
+        }
+        async with Consumer("t", auto_offset_reset="earliest", **settings) as consumer:
+            with pytest.raises(DeserializationError, match="max_empty_values=10000"):
+                await consumer.getarrow(timeout_ms=9_000)
+            consumer.seek(TopicPartition("t", 0), 1)
+            table = await consumer.getarrow(timeout_ms=9_000)
+            assert table["value"].to_pylist() == [{"flags": [None, None]}]
+
+        handled = asyncio.Event()
+
+        async def handle(record: Any) -> None:
+            done.append(record.value)
+            handled.set()
+
+        broker.create_topic("dead")
+        processor: Any = Processor(handle, "t", group_id="g", dead_letter_topic="dead", **settings)
+        async with processor, asyncio.timeout(30):
+            await handled.wait()
+        assert done == [{"flags": [None, None]}]
+        (dead,) = broker.records("dead")
+        assert dead.value == hostile.framed(found.id, many)
+
+
 # -- limits ----------------------------------------------------------------------------------------
 
 
@@ -266,6 +307,37 @@ async def test_what_takes_long_is_checked_in_a_thread(registry: SchemaRegistry) 
         await reads.deserialize("t", data.replace(b"4999", b"-999"))
 
 
+@dataclass
+class Left:
+    kid: Left | Right | None = None
+    at: datetime.datetime | None = None
+
+
+@dataclass
+class Right:
+    kid: Left | Right | None = None
+    at: datetime.datetime | None = None
+
+
+async def test_the_types_of_a_union_are_not_tried_forever(registry: SchemaRegistry) -> None:
+    """The leaf fits the schema, and is a time of neither."""
+    wide = JsonSchemaSerializer(registry, {"type": "object"})
+    value: dict[str, Any] = {"at": "never"}
+    for depth in range(1, 90):
+        value = {"kid": value}
+        if depth in (3, 89):
+            data, _ = await wide.serialize("t", value)
+            reads = JsonSchemaDeserializer(registry, Left, limits=DecodingLimits(max_checks=5_000))
+            with pytest.raises(
+                ValueError, match="max_checks=5000" if depth > 3 else "fits none"
+            ) as e:
+                await reads.deserialize("t", data)
+            assert len(str(e.value)) < 1_000
+    data, _ = await wide.serialize("t", {"kid": {"kid": {"at": "2026-01-02"}}})
+    found = await JsonSchemaDeserializer(registry, Left).deserialize("t", data)
+    assert found == Left(Left(Left(at=datetime.datetime(2026, 1, 2))))
+
+
 async def test_a_check_ends_at_its_limit(registry: SchemaRegistry) -> None:
     case = next(each for each in hostile.JSON if each.name == "branches")
     found = await registry.register("t-value", case.schema)
@@ -358,7 +430,7 @@ def test_the_walk_refuses_no_valid_record(tree: Any) -> None:
     check(b"..." + out.getvalue(), 3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tree=TREES, data=st.data())
 def test_what_passes_the_walk_can_be_decoded(tree: Any, data: st.DataObject) -> None:
     """Of bytes that were changed at random."""
@@ -432,7 +504,7 @@ SCHEMAS = st.recursive(
 
 
 @pytest.mark.parametrize("draft", ["Draft4", "Draft7", "Draft201909", "Draft202012"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(schema=SCHEMAS, value=VALUES)
 def test_the_limited_keywords_decide_as_those_of_jsonschema(
     draft: str, schema: Any, value: Any
