@@ -19,6 +19,7 @@ from aioprod.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.testing import EmbeddedCluster
 
 TOPIC_ID = uuid.UUID(int=5)
@@ -40,6 +41,31 @@ def test_an_older_leader_epoch_is_not_believed() -> None:
         snapshot.updated(answer(2, 0, uuid.UUID(int=6)), ["t"]).topics["t"].partitions[0].leader
         == 2
     ), "the topic was created again"
+
+
+def test_an_answer_without_topic_ids_says_nothing_about_them() -> None:
+    """As of the old nodes of a cluster that is being upgraded."""
+    known = ClusterSnapshot().updated(answer(1, 5), ["t"])
+    without = known.updated(answer(2, 6, ZERO_UUID), ["t"])
+    assert without.topics["t"].topic_id == TOPIC_ID
+    assert without.topic_ids(["t"]) == {"t": TOPIC_ID}
+    assert without.topics["t"].partitions[0].leader == 2
+    stale = known.updated(answer(2, 4, ZERO_UUID), ["t"])
+    assert stale.topics["t"].partitions[0].leader == 1
+    missing = MetadataResponse(
+        brokers=[], topics=[MetadataResponseTopic(error_code=3, name="t", topic_id=ZERO_UUID)]
+    )
+    assert known.updated(missing, ["t"]).topic_ids(["t"]) == {}
+
+
+async def test_leader_epochs_of_old_metadata_are_ignored() -> None:
+    async with (
+        EmbeddedCluster(imitate="wrong-leader-epochs") as cluster,
+        ClusterClient(cluster.bootstrap_servers) as client,
+    ):
+        cluster.create_topic("t")
+        snapshot = await client.refresh_topics(["t"])
+        assert snapshot.topics["t"].partitions[0].leader_epoch == -1
 
 
 def test_a_snapshot_is_never_changed() -> None:

@@ -12,28 +12,42 @@ from hypothesis import strategies as st
 
 from aioprod import ErrorCode, TopicPartition
 from aioprod.consumer.fetch_sessions import Asked, FetchSession
+from aioprod.protocol.framing import decode_request_header, encode_request
 from aioprod.protocol.messages.fetch import FetchRequest, PartitionData
+from aioprod.protocol.primitives import ZERO_UUID, Reader
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.fetch_sessions import FetchSessions, RequestedPartition
 
 VERSION = 13
-IDS = [uuid.UUID(int=number) for number in range(1, 4)]
+# Zero: the metadata have no ids.
+IDS = [uuid.UUID(int=number) for number in range(4)]
 PARTITIONS = [TopicPartition(f"t{number % 2}", number) for number in range(6)]
 
 
-def request_of(session: FetchSession, wanted: dict[TopicPartition, Asked]) -> FetchRequest:
+def request_of(
+    session: FetchSession, wanted: dict[TopicPartition, Asked]
+) -> tuple[FetchRequest, int]:
+    """The next request as the broker gets it, and its version."""
     made = session.begin(wanted)
-    return FetchRequest(
+    request = FetchRequest(
         session_id=made.session_id,
         session_epoch=made.epoch,
         topics=made.topics,
         forgotten_topics_data=made.forgotten,
     )
+    version = VERSION if made.newest is None else made.newest
+    frame = encode_request(request, version, 1, "c")[4:]
+    body = decode_request_header(frame).body_offset
+    return FetchRequest.read(Reader(frame, body), version), version
 
 
 def places(wanted: dict[TopicPartition, Asked]) -> dict[RequestedPartition, int]:
+    """By id if all are known, else by name."""
+    by_id = all(asked.topic_id.int for asked in wanted.values())
     return {
-        RequestedPartition(tp.topic, asked.topic_id, tp.partition): asked.offset
+        RequestedPartition("", asked.topic_id, tp.partition)
+        if by_id
+        else RequestedPartition(tp.topic, ZERO_UUID, tp.partition): asked.offset
         for tp, asked in wanted.items()
     }
 
@@ -64,7 +78,7 @@ def test_the_broker_reads_what_is_wanted(
         }
         for _ in range(2):
             try:
-                context = broker.begin(request_of(session, wanted), VERSION, 0.0)
+                context = broker.begin(*request_of(session, wanted), 0.0)
             except RequestError as error:
                 session.answered(error.code, 0)
                 continue

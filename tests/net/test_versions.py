@@ -22,8 +22,10 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import decode_request_header
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.primitives import Reader
-from aioprod.testing import EmbeddedCluster, delay, drop_before, fail
+from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, drop_before, fail
 from aioprod.testing.broker.actions import DropConnection
+from aioprod.testing.broker.quirks import QUIRKS
+from tests.net.certificates import Certificates
 
 pytestmark = pytest.mark.virtual_time
 NEWEST = STEPS[0]
@@ -173,6 +175,31 @@ async def test_the_usual_broker_gets_one_connection_and_one_question() -> None:
         await brokers.close()
         asked = [each.api_version for each in cluster.requests if each.api_key == 18]
     assert asked == [NEWEST, NEWEST]
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("quirk", ["resets-api-versions-4", "resets-api-versions-1"])
+async def test_real_resets_of_a_service_with_tls_and_a_login(
+    certificates: Certificates, quirk: str
+) -> None:
+    security = BrokerSecurity(
+        ssl_context=certificates.server_context(), users={"alice": "pencil"}, mechanisms=("PLAIN",)
+    )
+    async with EmbeddedCluster(imitate=quirk, security=security) as cluster:
+        async with Producer(
+            cluster.bootstrap_servers,
+            security_protocol="SASL_SSL",
+            ssl_truststore_location=certificates.truststore,
+            sasl_mechanism="PLAIN",
+            sasl_username="alice",
+            sasl_password="pencil",
+        ) as producer:
+            assert (await producer.send_and_wait("t", b"v")).offset == 0
+        asked = [each.api_version for each in cluster.requests if each.api_key == 18]
+    accepted = QUIRKS[quirk].resets_api_versions_above
+    assert accepted is not None
+    # The first connection steps down; that to the node begins where it ended.
+    assert asked == [*(step for step in STEPS if step >= accepted), accepted]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST])
