@@ -140,7 +140,8 @@ class ErrorCode(IntEnum):
     )
     UNSUPPORTED_FOR_MESSAGE_FORMAT = (
         43,
-        "the topic's message.format.version is too old: idempotence needs 0.11, offsets by time 0.10",
+        "the topic's message.format.version is too old: idempotence needs 0.11, offsets by time "
+        "0.10",
     )
     POLICY_VIOLATION = 44, "the request violates a policy of the broker"
     OUT_OF_ORDER_SEQUENCE_NUMBER = (
