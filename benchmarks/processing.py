@@ -3,7 +3,8 @@ wait, many keys, several limits on concurrency.
 
 Each runs in a process of its own, one at a time, and measures itself from the first handler to the
 end of the last one: connecting and joining the group are not included. Ratios are those of a round;
-the first round is for warm-up.
+the first round is for warm-up. ``--outputs``: handlers that return an output and do not wait, with
+each guarantee, and a loop around aiokafka.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from aioprod.testing.cache import SetupError
 from benchmarks.adapters.foreign import Program
 from benchmarks.adapters.installed import parallel_consumer
 from benchmarks.harness import MICROSECONDS, Cost
+from benchmarks.processing_outputs import CLIENTS
 from benchmarks.real_broker import bootstrap, check_record_count, topic
 
 AIOPROD, PARALLEL_CONSUMER = "aioprod", "parallel-consumer"
@@ -69,7 +71,7 @@ def process(
     return Cost(records, float(cpu_s), float(wall_s))
 
 
-def report(concurrency: int, costs: dict[str, list[Cost]]) -> None:
+def report(concurrency: object, costs: dict[str, list[Cost]]) -> None:
     """Print the medians of the rounds, and of their ratios."""
     for name, listed in costs.items():
         rates = [cost.records / cost.wall_s for cost in listed]
@@ -79,11 +81,36 @@ def report(concurrency: int, costs: dict[str, list[Cost]]) -> None:
             f" | {median(cpu):.1f} ({min(cpu):.1f}-{max(cpu):.1f}) |",
             flush=True,
         )
-    if len(costs) == 2:
+    if costs.keys() == {AIOPROD, PARALLEL_CONSUMER}:
         pairs = list(zip(costs[AIOPROD], costs[PARALLEL_CONSUMER], strict=True))
         rate = median(theirs.wall_s / ours.wall_s for ours, theirs in pairs)
         cpu_ratio = median(ours.cpu_s / theirs.cpu_s for ours, theirs in pairs)
         print(f"| {concurrency} | ratio | {rate:.2f} | {cpu_ratio:.2f} |", flush=True)
+
+
+def compare_outputs(servers: str | None, records: int, keys: int, repetitions: int) -> None:
+    """Print outputs per second by guarantee and order; the peer has no order of its own."""
+    with ExitStack() as stack:
+        servers = stack.enter_context(bootstrap(servers))
+        program = Program([sys.executable, "-m", "benchmarks.processing_worker"])
+        stack.callback(program.close)
+        print(program.versions)
+        print("\n| order | client | outputs/s | CPU µs per record |\n|---|---|---|---|")
+        with topic(servers, _PARTITIONS) as name, topic(servers, _PARTITIONS) as output:
+            fill(servers, name, records, keys)
+            for order in ("key", "partition"):
+                costs: defaultdict[str, list[Cost]] = defaultdict(list)
+                for repetition in range(repetitions + 1):
+                    for client in CLIENTS:
+                        group = f"outputs-{os.getpid()}-{next(_groups)}-{time.time_ns()}"
+                        found, cpu_s, wall_s = program.request(
+                            "outputs", servers, name, output, group, client, order, records
+                        )
+                        if int(found) != records:
+                            raise RuntimeError(f"{found} handlers for {records} records")
+                        if repetition:
+                            costs[client].append(Cost(records, float(cpu_s), float(wall_s)))
+                report(order, costs)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -97,7 +124,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--clients", default=f"{AIOPROD},{PARALLEL_CONSUMER}", help="default: %(default)s"
     )
+    parser.add_argument(
+        "--outputs", action="store_true", help="compare guarantees with an output for each record"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.outputs:
+        compare_outputs(chosen.bootstrap, chosen.records or 30_000, chosen.keys, chosen.repetitions)
+        return
     with ExitStack() as stack:
         servers = stack.enter_context(bootstrap(chosen.bootstrap))
         programs: dict[str, Program] = {}

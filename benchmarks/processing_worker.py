@@ -9,10 +9,13 @@ import logging
 import platform
 import sys
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import aioprod
 from aioprod.processing import Processor, Record
 from benchmarks.harness import Cost
+from benchmarks.processing_outputs import process_outputs
 
 _LIMIT_S = 300
 
@@ -44,17 +47,34 @@ async def process(
     return cost
 
 
+async def _process(
+    servers: str, topic: str, group: str, concurrency: str, records: str, sleep_ms: str
+) -> Cost:
+    return await process(
+        servers, topic, group, int(concurrency), int(records), int(sleep_ms) / 1000
+    )
+
+
+async def _outputs(
+    servers: str, topic: str, output: str, group: str, client: str, order: str, records: str
+) -> Cost:
+    return await process_outputs(servers, topic, output, group, client, order, int(records))
+
+
+_WORK: dict[str, Callable[..., Coroutine[Any, Any, Cost]]] = {
+    "process": _process,
+    "outputs": _outputs,
+}
+
+
 def main() -> None:
     """Handle requests until standard input ends."""
     logging.disable(logging.CRITICAL)
     print(f"aioprod {aioprod.__version__}, Python {platform.python_version()}", flush=True)
     for line in sys.stdin:
-        _, servers, topic, group, concurrency, records, sleep_ms = line.rstrip("\n").split("\t")
+        what, *given = line.rstrip("\n").split("\t")
         try:
-            work = process(
-                servers, topic, group, int(concurrency), int(records), int(sleep_ms) / 1000
-            )
-            cost = asyncio.run(work)
+            cost = asyncio.run(_WORK[what](*given))
         except Exception as error:
             print("failed", f"{error!r}".replace("\n", " "), sep="\t", flush=True)
             continue

@@ -9,14 +9,15 @@ import pytest
 
 from aioprod.testing import ThreadedCluster
 from benchmarks import processing
+from benchmarks.processing_outputs import CLIENTS
 
-CLIENTS = [
+PEERS = [
     "aioprod",
     pytest.param("aioprod,parallel-consumer", marks=pytest.mark.benchmarks),
 ]
 
 
-@pytest.mark.parametrize("clients", CLIENTS)
+@pytest.mark.parametrize("clients", PEERS)
 def test_each_client_processes_all_records(
     clients: str,
     threaded_broker: ThreadedCluster,
@@ -48,3 +49,28 @@ def test_handlers_that_were_not_called_once_are_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="61 handlers were called for 60 records"):
         processing.process(Twice(), "", "t", 8, 60, 5)  # type: ignore[arg-type]
+
+
+def test_outputs_of_each_guarantee(
+    threaded_broker: ThreadedCluster,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = iter(["inputs", "outputs"])
+
+    @contextmanager
+    def kept(servers: str, partitions: int) -> Iterator[str]:
+        name = next(names)
+        threaded_broker.create_topic(name, partitions)
+        yield name
+
+    monkeypatch.setattr(processing, "topic", kept)
+    servers = threaded_broker.bootstrap_servers
+    given = ["--outputs", "--keys", "10", "--records", "60", "--repetitions", "1"]
+    processing.main(["--bootstrap", servers, *given])
+    output = capsys.readouterr().out
+    rows = [line.strip("| ").split(" | ") for line in output.splitlines() if line.startswith("|")]
+    assert [tuple(row[:2]) for row in rows[2:]] == [
+        (order, client) for order in ("key", "partition") for client in CLIENTS
+    ]
+    assert len(threaded_broker.records("outputs", committed_only=True)) == 60 * 2 * 2 * 4
