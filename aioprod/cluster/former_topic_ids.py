@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 
 from aioprod.cluster.snapshot import ClusterSnapshot
 
@@ -26,6 +27,11 @@ class FormerTopicIds:
             return frozenset()
         self._former = {known: until for known, until in self._former.items() if now < until}
         return frozenset(self._former)
+
+    def last_known(self, names: Collection[str]) -> dict[str, uuid.UUID]:
+        """Return the ids of topics, of a deleted one that which it had; none if one is unknown."""
+        found = {name: self._present[name] for name in names if name in self._present}
+        return found if len(found) == len(names) else {}
 
     def note(self, snapshot: ClusterSnapshot, now: float) -> None:
         """Note the topics of a snapshot. One that is deleted has no id there; the last one counts

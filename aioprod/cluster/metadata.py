@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from aioprod.cluster.former_topic_ids import FormerTopicIds
@@ -354,6 +355,12 @@ class Metadata:
         self._former_ids.note(snapshot, now)
         self._replace(snapshot)
         return self.snapshot
+
+    def last_topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
+        """Return the ids of topics, of a deleted one that which it had; none of them if one was
+        never known, since a request has either the ids or the names of all its topics.
+        """
+        return self._former_ids.last_known(names)
 
     def take_leaders(
         self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[BrokerAddress]

@@ -129,8 +129,8 @@ class GroupOffsets:
             return
         loop = asyncio.get_running_loop()
         began = loop.time()
-        topics = self.metadata.snapshot.topics
-        ids = {tp.topic: topics[tp.topic].topic_id for tp in offsets if tp.topic in topics}
+        # Of a deleted topic it is the former one: by its name, the offset would be one of the next.
+        ids = self.metadata.last_topic_ids({tp.topic for tp in offsets})
         mine = _Commit(
             dict(offsets), self.standing.committer(), ids, deadline, loop.create_future()
         )
@@ -268,7 +268,7 @@ class GroupOffsets:
     async def _commit(
         self, offsets: Offsets, committer: Committer
     ) -> dict[TopicPartition, ErrorCode]:
-        ids = self.metadata.snapshot.topic_ids({tp.topic for tp in offsets})
+        ids = self.metadata.last_topic_ids({tp.topic for tp in offsets})
         request = OffsetCommitRequest(
             self.connections.group_id,
             *committer,
