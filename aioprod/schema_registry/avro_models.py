@@ -197,6 +197,13 @@ class _Builder:
             each = self._type(part)
             if each not in found:  # two may be texts
                 found.append(each)
+        kinds = [each["type"] for each in found if isinstance(each, dict)]
+        for kind in ("array", "map"):
+            if kinds.count(kind) > 1:
+                raise ConfigError(
+                    f"a union has two types that are an Avro {kind}, which can't be told apart: "
+                    "use one with a union of items, or a dataclass around one of them"
+                )
         return found if len(found) > 1 else found[0]
 
 

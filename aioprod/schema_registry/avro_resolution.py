@@ -185,16 +185,26 @@ class _Resolver:
         found = []
         failures = []
         for place, branch in enumerate(writer.branches):
-            before = dict(self._pairs)
-            try:
-                found.append(self._branch(branch, reader, place, writer))
-            except ValueError as error:
+            each, error = self._or_error(
+                branch, partial(self._branch, branch, reader, place, writer)
+            )
+            found.append(each)
+            if error is not None:
                 failures.append(error)
-                self._pairs = before
-                found.append(_Resolved(self._skipped(branch).schema, partial(_fail, error)))
         if found and len(failures) == len(found):
             raise failures[0]
         return self._union_of(found, writer)
+
+    def _or_error(
+        self, writer: AvroNode, resolve: Callable[[], _Resolved]
+    ) -> tuple[_Resolved, ValueError | None]:
+        """Resolve a type that not every record has: if it can't be, its values are errors."""
+        before = dict(self._pairs)
+        try:
+            return resolve(), None
+        except ValueError as error:
+            self._pairs = before
+            return _Resolved(self._skipped(writer).schema, partial(_fail, str(error))), error
 
     def _branch(
         self, branch: AvroNode, reader: AvroNode, place: int, writer: AvroNode
@@ -237,8 +247,11 @@ class _Resolver:
 
     # -- containers --------------------------------------------------------------------------------
 
+    def _items(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
+        return self._or_error(writer, lambda: self.resolve(writer, reader))[0]
+
     def _array(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
-        schema, convert = self.resolve(writer.item, reader.item)
+        schema, convert = self._items(writer.item, reader.item)
         if convert is None:
             return _Resolved({"type": "array", "items": schema}, None)
         return _Resolved(
@@ -246,7 +259,7 @@ class _Resolver:
         )
 
     def _map(self, writer: AvroNode, reader: AvroNode) -> _Resolved:
-        schema, convert = self.resolve(writer.item, reader.item)
+        schema, convert = self._items(writer.item, reader.item)
         if convert is None:
             return _Resolved({"type": "map", "values": schema}, None)
         return _Resolved(
@@ -420,8 +433,8 @@ def _rescaled(given: int, wanted: int, count: int) -> int:
     return count * wanted // given
 
 
-def _fail(error: Exception, value: Any) -> Any:
-    raise ValueError(str(error))
+def _fail(text: str, value: Any) -> Any:
+    raise ValueError(text)
 
 
 def nothing(union: AvroNode, place: int) -> Convert | None:

@@ -157,6 +157,8 @@ def evolved(draw: st.DrawFn, schema: Any, names: _Names, depth: int = 0) -> Any:
     if isinstance(schema, list):
         return draw(_evolved_union(schema, names, depth))
     kind = schema if isinstance(schema, str) else schema["type"]
+    if kind in ("record", "enum", "fixed") and "next" not in json.dumps(schema):
+        schema = draw(_renamed(schema, names))
     if depth and draw(st.integers(0, 9)) == 0 and kind != "null":
         return ["null", draw(evolved(schema, names, 0))]
     if kind == "record":
@@ -175,6 +177,24 @@ def evolved(draw: st.DrawFn, schema: Any, names: _Names, depth: int = 0) -> Any:
     if kind == "fixed":
         return schema
     return draw(st.sampled_from([schema, schema, *_PROMOTED.get(kind, [])]))
+
+
+@st.composite
+def _renamed(draw: st.DrawFn, schema: Any, names: _Names) -> Any:
+    """A named type with another name in some cases, in most of them with the old one as alias."""
+    change = draw(st.integers(0, 19))
+    if change > 2:
+        return schema
+    found = {**schema, "name": names.new(draw(st.sampled_from(["", "shop.", "other."])))}
+    if change:
+        old = schema["name"]
+        # An alias without a dot is in the namespace of the type.
+        if "." in old or "." not in found["name"]:
+            found["aliases"] = [old]
+    if change == 2:
+        found["name"] = f"moved.{schema['name'].rpartition('.')[2]}"
+        found.pop("aliases", None)
+    return found
 
 
 _PROMOTED: dict[str, list[Any]] = {

@@ -5,6 +5,7 @@ implementations. Each difference needs a reason in ``REASONS``.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -194,17 +195,31 @@ class _Comparison:
         """Return whether Java reads the same; None if it was not asked."""
         if self._java is None:
             return None
-        read = read_by(self._parsed, self._reader, UNDERLYING)
-        ours = attempt(lambda: writer_of(self._reader)(read(data, 0)))
+        ours = attempt(
+            lambda: writer_of(self._reader)(
+                read_by(self._parsed, self._reader, UNDERLYING)(data, 0)
+            )
+        )
         answer = self._java.read(self._case.writer, self._case.reader, data=data)
         theirs = answer if isinstance(answer, Error) else answer[0]
-        return self._check("read: Java", ours, theirs, partial(self._order_reason, self._reader))
+        found: list[str | None] = []
+
+        def why(ours: Any, theirs: Any) -> str | None:
+            found.append(self._order_reason(self._reader, ours, theirs))
+            return found[0]
+
+        self._check("read: Java", ours, theirs, why)
+        return found in ([], ["map-order"], ["nan"])
 
     def _order_reason(self, node: AvroNode, ours: Any, theirs: Any) -> str | None:
         if isinstance(ours, Error) and ours.text.startswith("UnicodeDecodeError"):
             return "utf-8"
         if isinstance(theirs, Error) and "Got VALUE_STRING" in theirs.text:
             return "not-finite"
+        if isinstance(ours, Error) and re.search(r"record \S+ can't be read as", ours.text):
+            return "names-of-records"
+        if isinstance(theirs, Error) and "moved." in json.dumps(self._case.reader):
+            return "full-names"
         if isinstance(ours, Error) or isinstance(theirs, Error):
             return f"{ours} {theirs}"
         read = read_by(Parsing(node, is_bytes=False), node, UNDERLYING)
@@ -216,7 +231,8 @@ class _Comparison:
                 return "short"
             return "fastavro-refuses" if java_agrees else theirs.text
         if isinstance(ours, Error):
-            return "both-refuse" if java_agrees else ours.text
+            is_utf_8 = ours.text.startswith("UnicodeDecodeError")
+            return "utf-8" if is_utf_8 else "both-refuse" if java_agrees else ours.text
         return representation(ours, theirs)
 
     # -- columns -----------------------------------------------------------------------------------

@@ -27,6 +27,10 @@ REASONS: dict[str, str] = {
     "the standard the same type comes first",
     "fastavro-refuses": "fastavro refuses what Java reads as we do",
     "both-refuse": "fastavro reads what Java and we refuse",
+    "names-of-records": "Java reads records of any name; in the standard and fastavro the names of "
+    "two records must match, namespaces aside, or an alias",
+    "full-names": "Java compares full names of enums and fixed; the standard and fastavro compare "
+    "names without the namespace",
     "map-order": "a map has no order in Java",
     "unit": "Java reads a timestamp of another unit as if it had the reader's: it is wrong",
     "scale": "Java reads a decimal of another scale as if it had the reader's: it is wrong",
@@ -133,7 +137,7 @@ def _guess_of(mine: AvroNode, its: AvroNode) -> str:
         return "guessed-time"
     if mine.kind in ("bytes", "fixed") and its.kind == "array":
         return "guessed-array"
-    if mine.logical is None and its.logical is not None and mine.kind in ("bytes", "fixed"):
+    if mine.logical != "decimal" and its.logical == "decimal" and mine.kind in ("bytes", "fixed"):
         return "guessed-bytes"
     return f"guessed {mine} for {its}"
 

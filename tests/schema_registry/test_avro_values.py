@@ -487,6 +487,20 @@ async def test_what_cannot_be_read_is_an_error(
         await there_and_back(registry, written, value, read)
 
 
+async def test_items_that_cannot_be_read_are_errors_only_if_there_are_any(
+    registry: SchemaRegistry,
+) -> None:
+    await registry.set_compatibility("NONE")
+    for kind, part, empty, full in (
+        ("array", "items", [], ["x"]),
+        ("map", "values", {}, {"k": "x"}),
+    ):
+        written, read = ({"type": kind, part: each} for each in ("string", "int"))
+        assert await there_and_back(registry, written, empty, read) == empty
+        with pytest.raises(ValueError, match="string can't be read as int"):
+            await there_and_back(registry, written, full, read)
+
+
 async def test_a_type_in_itself_is_resolved(registry: SchemaRegistry) -> None:
     older = record(("v", PRICE), ("next", ["null", "R"], None))
     newer = record(("next", ["null", "R"], None), ("v", PRICE), ("w", "bytes", "\u00ff"))
@@ -552,6 +566,11 @@ class Dashed(pydantic.BaseModel):
 
 
 @dataclass
+class TwoLists:
+    what: list[Deposit] | list[Withdrawal] | None
+
+
+@dataclass
 class OfSpaced:
     state: Spaced
 
@@ -561,6 +580,8 @@ def test_names_of_models_are_names_of_avro() -> None:
     assert fields == {"name": "string", "kind": "string", "what": ["string", "null"]}
     with pytest.raises(ConfigError, match=r"OfSpaced\.state: the name 'in progress' of a symbol"):
         avro_schema(OfSpaced)
+    with pytest.raises(ConfigError, match=r"TwoLists\.what: .*two types that are an Avro array"):
+        avro_schema(TwoLists)
     with pytest.raises(ConfigError, match=r"Dashed\.user: the name 'user-id' of a field"):
         avro_schema(Dashed)
 
