@@ -239,6 +239,7 @@ async def test_one_that_gives_up_is_refused_alone(broker: EmbeddedCluster) -> No
         await producer.send_and_wait("t", value(0), KEY)
         held = broker.on(ApiKey.PRODUCE, hold(), times=1)
         await producer.send("t", value(1, 15_000), KEY)
+        await held.wait()  # eager tasks would find the batch open
         early = [asyncio.create_task(producer.send("t", b"never", KEY)) for _ in range(3)]
         await asyncio.sleep(0.15)
         late = [

@@ -397,8 +397,8 @@ async def test_a_producer_that_the_coordinator_has_forgotten_gets_a_new_epoch(
         with pytest.raises(AbortableTransactionError):
             await end(manager)
         coordinators.on(END, E.UNKNOWN_PRODUCER_ID)
-    await manager.abort()
     before = sender.producer.identity
+    await manager.abort()
     await manager.begin()
     assert sender.producer.identity == (1000, 1)
     asked = coordinators.messages[-1]
