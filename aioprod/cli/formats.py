@@ -10,11 +10,15 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from aioprod.cli.parser import bytes_of, unescape
+from aioprod.decoding_limits import load_json
 from aioprod.foreign_text import encode_json, escaped
 from aioprod.header_names import decode_name, encode_name
 from aioprod.types import ConsumerRecord, Header, ProducerRecord
 
 Formatter = Callable[[ConsumerRecord], bytes]
+
+MOST_DEPTH = 500
+"""Of what users write as JSON."""
 
 _FIELD = re.compile(r"%(.)", re.DOTALL)
 _LAYOUT = re.compile(r"[^\t\n]+")  # what lies between tabs and line breaks
@@ -111,7 +115,7 @@ def record_of_line(
         FormatError: if it is invalid.
     """
     try:
-        told = json.loads(line)
+        told = load_json(line, MOST_DEPTH, "a line")
     except ValueError as error:
         raise FormatError(f"not JSON: {error}") from None
     if not isinstance(told, dict):

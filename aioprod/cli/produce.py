@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections import deque
@@ -252,8 +251,11 @@ def _line_parser(options: argparse.Namespace) -> _Parse:
 
 
 def _parsed(text: bytes) -> object:
+    from aioprod.cli.formats import MOST_DEPTH
+    from aioprod.decoding_limits import load_json
+
     try:
-        return json.loads(text)
+        return load_json(text, MOST_DEPTH, "a line")
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
 

@@ -92,6 +92,7 @@ def test_lines_of_json(run_process: Run, threaded_broker: ThreadedCluster) -> No
     ("line", "text"),
     [
         ("{", "not JSON"),
+        ('{"value": ' + "[" * 9_000, "not JSON: a line is nested deeper than 500 levels"),
         ("[1]", "not a JSON object such as"),
         ('{"values": 1}', "unknown name 'values'"),
         ('{"key": "a", "key_base64": "YQ=="}', "key and key_base64 are both given"),

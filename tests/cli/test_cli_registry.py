@@ -154,6 +154,7 @@ def test_what_does_not_fit_is_an_error(
     for topic, given, text in (
         ("orders", b'{"item": 1}\n', "line 1: "),
         ("orders", b"tea\n", "line 1: not JSON"),
+        ("orders", b"[" * 9_000, "line 1: not JSON"),
         ("nothing", b"1\n", "nothing-value"),
     ):
         ended = run_process("produce", topic, *where, given=given)
