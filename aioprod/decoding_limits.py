@@ -58,8 +58,12 @@ class DecodingLimitError(ValueError):
 
 DEFAULT_LIMITS: Final = DecodingLimits()
 
-_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_ESCAPES: Final = re.compile(rb"\\.", re.DOTALL)
+_TEXTS: Final = re.compile(rb'"[^"]*(?:"|\Z)')
+_OTHERS: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_PASSES: Final = 8
+_SHORT: Final = 4_096
+"""It is faster to count the brackets of so few bytes than to collect them."""
 _PORTION: Final = 4_096
 _REMEDY: Final = "give the deserializer limits=DecodingLimits({}=...) if such records are valid"
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -74,7 +78,7 @@ def load_json(data: bytes | str, max_depth: int, what: str = "the data") -> Any:
     Raises:
         ValueError: if it is not JSON, or nested deeper than ``max_depth``.
     """
-    if _depth(data, max_depth) > max_depth:
+    if _is_deeper(data, max_depth):
         raise (
             too_deep(max_depth)
             if what == "the data"
@@ -86,25 +90,38 @@ def load_json(data: bytes | str, max_depth: int, what: str = "the data") -> Any:
         raise ValueError(f"{what}: nested too deep for Python, whose stack is full") from None
 
 
-def _depth(data: bytes | str, enough: int) -> int:
-    """Return how deep JSON is nested, or a number up to ``enough`` if it can't be deeper."""
+def _is_deeper(data: bytes | str, limit: int) -> bool:
+    """Return whether JSON is nested deeper; what is no JSON may be anything."""
     if isinstance(data, str):
-        if (opened := data.count("[") + data.count("{")) <= enough:
-            return opened
         data = data.encode("utf-8", "surrogatepass")
-    elif (opened := data.count(b"[") + data.count(b"{")) <= enough:
-        return opened
-    elif (encoding := json.detect_encoding(data)) != "utf-8":
+    if len(data) <= _SHORT and data.count(b"[") + data.count(b"{") <= limit:
+        return False
+    if (encoding := json.detect_encoding(data)) != "utf-8":
         data = data.decode(encoding, "replace").encode("utf-8", "surrogatepass")
-    brackets = _STRINGS.sub(b"", data).translate(None, _NO_BRACKETS)
-    here = deepest = 0
+    brackets = left = _brackets(data)
+    for _ in range(min(_PASSES, limit // 2)):  # each takes away two levels at most
+        shorter = left.replace(b"[]", b"").replace(b"{}", b"")
+        if not shorter or len(shorter) == len(left):  # the latter is no JSON
+            return False
+        left = shorter
+    here = 0
     for start in range(0, len(brackets), _PORTION):
         steps = map(_STEPS.__getitem__, brackets[start : start + _PORTION])
         levels = list(accumulate(steps, initial=here))
-        here, deepest = levels[-1], max(deepest, max(levels))
-        if deepest > enough:
-            break
-    return deepest
+        here = levels[-1]
+        if max(levels) > limit:
+            return True
+    return False
+
+
+def _brackets(data: bytes) -> bytes:
+    """Return the brackets of JSON, without those in texts."""
+    if b"\\" in data:
+        data = _ESCAPES.sub(b"", data)
+    # A text without brackets is two quotation marks now. If these are the end of one text and the
+    # begin of the next, the two become one: what is within texts stays the same.
+    left = data.translate(None, _OTHERS).replace(b'""', b"")
+    return _TEXTS.sub(b"", left) if b'"' in left else left
 
 
 def too_deep(max_depth: int) -> DecodingLimitError:

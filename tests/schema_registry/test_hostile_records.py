@@ -286,6 +286,38 @@ def test_many_brackets_are_no_depth() -> None:
     assert JsonDeserializer()("t", (), json.dumps(wide).encode()) == wide
 
 
+JSON_VALUES = st.recursive(
+    st.none() | st.integers() | st.text('ab[]{}"\\\\é', max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text('[{"\\\\', max_size=3), inner, max_size=3)
+    ),
+    max_leaves=30,
+)
+
+
+def depth(value: Any) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(depth, value.values() if isinstance(value, dict) else value), default=0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(value=JSON_VALUES, around=st.integers(0, 24), ascii=st.booleans())
+def test_the_depth_of_json_is_that_of_its_values(value: Any, around: int, ascii: bool) -> None:
+    for _ in range(around):
+        value = [value, "]"]
+    data = json.dumps(value, ensure_ascii=ascii).encode()
+    deep = depth(value)
+    for limit in {1, deep, deep - 1, 9, 15} - {0, -1}:
+        reads = JsonDeserializer(limits=DecodingLimits(max_depth=limit))
+        if deep <= limit:
+            assert reads("t", (), data) == value
+        else:
+            with pytest.raises(ValueError, match="nested deeper"):
+                reads("t", (), data)
+
+
 async def test_what_takes_long_is_checked_in_a_thread(registry: SchemaRegistry) -> None:
     """A caller that is canceled, and comes again, finds the work under way."""
     schema = {"type": "array", "items": {"type": "object", "properties": {"a": {"minimum": 0}}}}
