@@ -78,7 +78,12 @@ def load_json(data: bytes | str, max_depth: int, what: str = "the data") -> Any:
     Raises:
         ValueError: if it is not JSON, or nested deeper than ``max_depth``.
     """
-    if _is_deeper(data, max_depth):
+    is_flat = (
+        len(data) <= _SHORT
+        and isinstance(data, bytes)
+        and data.count(b"[") + data.count(b"{") <= max_depth
+    )
+    if not is_flat and _is_deeper(data, max_depth):
         raise (
             too_deep(max_depth)
             if what == "the data"
@@ -94,8 +99,6 @@ def _is_deeper(data: bytes | str, limit: int) -> bool:
     """Return whether JSON is nested deeper; what is no JSON may be anything."""
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogatepass")
-    if len(data) <= _SHORT and data.count(b"[") + data.count(b"{") <= limit:
-        return False
     if (encoding := json.detect_encoding(data)) != "utf-8":
         data = data.decode(encoding, "replace").encode("utf-8", "surrogatepass")
     brackets = left = _brackets(data)
