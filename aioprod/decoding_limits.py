@@ -104,8 +104,10 @@ def _is_deeper(data: bytes | str, limit: int) -> bool:
     brackets = left = _brackets(data)
     for _ in range(min(_PASSES, limit // 2)):  # each takes away two levels at most
         shorter = left.replace(b"[]", b"").replace(b"{}", b"")
-        if not shorter or len(shorter) == len(left):  # the latter is no JSON
+        if not shorter:
             return False
+        if len(shorter) == len(left):
+            break  # it is no JSON
         left = shorter
     here = 0
     for start in range(0, len(brackets), _PORTION):

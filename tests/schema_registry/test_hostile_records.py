@@ -281,6 +281,12 @@ def test_json_at_the_limit_is_read(encoding: str) -> None:
     assert raised("t", (), deeper.encode(encoding))
 
 
+@pytest.mark.parametrize("data", [b"[" * 9_000, b'{"a":' * 9_000, b"[[]" * 9_000])
+def test_what_is_never_closed_is_too_deep(data: bytes) -> None:
+    with pytest.raises(ValueError, match="max_depth=100"):
+        JsonDeserializer()("t", (), data)
+
+
 def test_many_brackets_are_no_depth() -> None:
     wide = [[{"a": "]"}, ["\\", '"[[[']]] * 500
     assert JsonDeserializer()("t", (), json.dumps(wide).encode()) == wide
