@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from itertools import islice
 from urllib.parse import quote, quote_plus
 
@@ -50,7 +51,7 @@ def shown(given: object, depth: int = 2) -> str:
         return f"class {given.__name__}"
     if isinstance(given, int) and given.bit_length() > _MOST_BITS:
         return f"a number of {given.bit_length()} bits"  # Python does not convert it to text
-    if given is None or isinstance(given, int | float | re.Pattern):
+    if given is None or isinstance(given, int | float | timedelta):
         return bounded(repr(given), _MOST_OF_NAME)
     if not depth or not isinstance(given, tuple | list | set | frozenset | dict):
         return f"<{type(given).__name__}>"

@@ -26,7 +26,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     "no topics at all": (lambda consumer: consumer.subscribe(None), "topics=None"),
     "a pattern that is no text": (
         lambda consumer: consumer.subscribe(pattern=b"a"),
-        "pattern=b'a'",
+        "pattern=<bytes>",
     ),
     "a listener that is none": (
         lambda consumer: consumer.subscribe(["t"], listener=5),

@@ -27,6 +27,7 @@ from aioprod import (
     TopicPartition,
     TransactionStateError,
 )
+from aioprod.foreign_text import shown
 from aioprod.testing import EmbeddedCluster
 
 TP = TopicPartition("t", 0)
@@ -81,7 +82,7 @@ WRONG: dict[str, list[tuple[str, Call, type[KafkaError], str]]] = {
             "a topic of bytes",
             lambda producer: delivered(producer.send(b"t", b"x")),
             InvalidTopicError,
-            "topic=b't'",
+            "topic=<bytes>",
         ),
         (
             "a list of topics",
@@ -218,7 +219,7 @@ WRONG: dict[str, list[tuple[str, Call, type[KafkaError], str]]] = {
             f"known partitions of {topic!r}",
             partial(_known_partitions, topic),
             InvalidTopicError,
-            re.escape(f"topic={topic!r}"),
+            re.escape(f"topic={shown(topic)}"),
         )
         for topic in _WRONG_TOPICS
     ],
