@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import random
+import sys
 from asyncio import base_events, events, selector_events, sslproto
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -16,11 +18,13 @@ import pytest
 import uvloop
 import uvloop.loop
 
-from aioprod import BufferExhaustedError, KafkaTimeoutError, Producer
+from aioprod import BrokerConnectionError, BufferExhaustedError, KafkaTimeoutError, Producer
+from aioprod.config import AdminConfig
 from aioprod.earliest_timer import EarliestTimer
+from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold
-from tests.loops import VirtualLoop
+from tests.loops import VirtualLoop, factory
 from tests.test_architecture import FILES, tree
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -220,3 +224,19 @@ def test_a_send_without_time_to_wait(kind: str, max_block_ms: int) -> None:
         assert len(refused) == 38
 
     run(kind, main)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
+def test_an_eager_task_that_fails_at_once_is_no_attempt_that_runs() -> None:
+    async def main() -> None:
+        config = AdminConfig(bootstrap_servers=("127.0.0.1:1",))
+        brokers = Brokers(config, random.Random(1))
+        brokers.update_nodes({1: BrokerAddress(1, "broker", -1)})
+        for _ in range(2):
+            with pytest.raises(BrokerConnectionError, match="-1"):
+                await brokers.connection(1)
+            assert not brokers.connecting(1)
+        await brokers.close()
+
+    with asyncio.Runner(loop_factory=factory("eager", virtual=False)) as runner:
+        runner.run(main())

@@ -306,7 +306,9 @@ class ClientRuntime:
             self.released = True
             release = self._release(client)
             release.add_done_callback(lambda _: closed.set_result(None))
-            await asyncio.shield(release)
+            await asyncio.shield(closed)  # an eager task may be done before its callbacks run
+            if not release.cancelled():
+                release.result()
 
     def dropped(self, source: object, client: ClientLifecycle, lost: str = "") -> None:
         """Warn that ``source``, the object that users hold, is dropped without ``close``, and close

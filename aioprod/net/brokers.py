@@ -171,11 +171,11 @@ class Brokers:
             or asyncio.get_running_loop().time() < link.retry_at
         ):
             return
-        link.connecting = asyncio.get_running_loop().create_task(
-            self._connect(node, link), name=f"aioprod-connect-{node_id}"
-        )
+        attempt = self._connect(node, link)
+        task = asyncio.get_running_loop().create_task(attempt, name=f"aioprod-connect-{node_id}")
         # The link keeps the failure; asyncio would log it if no task waits.
-        link.connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        link.connecting = None if task.done() else task  # an eager task may have failed already
 
     async def connection(self, node_id: int) -> Connection:
         """Return the connection to a node; open it if necessary.

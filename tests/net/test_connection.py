@@ -353,6 +353,7 @@ async def test_no_task_of_a_connection_is_left_when_it_has_failed() -> None:
         assert "aioprod-connection" not in {task.get_name() for task in asyncio.all_tasks()}
 
 
+@pytest.mark.asyncio_loop
 async def test_a_socket_that_refuses_options_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """On macOS it does so if the broker has reset the connection."""
     ended = asyncio.Event()
