@@ -18,8 +18,15 @@ import pytest
 import uvloop
 import uvloop.loop
 
-from aioprod import BrokerConnectionError, BufferExhaustedError, KafkaTimeoutError, Producer
+from aioprod import (
+    BrokerConnectionError,
+    BufferExhaustedError,
+    CommitFailedError,
+    KafkaTimeoutError,
+    Producer,
+)
 from aioprod.config import AdminConfig
+from aioprod.consumer.commit_queue import CommitQueue
 from aioprod.earliest_timer import EarliestTimer
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.protocol.api_keys import ApiKey
@@ -237,6 +244,28 @@ def test_an_eager_task_that_fails_at_once_is_no_attempt_that_runs() -> None:
                 await brokers.connection(1)
             assert not brokers.connecting(1)
         await brokers.close()
+
+    with asyncio.Runner(loop_factory=factory("eager", virtual=False)) as runner:
+        runner.run(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
+def test_a_commit_that_is_refused_at_once_holds_up_no_other() -> None:
+    class Refusing:
+        commits = 0
+
+        async def commit(self, offsets: object, deadline: float) -> None:
+            self.commits += 1
+            raise CommitFailedError("refused")
+
+    async def main() -> None:
+        membership: Any = Refusing()
+        queue = CommitQueue(membership, 1_000)
+        for _ in range(2):
+            with pytest.raises(CommitFailedError):
+                await asyncio.wait_for(queue.add({}), 5)
+        assert membership.commits == 2
+        await queue.close()
 
     with asyncio.Runner(loop_factory=factory("eager", virtual=False)) as runner:
         runner.run(main())

@@ -32,7 +32,7 @@ class CommitQueue:
         future: asyncio.Future[None] = loop.create_future()
         self._offsets.update(offsets)
         self._waiting.append(future)
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = loop.create_task(self._run(), name="aioprod-commits")
         return future
 
@@ -51,7 +51,6 @@ class CommitQueue:
                 else:
                     _settle(waiting, None)
         finally:
-            self._task = None
             for future in (*waiting, *self._waiting):
                 future.cancel()
             self._waiting = []
