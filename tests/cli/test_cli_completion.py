@@ -43,7 +43,7 @@ ANY_TEXT = {
     *("--topic-prefix", "--transactional-id", "--unset", "--user"),
     *("GROUP", "TOKEN", "TOPIC", "USER"),
 }
-CHECKED_BY_THE_BROKER = {"--mechanism"}  # of `aioprod broker`
+CHECKED_BY_THE_BROKER = {"--imitate", "--mechanism"}  # of `aioprod broker`
 
 
 @pytest.fixture
