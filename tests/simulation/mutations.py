@@ -226,6 +226,7 @@ def connections_stay_open_after_close(patch: Patch) -> None:
         pass
 
     patch.setattr(Brokers, "close", close)
+    patch.setattr(Brokers, "end", lambda self: None)
 
 
 @mutation("late", found_by=52)

@@ -80,3 +80,9 @@ def stream_values(
         for batch in reader.read(partition)
         for value in batch.column("value").to_pylist()
     ]
+
+
+def without_ids(position: dict[str, Any] | None) -> dict[str, Any]:
+    """A position without the ids of its topics, which the checkpoint has too."""
+    assert position is not None
+    return {name: partitions for name, partitions in position.items() if "#" not in name}

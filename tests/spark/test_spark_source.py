@@ -9,7 +9,6 @@ import logging
 import pickle
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
@@ -32,7 +31,16 @@ from aioprod.spark.readers import KafkaReader, KafkaStreamReader
 from aioprod.spark.reading import read_range
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, close, fail
 
-from .source_topics import options_of, ranges_of, read, send, stream, stream_values, values
+from .source_topics import (
+    options_of,
+    ranges_of,
+    read,
+    send,
+    stream,
+    stream_values,
+    values,
+    without_ids,
+)
 
 ALL = [f"{p}{n}" for p in range(3) for n in range(10)]
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -211,12 +219,6 @@ def offsets(*ends: int) -> dict[str, dict[str, int]]:
     return {"t": {str(partition): end for partition, end in enumerate(ends)}}
 
 
-def plain(position: dict[str, Any] | None) -> dict[str, Any]:
-    """A position without the ids of its topics, which the checkpoint has too."""
-    assert position is not None
-    return {name: partitions for name, partitions in position.items() if "#" not in name}
-
-
 def test_a_stream_begins_where_it_is_told(servers: str) -> None:
     for options, expected in (
         ({}, offsets(10, 10, 10)),
@@ -224,17 +226,17 @@ def test_a_stream_begins_where_it_is_told(servers: str) -> None:
         ({"startingOffsets": '{"t":{"0":3,"1":-1,"2":-2}}'}, offsets(3, 10, 0)),
     ):
         with stream(servers, subscribe="t", **options) as reader:
-            assert plain(reader.initialOffset()) == expected
+            assert without_ids(reader.initialOffset()) == expected
 
 
 def test_micro_batches_are_limited_and_reach_the_end(servers: str) -> None:
     with stream(servers, subscribe="t", maxOffsetsPerTrigger="12") as reader:
         limit = reader.getDefaultReadLimit()
         assert isinstance(limit, ReadMaxRows) and limit.max_rows == 12
-        assert plain(reader.latestOffset(offsets(0, 0, 0), limit)) == offsets(4, 4, 4)
-        assert plain(reader.latestOffset(offsets(9, 10, 10), limit)) == offsets(10, 10, 10)
-        assert plain(reader.latestOffset(offsets(10, 10, 10), limit)) == offsets(10, 10, 10)
-        assert plain(reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())) == offsets(
+        assert without_ids(reader.latestOffset(offsets(0, 0, 0), limit)) == offsets(4, 4, 4)
+        assert without_ids(reader.latestOffset(offsets(9, 10, 10), limit)) == offsets(10, 10, 10)
+        assert without_ids(reader.latestOffset(offsets(10, 10, 10), limit)) == offsets(10, 10, 10)
+        assert without_ids(reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())) == offsets(
             10, 10, 10
         )
     with stream(servers, subscribe="t") as reader:
@@ -245,7 +247,7 @@ def test_the_present_end_is_reported_whatever_the_limit(servers: str) -> None:
     with stream(servers, subscribe="t", maxOffsetsPerTrigger="12") as reader:
         assert reader.reportLatestOffset() is None
         reader.latestOffset(offsets(0, 0, 0), reader.getDefaultReadLimit())
-        assert plain(reader.reportLatestOffset()) == offsets(10, 10, 10)
+        assert without_ids(reader.reportLatestOffset()) == offsets(10, 10, 10)
 
 
 def test_too_few_records_wait_until_the_longest_delay_has_passed() -> None:
@@ -264,12 +266,14 @@ def test_a_stream_with_a_least_number_of_records_waits_where_it_stands(
     with stream(servers, subscribe="t", minOffsetsPerTrigger="5") as reader:
         limit = reader.getDefaultReadLimit()
         assert isinstance(limit, ReadMinRows) and limit.min_rows == 5
-        assert plain(reader.latestOffset(offsets(9, 10, 10), limit)) == offsets(10, 10, 10)
+        assert without_ids(reader.latestOffset(offsets(9, 10, 10), limit)) == offsets(10, 10, 10)
         broker.add_partitions("t", 4)
         send(servers, "t", value=["new"] * 4, partition=[0, 1, 3, 3])
-        assert plain(reader.latestOffset(offsets(10, 10, 10), limit)) == offsets(10, 10, 10)
+        assert without_ids(reader.latestOffset(offsets(10, 10, 10), limit)) == offsets(10, 10, 10)
         send(servers, "t", value=["new"], partition=[2])
-        assert plain(reader.latestOffset(offsets(10, 10, 10), limit)) == offsets(11, 11, 11, 2)
+        assert without_ids(reader.latestOffset(offsets(10, 10, 10), limit)) == offsets(
+            11, 11, 11, 2
+        )
 
 
 def test_available_now_stops_at_what_was_there_and_leaves_no_rest(servers: str) -> None:
@@ -279,11 +283,11 @@ def test_available_now_stops_at_what_was_there_and_leaves_no_rest(servers: str) 
         reader.prepareForTriggerAvailableNow()
         send(servers, "t", value=["later"], partition=[0])
         limit = reader.getDefaultReadLimit()
-        assert plain(reader.latestOffset(offsets(0, 0, 0), limit)) == offsets(9, 9, 9)
-        assert plain(reader.latestOffset(offsets(9, 9, 9), limit)) == offsets(10, 10, 10)
-        assert plain(reader.latestOffset(offsets(10, 10, 10), limit)) == offsets(10, 10, 10)
+        assert without_ids(reader.latestOffset(offsets(0, 0, 0), limit)) == offsets(9, 9, 9)
+        assert without_ids(reader.latestOffset(offsets(9, 9, 9), limit)) == offsets(10, 10, 10)
+        assert without_ids(reader.latestOffset(offsets(10, 10, 10), limit)) == offsets(10, 10, 10)
     with stream(servers, subscribe="t") as reader:
-        assert plain(reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())) == offsets(
+        assert without_ids(reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())) == offsets(
             11, 10, 10
         )
 
@@ -291,7 +295,7 @@ def test_available_now_stops_at_what_was_there_and_leaves_no_rest(servers: str) 
 @pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
 def test_without_read_limits_a_limit_is_refused(servers: str, option: str) -> None:
     with stream(servers, subscribe="t") as reader:
-        assert plain(reader.latestOffset()) == offsets(10, 10, 10)
+        assert without_ids(reader.latestOffset()) == offsets(10, 10, 10)
     with (
         stream(servers, subscribe="t", **{option: "5"}) as reader,
         pytest.raises(ConfigError, match=r"need PySpark 4\.2 or newer, this is \d"),
@@ -302,7 +306,7 @@ def test_without_read_limits_a_limit_is_refused(servers: str, option: str) -> No
 def test_a_partition_that_is_new_is_read_from_its_first_record(servers: str) -> None:
     start = {"t": {"0": 10, "1": 10}}
     with stream(servers, subscribe="t") as reader:
-        assert plain(reader.latestOffset(start, ReadAllAvailable())) == offsets(10, 10, 10)
+        assert without_ids(reader.latestOffset(start, ReadAllAvailable())) == offsets(10, 10, 10)
         (partition,) = reader.partitions(start, offsets(10, 10, 10))
         assert partition.value == ("t", 2, 0, 10)
         assert stream_values(reader, start, offsets(10, 10, 10)) == ALL[20:]
@@ -326,13 +330,13 @@ def test_a_pattern_finds_topics_that_come_later_and_none_at_first(
     broker: ThreadedCluster, servers: str
 ) -> None:
     with stream(servers, subscribePattern="late-.*") as reader:
-        assert plain(reader.initialOffset()) == {}
-        assert plain(reader.latestOffset({}, ReadAllAvailable())) == {}
+        assert without_ids(reader.initialOffset()) == {}
+        assert without_ids(reader.latestOffset({}, ReadAllAvailable())) == {}
         broker.create_topic("late-1", 1)
         broker.create_topic("other-1", 1)
         send(servers, "late-1", value=["first"])
         end = reader.latestOffset({}, ReadAllAvailable())
-        assert plain(end) == {"late-1": {"0": 1}}
+        assert without_ids(end) == {"late-1": {"0": 1}}
         assert stream_values(reader, {}, end) == ["first"]
 
 
@@ -344,7 +348,7 @@ def test_a_stream_whose_partition_is_gone_fails_or_goes_on(servers: str) -> None
     ):
         reader.latestOffset(start, ReadAllAvailable())
     with stream(servers, subscribe="t", failOnDataLoss="false") as reader:
-        assert plain(reader.latestOffset(start, ReadAllAvailable())) == offsets(10, 10, 10)
+        assert without_ids(reader.latestOffset(start, ReadAllAvailable())) == offsets(10, 10, 10)
         assert reader.partitions(start, offsets(10, 10, 10)) == []
 
 
@@ -359,7 +363,7 @@ def test_a_topic_that_lost_records_fails_a_stream_or_is_read_on_from_its_present
         reader.latestOffset(start, ReadAllAvailable())
     with stream(servers, subscribe="t", failOnDataLoss="false", maxOffsetsPerTrigger="5") as reader:
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
-        assert plain(end) == offsets(10, 10, 10)
+        assert without_ids(end) == offsets(10, 10, 10)
         assert reader.partitions(start, end) == []
         send(servers, "t", value=["on"], partition=[1])
         following = reader.latestOffset(end, reader.getDefaultReadLimit())
@@ -388,7 +392,7 @@ def test_a_topic_that_was_created_again_fails_a_stream_or_is_read_from_its_first
     ):
         start = reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())
         checkpoint = json.loads(json.dumps(start))
-        assert plain(checkpoint) == offsets(10, 10, 10)
+        assert without_ids(checkpoint) == offsets(10, 10, 10)
         values = made_again(broker, servers, records)
         with pytest.raises(
             DataLossError,
@@ -426,7 +430,7 @@ def test_a_checkpoint_of_sparks_connector_gets_ids_with_the_next_records(servers
         start = offsets(10, 10, 10)
         assert reader.latestOffset(start, ReadAllAvailable()) == start, "no micro-batch of nothing"
         end = reader.latestOffset(offsets(10, 9, 10), ReadAllAvailable())
-        assert len(end) == 2 and end != plain(end)
+        assert len(end) == 2 and end != without_ids(end)
         assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
@@ -451,12 +455,12 @@ def test_the_driver_keeps_its_connections_and_replaces_those_that_ended(
 ) -> None:
     with stream(servers, subscribe="t") as reader:
         for _ in range(3):
-            assert plain(reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())) == offsets(
-                10, 10, 10
-            )
+            assert without_ids(
+                reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())
+            ) == offsets(10, 10, 10)
         handshakes = broker.request_count(ApiKey.API_VERSIONS)
         broker.on(ApiKey.METADATA, close())
-        assert plain(reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())) == offsets(
+        assert without_ids(reader.latestOffset(offsets(0, 0, 0), ReadAllAvailable())) == offsets(
             10, 10, 10
         )
         assert 0 < broker.request_count(ApiKey.API_VERSIONS) - handshakes <= 2

@@ -17,7 +17,7 @@ from aioprod import ConfigError, Producer
 from aioprod.spark._versions import ReadAllAvailable
 from aioprod.testing import EmbeddedCluster
 
-from .source_topics import read, send, stream, stream_values
+from .source_topics import read, send, stream, stream_values, without_ids
 
 # Real times: a broker deletes what is older than a week.
 BASE = int(time.time() * 1000) - 3_600_000
@@ -105,7 +105,7 @@ def test_a_time_after_the_last_record_is_an_error_or_the_end(servers: str, topic
         startingTimestamp=at(2000),
         startingOffsetsByTimestampStrategy="latest",
     ) as reader:
-        assert reader.initialOffset() == {topic: {"0": 1, "1": 1}}
+        assert without_ids(reader.initialOffset()) == {topic: {"0": 1, "1": 1}}
 
 
 def test_topics_that_begin_to_match_a_pattern_are_read_from_their_first_record(
@@ -113,7 +113,7 @@ def test_topics_that_begin_to_match_a_pattern_are_read_from_their_first_record(
 ) -> None:
     with stream(servers, subscribePattern=topic + ".*") as reader:
         start = reader.initialOffset()
-        assert start == {topic: {"0": 4, "1": 1}}
+        assert without_ids(start) == {topic: {"0": 4, "1": 1}}
         send(servers, f"{topic}-more", value=["new"])
         end = reader.latestOffset(start, ReadAllAvailable())
         assert end[topic] == start[topic] and sum(end[f"{topic}-more"].values()) == 1
@@ -171,7 +171,7 @@ def test_an_open_transaction_bounds_what_a_stream_sees(servers: str, topic: str)
 
     def latest(level: str) -> dict[str, dict[str, int]]:
         with stream(servers, subscribe=topic, **{"kafka.isolation.level": level}) as reader:
-            return reader.latestOffset({topic: {"0": 0, "1": 0}}, ReadAllAvailable())
+            return without_ids(reader.latestOffset({topic: {"0": 0, "1": 0}}, ReadAllAvailable()))
 
     asyncio.run(while_open())
 
