@@ -397,8 +397,18 @@ async def test_observers_learn_of_it(broker: EmbeddedCluster) -> None:
     assert events == [TopicRecreated("orders", (TP,), former, broker.topics["orders"].topic_id)]
 
 
-@pytest.mark.parametrize("way", ["assigned", "KIP-848 group", "classic group"])
-@pytest.mark.parametrize("strategy", ["earliest", "none"])
+@pytest.mark.parametrize(
+    ("way", "strategy"),
+    [
+        ("assigned", "earliest"),
+        ("KIP-848 group", "none"),
+        # Six seconds each.
+        pytest.param("assigned", "none", marks=pytest.mark.interop),
+        pytest.param("KIP-848 group", "earliest", marks=pytest.mark.interop),
+        pytest.param("classic group", "earliest", marks=pytest.mark.interop),
+        pytest.param("classic group", "none", marks=pytest.mark.interop),
+    ],
+)
 async def test_the_same_with_a_real_broker(kafka: str, way: str, strategy: str) -> None:
     topic = f"recreated-{way}-{strategy}".replace(" ", "-")
     await read_across(kafka, topic, way, strategy, 2, group=topic)
