@@ -18,7 +18,7 @@ from aioprod.net.connection import Connection
 from aioprod.net.failures import address_of, unforeseen
 from aioprod.net.reauthentication import Reauthentication
 from aioprod.net.tls import tls_context
-from aioprod.net.versions import ROUTED_FROM, AcceptedVersions, older
+from aioprod.net.versions import FEATURES_FROM, ROUTED_FROM, AcceptedVersions, older
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 
 
@@ -125,7 +125,8 @@ async def _connect(
     setup_timeout_ms = opening.setup_timeout_ms
     # All connections of the attempt together have the time that a single one has.
     deadline = loop.time() + 2 * setup_timeout_ms / 1000
-    version: int | None = accepted.first(host, port, loop.time())
+    first = accepted.first(host, port, loop.time())
+    version: int | None = first
     while version is not None:
         reauthentication = Reauthentication(config, opening.rng, host) if config.uses_sasl else None
         timeout_ms = min(setup_timeout_ms, (deadline - loop.time()) * 1000)
@@ -140,6 +141,17 @@ async def _connect(
                 await connection.close()
                 continue
             announced = connection.versions.get(ApiVersionsRequest.API_KEY, (0, 0))
+            if version < FEATURES_FROM <= announced[1] and version != first:
+                # Perhaps only the network ended the connections before.
+                try:
+                    await _ask_versions(connection, _Question(FEATURES_FROM, None), timeout_ms)
+                except KafkaError:
+                    if loop.time() >= deadline:
+                        raise
+                    await connection.close()
+                    first = version
+                    continue
+                version = FEATURES_FROM
             accepted.note(host, port, version, announced, loop.time())
             if reauthentication is not None:
                 mechanism = await new_mechanism(config, host)

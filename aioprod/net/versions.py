@@ -22,6 +22,9 @@ log = get_logger(__name__)
 STEPS = (ApiVersionsRequest.MAX_VERSION, 3, 0)
 #: The first version that names the cluster and node that the client expects (KIP-1242).
 ROUTED_FROM = 5
+#: The first version whose answer has the features of the cluster, such as its protocol of
+#: transactions.
+FEATURES_FROM = 3
 #: Seconds for which an older version is remembered.
 REMEMBERED_S = 600.0
 #: The same for a broker that announces the version at which it ended the connection: perhaps it

@@ -72,7 +72,9 @@ async def open_and_close(
 
 @pytest.mark.parametrize(
     ("limit", "steps"),
-    [(5, [5]), (4, [5, 3]), (3, [5, 3]), (2, [5, 3, 0]), (1, [5, 3, 0]), (0, [5, 3, 0])],
+    [(5, [5]), (4, [5, 3]), (3, [5, 3])]
+    # These announce version 3, so they are asked for it once more, on the open connection.
+    + [(limit, [5, 3, 0, 3, 0]) for limit in (2, 1, 0)],
 )
 async def test_each_older_step_has_its_own_connection(limit: int, steps: list[int]) -> None:
     async with EmbeddedCluster() as cluster:
@@ -80,6 +82,20 @@ async def test_each_older_step_has_its_own_connection(limit: int, steps: list[in
         versions = await open_and_close(cluster, AcceptedVersions())
     assert asked == steps
     assert ApiKey.FETCH in versions
+
+
+async def test_two_lost_connections_lose_no_feature() -> None:
+    """Else a transactional producer would use the protocol of old brokers."""
+    async with EmbeddedCluster() as cluster:
+        asked: list[int] = picky(cluster, lambda *_: len(asked) <= 2)
+        host, _, port = cluster.bootstrap_servers.rpartition(":")
+        config = ClientConfig(bootstrap_servers=(cluster.bootstrap_servers,))
+        accepted = AcceptedVersions()
+        for _ in range(2):
+            connection = await connect(host, int(port), config, random.Random(1), accepted=accepted)
+            await connection.close()
+            assert connection.finalized_features["transaction.version"] == 2
+    assert asked == [5, 3, 0, 3, 3]
 
 
 async def test_a_broker_that_ends_the_connection_at_the_ids() -> None:
