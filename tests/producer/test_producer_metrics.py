@@ -12,7 +12,7 @@ import pytest
 from aioprod import BufferExhaustedError, ErrorCode, KafkaError, Producer, RecordTooLargeError
 from aioprod.metrics import BatchDone, BatchSent, ObservedProducer, ProducerObserver, RequestDone
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, drop_before, fail, hold, throttle
+from aioprod.testing import EmbeddedCluster, delay, drop_before, fail, hold, throttle
 from tests.loops import has_coarse_clock
 
 FAST = {
@@ -42,6 +42,7 @@ async def send_all(producer: Producer, values: list[bytes], topic: str = "t") ->
 
 
 async def test_records_batches_and_requests(broker: EmbeddedCluster) -> None:
+    broker.on(ApiKey.PRODUCE, delay(0.005), times=None)  # uvloop's clock moves by milliseconds
     async with quick(broker, linger_ms=5) as producer:
         await producer.send_and_wait("t", b"first")
         await send_all(producer, [b"x" * 100] * 50)
@@ -275,6 +276,7 @@ class Recorder(ProducerObserver):
 
 
 async def test_an_observer_hears_a_batchs_way(broker: EmbeddedCluster) -> None:
+    broker.on(ApiKey.PRODUCE, delay(0.005), times=None)  # uvloop's clock moves by milliseconds
     heard = Recorder()
     async with quick(broker, observers=[heard], client_id="me") as producer:
         await producer.send_and_wait("t", b"x" * 100)

@@ -397,6 +397,7 @@ async def test_nobody_spins_while_there_is_nothing_to_do(state: str) -> None:
     )
 
 
+@pytest.mark.asyncio_loop
 async def test_no_timer_outlives_the_producer(broker: EmbeddedCluster) -> None:
     def timers() -> int:
         return sum(not handle.cancelled() for handle in asyncio.get_running_loop()._scheduled)  # type: ignore[attr-defined]
