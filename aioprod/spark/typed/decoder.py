@@ -19,9 +19,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.json as pj  # type: ignore[import-untyped]
 
 from aioprod.spark._versions import arrow_type
-from aioprod.spark.typed.json_tokens import MAX_DEPTH, MAX_NAME_LENGTH, MAX_NUMBER_LENGTH
 from aioprod.spark.typed.options import TypedOptions
-from aioprod.spark.typed.record_decoder import RecordDecoder, Row
+from aioprod.spark.typed.record_decoder import MAX_NUMBER_LENGTH, RecordDecoder, Row
 from aioprod.spark.typed.times import time_zone
 
 _Flags = npt.NDArray[np.bool_]
@@ -37,7 +36,8 @@ _DATE: Final = r"^[1-9]\d{3}-\d\d-\d\d$"
 # for plain bytes takes a tenth of the time of a pattern.
 _UNUSUAL: Final = {b"\\u": r"\\u[dD]", b"NaN": "NaN", b"Inf": "Inf"}
 _LONG_NUMBER: Final = re.compile(rb"[-+.0-9eE]{%d}" % MAX_NUMBER_LENGTH)
-_LONG_NAME: Final = re.compile(rb'[^"]{%d}' % MAX_NAME_LENGTH)
+# Python's parser does not go deeper than its stack.
+_DEEP: Final = 500
 
 
 class MalformedValueError(ValueError):
@@ -188,7 +188,7 @@ def _unusual(values: pa.BinaryArray) -> _Flags:
         values.cast(pa.string())
     except pa.ArrowInvalid:
         slow |= np.fromiter((not _is_utf8(value) for value in values.to_pylist()), np.bool_)
-    long = _flags(pc.greater(pc.binary_length(values), MAX_NUMBER_LENGTH))
+    long = _flags(pc.greater_equal(pc.binary_length(values), _DEEP))
     for place in np.flatnonzero(long):
         slow[place] |= _beyond_limits(values[place].as_py())
     return slow
@@ -208,12 +208,9 @@ def _is_utf8(value: bytes | None) -> bool:
 
 
 def _beyond_limits(value: bytes) -> bool:
-    """Tell whether a value may exceed a limit of Jackson that Arrow does not have."""
-    return (
-        value.count(b"[") + value.count(b"{") >= MAX_DEPTH
-        or _LONG_NUMBER.search(value) is not None
-        or (len(value) > MAX_NAME_LENGTH and _LONG_NAME.search(value) is not None)
-    )
+    """Return True if a value may exceed a limit that Arrow does not have."""
+    deep = value.count(b"[") + value.count(b"{") >= _DEEP
+    return deep or _LONG_NUMBER.search(value) is not None
 
 
 def _parsed_type(kind: pa.DataType) -> pa.DataType:

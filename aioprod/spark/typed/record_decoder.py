@@ -1,13 +1,14 @@
-"""Decodes one JSON value as Spark's ``from_json`` does, malformed ones included.
+"""Decodes one JSON value with the results of Spark's ``from_json``, for values that Arrow refuses.
 
-The steps are those of Spark's ``JacksonParser``: an error in a field leaves the others, and where
-Jackson reads on after an error decides which ones.
+Fields of the wrong type are null, and the others stay, as in Spark. A value that is not JSON has no
+fields: Spark keeps those in front of the error, and sometimes some behind it.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import math
 import re
 from collections.abc import Callable
@@ -31,13 +32,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from aioprod.spark.typed.json_tokens import MalformedError, Token, TokenReader
 from aioprod.spark.typed.times import TimeError, date_days, timestamp_micros
 
-Row = dict[str, Any]
-_Converter = Callable[[TokenReader], Any]
+MAX_NUMBER_LENGTH: Final = 1000
+"""The largest length of a number, as in Jackson."""
 
-_NUMBERS: Final = (Token.INTEGER, Token.FRACTION)
+Row = dict[str, Any]
+_Converter = Callable[[Any], Any]
+
+_SPACE = re.compile(r"[ \t\n\r]*")
 # Spark reads a byte as Jackson does: up to 255, and wraps.
 _RANGES: Final[dict[type[DataType], tuple[int, int]]] = {
     ByteType: (-128, 255),
@@ -63,14 +66,26 @@ _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 
 class ConversionError(ValueError):
-    """A token does not have the field's type."""
+    """A value does not have the field's type."""
 
 
 class _PartialError(Exception):
-    """A value is there, but a part of it is malformed."""
+    """A value is there, but a part of it does not have its type."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+class _Whole(str):
+    """The digits of a whole number."""
+
+
+class _Fraction(str):
+    """The text of a number with a point or an exponent, or ``NaN`` or an infinity."""
+
+
+class _Object(list[tuple[str, Any]]):
+    """The members of an object; a name may be there twice."""
 
 
 class RecordDecoder:
@@ -85,53 +100,57 @@ class RecordDecoder:
         self._zone = zone
         self._allow_non_numeric = allow_non_numeric
         self._fields = self._converters(schema)
+        self._json = json.JSONDecoder(
+            object_pairs_hook=_Object,
+            parse_int=lambda text: _Whole(_checked(text)),
+            parse_float=lambda text: _Fraction(_checked(text)),
+            parse_constant=self._constant,
+        )
 
     def decode(self, value: bytes) -> tuple[Row | None, bool]:
         """Return the fields that could be read, and whether the value is malformed. The fields are
         None for a blank value, which is not malformed.
         """
-        tokens = TokenReader(_java_text(value), allow_non_numeric=self._allow_non_numeric)
+        text = _java_text(value)
+        begin = _SPACE.match(text).end()  # type: ignore[union-attr]
+        if begin == len(text):
+            return None, False
         try:
-            if tokens.next() is None:
-                return None, False
-            if tokens.token is not Token.START_OBJECT:
+            # As in Spark, what follows the object does not count.
+            document, _ = self._json.raw_decode(text, begin)
+            if not isinstance(document, _Object):
                 return {}, True
-            return self._object(tokens, self._fields), False
+            return _row(document, self._fields), False
         except _PartialError as partial:
             return partial.value, True
-        except MalformedError:
+        except (ValueError, RecursionError):
             return {}, True
+
+    def _constant(self, text: str) -> _Fraction:
+        if not self._allow_non_numeric:
+            raise ValueError(f"{text} is not allowed")
+        return _Fraction(text)
 
     def _converters(self, schema: StructType) -> dict[str, _Converter]:
         return {field.name: self._converter(field.dataType) for field in schema.fields}
 
     def _converter(self, kind: DataType) -> _Converter:
         convert = self._kind_converter(kind)
-
-        def converter(tokens: TokenReader) -> Any:
-            if tokens.token is Token.FIELD_NAME:
-                tokens.next()
-            if tokens.token in (None, Token.NULL):
-                return None
-            if tokens.token is Token.STRING:
-                tokens.text()  # malformed text is found here
-            return convert(tokens)
-
-        return converter
+        return lambda value: None if value is None else convert(value)
 
     def _kind_converter(self, kind: DataType) -> _Converter:
         if isinstance(kind, StructType):
             fields = self._converters(kind)
-            return lambda tokens: self._object(_opened(tokens, Token.START_OBJECT), fields)
+            return lambda value: _row(_checked_type(value, _Object), fields)
         if isinstance(kind, ArrayType):
             element = self._converter(kind.elementType)
-            return lambda tokens: _array(_opened(tokens, Token.START_ARRAY), element)
+            return lambda value: _array(value, element)
         if isinstance(kind, DecimalType):
-            return lambda tokens: _decimal(tokens, kind)
+            return lambda value: _decimal(value, kind)
         if type(kind) in _RANGES:
-            return lambda tokens: _integer(tokens, kind)
+            return lambda value: _integer(value, kind)
         simple: dict[type[DataType], _Converter] = {
-            BooleanType: _boolean,
+            BooleanType: lambda value: _checked_type(value, bool),
             DoubleType: self._double,
             FloatType: self._float,
             StringType: _string,
@@ -140,62 +159,30 @@ class RecordDecoder:
         }
         return simple[type(kind)]
 
-    def _object(self, tokens: TokenReader, fields: dict[str, _Converter]) -> Row:
-        row: Row = {}
-        malformed = False
-        while (token := tokens.next()) is not None and token is not Token.END_OBJECT:
-            name = tokens.current_name
-            if name is None or name not in fields:
-                tokens.skip_children()
-                continue
-            try:
-                row[name] = fields[name](tokens)
-            except _PartialError as partial:
-                row[name] = partial.value
-                malformed = True
-            except (MalformedError, ConversionError):
-                malformed = True
-                tokens.skip_children()
-        if malformed:
-            raise _PartialError(row)
-        return row
+    def _double(self, value: Any) -> float:
+        if isinstance(value, _Whole):
+            return float(value) + 0.0  # no negative zero
+        return _fraction(value) if isinstance(value, _Fraction) else self._named_number(value)
 
-    def _double(self, tokens: TokenReader) -> float:
-        if tokens.token is Token.INTEGER:
-            number = int(tokens.text())
-            return float(number) if abs(number) < 1 << 1023 else float(tokens.text())
-        if tokens.token is Token.FRACTION:
-            return _fraction(tokens.text())
-        return self._named_number(tokens)
-
-    def _float(self, tokens: TokenReader) -> float:
-        if tokens.token not in _NUMBERS:
-            return self._named_number(tokens)
-        text = "0" if tokens.text() == "-0" else tokens.text()
+    def _float(self, value: Any) -> float:
+        if not isinstance(value, _Whole | _Fraction):
+            return self._named_number(value)
         try:
-            found: float = pa.scalar(text).cast(pa.float32()).as_py()
+            number = pa.scalar("0" if value == "-0" else str(value))
+            found: float = number.cast(pa.float32()).as_py()  # rounded once
         except pa.ArrowInvalid:
-            return math.copysign(math.inf, _fraction(text))
+            return math.copysign(math.inf, _fraction(value))
         return found
 
-    def _named_number(self, tokens: TokenReader) -> float:
-        if (
-            tokens.token is not Token.STRING
-            or not self._allow_non_numeric
-            or tokens.text() not in _NON_NUMERIC
-        ):
+    def _named_number(self, value: Any) -> float:
+        if not _is_text(value) or not self._allow_non_numeric or value not in _NON_NUMERIC:
             raise ConversionError
-        return _NON_NUMERIC[tokens.text()]
+        return _NON_NUMERIC[value]
 
-    def _timestamp(self, tokens: TokenReader) -> int:
-        if tokens.token is Token.INTEGER:
-            return (_integer(tokens, LongType()) * 1_000_000 + 2**63) % 2**64 - 2**63
-        if tokens.token is not Token.STRING or not tokens.text():
-            raise ConversionError
-        try:
-            return timestamp_micros(tokens.text(), self._zone)
-        except TimeError:
-            raise ConversionError from None
+    def _timestamp(self, value: Any) -> int:
+        if isinstance(value, _Whole):
+            return (_integer(value, LongType()) * 1_000_000 + 2**63) % 2**64 - 2**63
+        return _time(value, lambda text: timestamp_micros(text, self._zone))
 
 
 def _java_text(value: bytes) -> str:
@@ -206,18 +193,48 @@ def _java_text(value: bytes) -> str:
         return _ENCODED_SURROGATE.sub("\ufffd".encode(), value).decode(errors="replace")
 
 
-def _opened(tokens: TokenReader, token: Token) -> TokenReader:
-    if tokens.token is not token:
+def _checked(number: str) -> str:
+    if len(number.lstrip("-")) > MAX_NUMBER_LENGTH:
+        raise ValueError("a number is too long")
+    return number
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, _Whole | _Fraction)
+
+
+def _checked_type(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
         raise ConversionError
-    return tokens
+    return value
 
 
-def _array(tokens: TokenReader, element: _Converter) -> list[Any]:
+def _row(members: _Object, fields: dict[str, _Converter]) -> Row:
+    row: Row = {}
+    malformed = False
+    for name, value in members:
+        if name not in fields:
+            continue
+        try:
+            row[name] = fields[name](value)
+        except _PartialError as partial:
+            row[name] = partial.value
+            malformed = True
+        except ConversionError:
+            malformed = True
+    if malformed:
+        raise _PartialError(row)
+    return row
+
+
+def _array(value: Any, element: _Converter) -> list[Any]:
+    if not isinstance(value, list) or isinstance(value, _Object):
+        raise ConversionError
     values: list[Any] = []
     malformed = False
-    while (token := tokens.next()) is not None and token is not Token.END_ARRAY:
+    for item in value:
         try:
-            values.append(element(tokens))
+            values.append(element(item))
         except _PartialError as partial:
             values.append(partial.value)
             malformed = True
@@ -226,15 +243,9 @@ def _array(tokens: TokenReader, element: _Converter) -> list[Any]:
     return values
 
 
-def _boolean(tokens: TokenReader) -> bool:
-    if tokens.token not in (Token.TRUE, Token.FALSE):
-        raise ConversionError
-    return tokens.token is Token.TRUE
-
-
-def _integer(tokens: TokenReader, kind: DataType) -> int:
+def _integer(value: Any, kind: DataType) -> int:
     least, most = _RANGES[type(kind)]
-    if tokens.token is not Token.INTEGER or not least <= (number := int(tokens.text())) <= most:
+    if not isinstance(value, _Whole) or not least <= (number := int(value)) <= most:
         raise ConversionError
     return number - 256 if isinstance(kind, ByteType) and number > 127 else number
 
@@ -243,19 +254,23 @@ def _fraction(text: str) -> float:
     return _NON_NUMERIC[text] if text in _NON_NUMERIC else float(text)
 
 
-def _date(tokens: TokenReader) -> int:
-    if tokens.token is not Token.STRING or not tokens.text():
+def _date(value: Any) -> int:
+    return _time(value, date_days)
+
+
+def _time(value: Any, parse: Callable[[str], int]) -> int:
+    if not _is_text(value):
         raise ConversionError
     try:
-        return date_days(tokens.text())
+        return parse(value)
     except TimeError:
         raise ConversionError from None
 
 
-def _decimal(tokens: TokenReader, kind: DecimalType) -> decimal.Decimal:
-    if tokens.token not in (*_NUMBERS, Token.STRING) or not _DECIMAL.fullmatch(tokens.text()):
+def _decimal(value: Any, kind: DecimalType) -> decimal.Decimal:
+    if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
         raise ConversionError
-    number = _EXACT.create_decimal(tokens.text())
+    number = _EXACT.create_decimal(value)
     if number and number.adjusted() >= kind.precision - kind.scale:
         raise ConversionError
     if number.adjusted() < -kind.scale - 1:
@@ -266,60 +281,23 @@ def _decimal(tokens: TokenReader, kind: DecimalType) -> decimal.Decimal:
     return rounded if rounded else abs(rounded)
 
 
-def _string(tokens: TokenReader) -> str:
-    if tokens.token is Token.STRING:
-        return _utf8(tokens.text())
-    return _utf8("".join(_copied(tokens)))
+def _string(value: Any) -> str:
+    return _SURROGATES.sub("?", value if _is_text(value) else _copied(value))
 
 
-def _utf8(text: str) -> str:
-    """Join the halves of characters in escapes; what remains is not a character."""
-    if _SURROGATES.search(text) is None:
-        return text
-    return _SURROGATES.sub("?", _with_joined_halves(text))
-
-
-def _with_joined_halves(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-
-
-def _copied(tokens: TokenReader) -> list[str]:
-    """Write what the token opens as JSON, as Jackson's generator does."""
-    if tokens.token in (Token.END_OBJECT, Token.END_ARRAY):
-        raise ConversionError  # what is left of a malformed array or object
-    parts: list[str] = []
-    depth, separator = 0, ""
-    while True:
-        token = tokens.token
-        if token in (Token.END_OBJECT, Token.END_ARRAY):
-            depth -= 1
-            parts.append(token.value)
-            separator = ","
-        elif token is Token.FIELD_NAME:
-            parts += [separator, _quoted(tokens.current_name or ""), ":"]
-            separator = ""
-        elif token in (Token.START_OBJECT, Token.START_ARRAY):
-            depth += 1
-            parts += [separator, token.value]
-            separator = ""
-        elif token is not None:
-            parts += [separator, _copied_scalar(tokens)]
-            separator = ","
-        if depth <= 0:
-            return parts
-        if tokens.next() is None:
-            raise MalformedError("unexpected end")
-
-
-def _copied_scalar(tokens: TokenReader) -> str:
-    text = tokens.text()
-    if tokens.token is Token.STRING:
-        return _quoted(text)
-    if tokens.token is Token.INTEGER:
-        return str(int(text))
-    if tokens.token is Token.FRACTION:
-        return _java_double(_fraction(text))
-    return text
+def _copied(value: Any) -> str:
+    """Write a value as JSON, as Jackson's generator does."""
+    if isinstance(value, _Object):
+        return f"{{{','.join(f'{_quoted(name)}:{_copied(member)}' for name, member in value)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_copied, value))}]"
+    if isinstance(value, _Whole):
+        return str(int(value))
+    if isinstance(value, _Fraction):
+        return _java_double(_fraction(value))
+    if isinstance(value, str):
+        return _quoted(value)
+    return {True: "true", False: "false", None: "null"}[value]
 
 
 def _quoted(text: str) -> str:

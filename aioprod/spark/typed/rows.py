@@ -6,10 +6,13 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.errors import CorruptRecordError
+from aioprod.logs import get_logger
 from aioprod.spark.typed.decoder import MalformedValueError, ValueDecoder
 from aioprod.spark.typed.options import RAW_VALUE, TypedOptions
 
 _VALUE = "value"
+
+log = get_logger(__name__)
 
 
 class TypedRows:
@@ -30,17 +33,28 @@ class TypedRows:
         try:
             structs, malformed = self._decoder.decode(raw)
         except MalformedValueError as error:
-            place = {
-                name: rows.column(name)[error.row].as_py()
-                for name in ("topic", "partition", "offset")
-            }
             raise CorruptRecordError(
-                f"{place['topic']}-{place['partition']}, offset {place['offset']}: the value does "
-                f"not fit value.schema ({len(raw[error.row].as_py())} bytes), and mode=failfast"
+                f"{_misfit(rows, error.row)} ({len(raw[error.row].as_py())} bytes), and "
+                "mode=failfast"
             ) from None
+        if malformed.any():
+            log.warning(
+                "mode=%s: %s; %d of %d values of this batch do not",
+                self._options.mode,
+                _misfit(rows, int(np.flatnonzero(malformed)[0])),
+                malformed.sum(),
+                len(malformed),
+            )
         found = rows.set_column(rows.schema.get_field_index(_VALUE), _VALUE, structs)
         if self._options.include_raw:
             found = found.append_column(RAW_VALUE, raw)
         if self._options.mode == "dropmalformed" and malformed.any():
             found = found.take(pa.array(np.flatnonzero(~malformed)))
         return found
+
+
+def _misfit(rows: pa.RecordBatch, row: int) -> str:
+    topic, partition, offset = (
+        rows.column(name)[row].as_py() for name in ("topic", "partition", "offset")
+    )
+    return f"{topic}-{partition}, offset {offset}: the value does not fit value.schema"
