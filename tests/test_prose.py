@@ -64,7 +64,7 @@ LONGER = {
     "configuration.md": 4_600,
     "migrating.md": 4_700,
     "observability.md": 3_900,
-    "performance.md": 5_300,
+    "performance.md": 1_800,
     "reliability.md": 3_900,
     "testing.md": 8_100,
 }
