@@ -14,6 +14,7 @@ import aioprod.protocol
 from aioprod._tools.emit import emit_api, emit_registry, module_name
 from aioprod._tools.formatting import formatted
 from aioprod._tools.schema import ApiDefinition, SchemaError, parse_api
+from aioprod.protocol.api_keys import ApiKey
 
 DEFINITIONS = Path(__file__).parent / "definitions"
 MESSAGES = Path(aioprod.protocol.__file__).parent / "messages"
@@ -35,9 +36,29 @@ def load_apis(directory: Path = DEFINITIONS) -> list[ApiDefinition]:
     for path in sorted(directory.glob("*.api")):
         try:
             apis.append(parse_api(path.read_text(encoding="utf-8")))
+            check_versions(apis[-1])
         except SchemaError as error:
             raise SchemaError(f"{path.name}: {error}") from None
     return apis
+
+
+def check_versions(api: ApiDefinition) -> None:
+    """Check that Kafka has all versions of an API.
+
+    Raises:
+        SchemaError: if the key is unknown, the highest version of Kafka is lower, or request and
+            response have different versions.
+    """
+    if api.key not in set(ApiKey):
+        raise SchemaError(f"API key {api.key} is not in aioprod/protocol/api_keys.py")
+    key = ApiKey(api.key)
+    if api.request.versions != api.response.versions:
+        raise SchemaError("request and response have different versions")
+    if api.request.versions.last > key.newest:
+        raise SchemaError(
+            f"version {api.request.versions.last} is above {key.newest}, the highest version of "
+            f"{key.name} in Kafka; see aioprod/protocol/api_keys.py"
+        )
 
 
 def generate(apis: Sequence[ApiDefinition]) -> dict[str, str]:
@@ -80,7 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--output", type=Path, default=MESSAGES, help="the directory of the generated modules"
     )
     options = parser.parse_args(arguments)
-    files = generate(load_apis())
+    try:
+        files = generate(load_apis())
+    except SchemaError as error:
+        print(error)
+        return 1
     changed = differences(files, options.output)
     for name in changed:
         print(f"{'out of date' if options.check else 'written'}: {options.output / name}")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from aioprod._tools.generate import (
     write,
 )
 from aioprod._tools.schema import SchemaError, parse_api
+from aioprod.protocol.api_keys import ApiKey
 
 
 def definition(*request_fields: str) -> str:
@@ -70,6 +72,35 @@ def test_generated_modules_keep_to_the_line_length() -> None:
     for name, text in generate(load_apis()).items():
         ast.parse(text, name)
         assert max(len(line) for line in text.splitlines()) <= 150, name
+
+
+def test_definitions_have_the_highest_versions_of_kafka() -> None:
+    highest = {api.key: api.request.versions.last for api in load_apis()}
+    assert highest == {key: ApiKey(key).newest for key in highest}
+
+
+def test_a_made_up_version_is_refused(tmp_path: Path) -> None:
+    for path in DEFINITIONS.glob("*.api"):
+        api = parse_api(path.read_text())
+        first, last = api.request.versions.first, api.request.versions.last
+        made_up = re.sub(
+            r"(?m)^(request|response) [-\d]+", rf"\1 {first}-{last + 1}", path.read_text()
+        )
+        (tmp_path / path.name).write_text(made_up)
+        above = rf"{path.name}: version \d+ is above {ApiKey(api.key).newest}, the highest"
+        with pytest.raises(SchemaError, match=above):
+            load_apis(tmp_path)
+        (tmp_path / path.name).unlink()
+
+
+def test_keys_and_versions_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "thing.api").write_text(definition())
+    with pytest.raises(SchemaError, match="API key 900 is not in"):
+        load_apis(tmp_path)
+    text = (DEFINITIONS / "list_offsets.api").read_text()
+    (tmp_path / "thing.api").write_text(text.replace("response 1-11", "response 1-10"))
+    with pytest.raises(SchemaError, match="different versions"):
+        load_apis(tmp_path)
 
 
 def test_an_error_names_the_file(tmp_path: Path) -> None:

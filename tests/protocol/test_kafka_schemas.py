@@ -12,6 +12,7 @@ import pytest
 
 from aioprod._tools.generate import load_apis
 from aioprod._tools.schema import PRIMITIVES, Field, Message
+from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing.jars import kafka_jars
 
 pytestmark = pytest.mark.kafka
@@ -103,6 +104,15 @@ def ours(message: Message, fields: list[Field], version: int) -> list[tuple[Any,
         for field in fields
         if version in field.versions
     ]
+
+
+def test_api_keys_have_the_numbers_and_highest_versions_of_kafkas_schemas() -> None:
+    highest = {}
+    for name, schema in schemas().items():
+        if name.endswith("Request") and "apiKey" in schema:
+            last = schema["validVersions"].rpartition("-")[2].replace("none", "-1")
+            highest[schema["apiKey"]] = int(last) - (name in LEFT_OUT)
+    assert {int(key): key.newest for key in ApiKey} == highest
 
 
 @pytest.mark.parametrize("name", MESSAGES)
