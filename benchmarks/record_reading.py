@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from aioprod.codecs import Codec
 from aioprod.protocol.arrow_reader import read_arrays
-from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_batch import set_base_offset
 from aioprod.protocol.record_reader import iter_batches, read_batch_records
 from aioprod.protocol.record_writer import RecordBatchWriter

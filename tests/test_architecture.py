@@ -20,6 +20,7 @@ MAX_FUNCTION_LINES = 60
 GENERATED = ROOT / "protocol" / "messages"
 
 BASE_MODULES = {
+    "codecs",
     "config",
     "types",
     "errors",

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from aioprod.config.compression import CODECS
 from aioprod.config.plugins import close_plugins
 from aioprod.config.producer import ProducerConfig, producer_arguments
 from aioprod.config.unsupported import PRODUCER_UNSUPPORTED
@@ -19,7 +18,6 @@ from aioprod.errors import ConfigError
 from aioprod.interceptors import ProducerInterceptor
 from aioprod.metrics import ProducerObserver
 from aioprod.producer.partitioner import RoundRobinPartitioner
-from aioprod.protocol.compression import LEVELS, Codec, check_level
 from aioprod.serialization import IntegerSerializer, StringSerializer
 from aioprod.types import Headers
 
@@ -234,24 +232,6 @@ def test_the_codec_of_a_topic() -> None:
     assert levelled.compression_of("other") == ("zstd", 1)
     assert levelled.compression_of("d") == ("zstd", 3)
     assert config(compression_type="snappy").compression_of("other") == ("snappy", None)
-
-
-@pytest.mark.parametrize("codec", Codec)
-def test_codecs_and_levels_are_those_that_can_be_written(codec: Codec) -> None:
-    takes = CODECS[codec.name.lower()]
-    around = {0, -1, 1, -2, 9, 10, 17, 18, 22, 23, -131_072, -131_073}
-
-    def can_be_written(level: int) -> bool:
-        try:
-            check_level(codec, level)
-        except ConfigError:
-            return False
-        return True
-
-    assert {level for level in around if takes(level)} == {
-        level for level in around if can_be_written(level)
-    }
-    assert len(CODECS) == len(Codec) == len(LEVELS)
 
 
 # -- as Java writes it -----------------------------------------------------------------------------

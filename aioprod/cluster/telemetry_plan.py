@@ -9,12 +9,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from aioprod.codecs import Codec
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, ProtocolError, UnsupportedVersionError
 from aioprod.metrics.telemetry import Selection
 from aioprod.net.backoff import Backoff
 from aioprod.net.bounds import MAX_PUSH_INTERVAL_MS, MIN_PUSH_INTERVAL_MS, bounded
-from aioprod.protocol.compression import Codec
 from aioprod.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )

@@ -1,29 +1,15 @@
-"""Compression codecs, their levels, and the settings that name them."""
+"""The codecs of single topics (``topic_compression``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from aioprod.codecs import CODECS
 from aioprod.errors import ConfigError
 
 TopicCompression = Mapping[str, str | tuple[str, int]]
 """Topic -> codec, or (codec, level)."""
-
-#: Codecs (``compression.type``), each with a function that tells whether it has a level.
-CODECS: Mapping[str, Callable[[int], bool]] = {
-    "none": lambda level: False,
-    "gzip": lambda level: level == -1 or 1 <= level <= 9,
-    "snappy": lambda level: False,
-    "lz4": lambda level: 1 <= level <= 17,
-    "zstd": lambda level: -131_072 <= level <= 22,
-}
-#: The levels of the codecs that have any, in words.
-LEVELS: Mapping[str, str] = {
-    "gzip": "-1 (the default of zlib) or 1 to 9",
-    "lz4": "1 to 17",
-    "zstd": "-131072 to 22",
-}
 
 
 class _FixedMapping(Mapping[str, str | tuple[str, int]]):
@@ -50,33 +36,6 @@ class _FixedMapping(Mapping[str, str | tuple[str, int]]):
         return repr(self._items)
 
 
-def check_level(name: str, codec: str, level: Any) -> None:
-    """Check a compression level.
-
-    Args:
-        name: the setting, for the error.
-        codec: the codec that the level is for.
-        level: the level.
-
-    Raises:
-        ConfigError: if the codec has no such level.
-    """
-    if codec not in LEVELS:
-        raise ConfigError(f"{name}={level!r}: {codec} has no levels")
-    if isinstance(level, bool) or not isinstance(level, int) or not CODECS[codec](level):
-        raise ConfigError(f"{name}={level!r}: the level of {codec} must be {LEVELS[codec]}")
-
-
-def level_of(codec: str) -> Callable[[str, Any], Any]:
-    """Make a check of the level of ``codec``."""
-
-    def check(name: str, level: Any) -> Any:
-        check_level(name, codec, level)
-        return level
-
-    return check
-
-
 def check_topic_compression(name: str, value: Any) -> TopicCompression:
     """Check the codecs of single topics, and keep them in a mapping that can't be changed."""
     if not isinstance(value, Mapping):
@@ -87,7 +46,7 @@ def check_topic_compression(name: str, value: Any) -> TopicCompression:
             case str(), str() as codec if codec in CODECS:
                 checked[topic] = codec
             case str(), (str() as codec, level) if codec in CODECS:
-                check_level(f"{name}[{topic!r}]", codec, level)
+                CODECS[codec].check_level(f"{name}[{topic!r}]", level)
                 checked[topic] = codec, level
             case _:
                 raise ConfigError(

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from aioprod.codecs import CODECS
 from aioprod.config.client import ClientConfig
-from aioprod.config.compression import TopicCompression, check_level
+from aioprod.config.compression import TopicCompression
 from aioprod.config.kafka_properties import SettingsTable, client_arguments
 from aioprod.config.setting import apply_checks
 from aioprod.config.settings.producer import PRODUCER_ONLY, PRODUCER_SETTINGS
@@ -241,9 +242,9 @@ class ProducerConfig(ClientConfig):
         compression_level: Compression level of the codec in ``compression_type``. Do not set the
             level of the codec itself to another value.
             Not in Kafka. Default: ``None``; allowed: a level of the codec.
-        compression_gzip_level: Compression level of gzip.
-            Kafka: ``compression.gzip.level`` (since 3.8, KIP-390). Default: ``-1``; allowed: -1
-            (the default of zlib) or 1 to 9.
+        compression_gzip_level: Compression level of gzip. -1 is the default of zlib.
+            Kafka: ``compression.gzip.level`` (since 3.8, KIP-390). Default: ``-1``; allowed: -1 or
+            1 to 9.
         compression_lz4_level: Compression level of lz4.
             Kafka: ``compression.lz4.level`` (since 3.8, KIP-390). Default: ``9``; allowed: 1 to 17.
         compression_zstd_level: Compression level of zstd.
@@ -376,7 +377,7 @@ def _check_compression(config: ProducerConfig) -> None:
     level, codec = config.compression_level, config.compression_type
     if level is None:
         return
-    check_level("compression_level", codec, level)
+    CODECS[codec].check_level("compression_level", level)
     own = f"compression_{codec}_level"
     if getattr(config, own) not in (level, PRODUCER_SETTINGS[own].default):
         raise ConfigError(

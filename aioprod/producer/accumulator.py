@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from aioprod.cluster.snapshot import ClusterSnapshot, TopicInfo
+from aioprod.codecs import Codec
 from aioprod.config.producer import ProducerConfig
 from aioprod.config.settings.producer import PRODUCER_SETTINGS
 from aioprod.errors import ConfigError, KafkaError
@@ -22,7 +23,6 @@ from aioprod.producer.partitioner import Partitions, StickyPartition
 from aioprod.producer.schedule import Schedule
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.wakeup import NEVER
-from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import TopicPartition

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, Protocol, Self
 
+from aioprod.codecs import Codec
 from aioprod.errors import KafkaError, WrongEventLoopError, copy_of
 from aioprod.logs import get_logger
 from aioprod.producer.shared_fields import BatchFields
-from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
 from aioprod.user_code import surface

@@ -1,4 +1,6 @@
-"""Compresses large batches in threads, because each blocks the event loop for milliseconds."""
+"""Compresses large batches in threads, because each blocks the event loop for milliseconds.
+Compression releases the GIL.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+from aioprod.codecs import Codec
 from aioprod.logs import get_logger
 from aioprod.producer.batch import BatchState, ProducerBatch
-from aioprod.protocol.compression import DEFAULT_LEVELS, Codec, compress
+from aioprod.protocol.compression import compress
 
 log = get_logger(__name__)
 
-# Batches of these sizes are compressed in a thread: that takes 0.4 ms or more, and using a thread
-# costs 0.1 ms of the loop's time. Measured on JSON, in ns per byte: snappy and lz4 2.4, zstd 6.6,
-# gzip 23. Compression releases the GIL.
-_THREAD_FROM: Final = {
-    Codec.SNAPPY: 192 << 10,
-    Codec.LZ4: 192 << 10,
-    Codec.ZSTD: 64 << 10,
-    Codec.GZIP: 16 << 10,
-}
-_THREAD_AT_HIGH_LEVEL_FROM: Final = 8 << 10
 _MOST_THREADS: Final = 4
 _CLOSE_LIMIT_S: Final = 1.0
 
@@ -93,5 +86,5 @@ class Compressor:
 
 
 def _thread_from(codec: Codec, level: int | None) -> int:
-    high = level is not None and level > DEFAULT_LEVELS.get(codec, 0)
-    return _THREAD_AT_HIGH_LEVEL_FROM if high and codec is not Codec.GZIP else _THREAD_FROM[codec]
+    is_high = level is not None and codec.levels is not None and level > codec.levels.default
+    return codec.thread_from_at_high_level if is_high else codec.thread_from

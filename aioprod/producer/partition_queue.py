@@ -6,12 +6,12 @@ import uuid
 from collections import OrderedDict, deque
 
 from aioprod.cluster.snapshot import TopicInfo
+from aioprod.codecs import Codec
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.partitioner import Partitions, StickyPartition
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.sequences import PartitionSequence, ProducerState
 from aioprod.producer.shared_fields import PartitionFields, TopicFields
-from aioprod.protocol.compression import Codec
 from aioprod.types import TopicPartition
 
 # Kafka's steps: the estimate falls slowly and rises fast, as a batch that is too large costs more

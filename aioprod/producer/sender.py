@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 
 from aioprod.cluster.runtime import ClientRuntime
+from aioprod.codecs import Codec
 from aioprod.config.producer import ProducerConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, KafkaError, ProtocolError, UnsupportedVersionError
@@ -23,7 +24,6 @@ from aioprod.producer.reporting import RequestReporter
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.producer.wakeup import NEVER, SenderWakeup
-from aioprod.protocol.compression import Codec
 from aioprod.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,

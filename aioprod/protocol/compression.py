@@ -1,83 +1,23 @@
-"""Kafka's four codecs, compatible with Kafka's own clients. Synchronous: callers use a thread for
-large data.
+"""Compression and decompression, compatible with Kafka's own clients. Synchronous: callers use a
+thread for large data.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from enum import IntEnum
 from typing import Final
 
 import cramjam
 
-from aioprod.errors import ConfigError, CorruptRecordError
-from aioprod.protocol.codecs.backends import lz4_backend, zstd_backend
+from aioprod.codecs import Codec
+from aioprod.errors import CorruptRecordError
+from aioprod.protocol.codecs.backends import Backend, lz4_backend, zstd_backend
 from aioprod.protocol.codecs.faults import Buffer, cut_off, too_large
 from aioprod.protocol.codecs.frame_sequence import read_frame, read_frames
-
-_LZ4: Final = lz4_backend()
-_ZSTD: Final = zstd_backend()
-_ERRORS: Final[tuple[type[Exception], ...]] = (
-    zlib.error, cramjam.DecompressionError, MemoryError, *_LZ4.errors, *_ZSTD.errors
-)  # fmt: skip
 
 #: Limit on the uncompressed size of one batch, in bytes. It bounds the memory for a hostile or
 #: corrupt batch.
 MAX_DECOMPRESSED_SIZE: Final = 256 << 20
-
-
-class Codec(IntEnum):
-    """A compression codec (``compression.type``), with its number in the attributes of a batch."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
-
-    @classmethod
-    def from_name(cls, name: str) -> Codec:
-        """Return the codec of a ``compression.type``: none, gzip, snappy, lz4 or zstd.
-
-        Raises:
-            ConfigError: if there is no such codec.
-        """
-        codec = cls.__members__.get(name.upper())
-        if codec is None or name != name.lower():
-            known = ", ".join(member.name.lower() for member in cls)
-            raise ConfigError(f"compression_type {name!r} is not one of {known}")
-        return codec
-
-
-#: Levels of each codec (KIP-390: ``compression.gzip.level`` and so on). Gzip's -1 is the default of
-#: zlib.
-LEVELS: Final[dict[Codec, range]] = {
-    Codec.NONE: range(0),
-    Codec.GZIP: range(-1, 10),
-    Codec.SNAPPY: range(0),
-    Codec.LZ4: range(1, 18),
-    Codec.ZSTD: range(-131072, 23),
-}
-#: Kafka's defaults for codecs that have levels.
-DEFAULT_LEVELS: Final[dict[Codec, int]] = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
-
-
-def check_level(codec: Codec, level: int | None) -> None:
-    """Raise ConfigError if ``codec`` does not have this level. None is its default."""
-    if level is None:
-        return
-    if codec is Codec.GZIP and level == 0:
-        raise ConfigError(
-            "compression level 0 stores gzip data uncompressed; use -1 or 1..9, or "
-            "compression_type none"
-        )
-    levels = LEVELS[codec]
-    if level not in levels:
-        allowed = f"{levels.start}..{levels.stop - 1}" if levels else "none"
-        raise ConfigError(
-            f"compression level {level} is out of range for {codec.name.lower()}: {allowed}"
-        )
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
@@ -89,10 +29,11 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     Raises:
         ConfigError: if the codec does not have this level.
     """
-    check_level(codec, level)
     if level is None:
-        level = DEFAULT_LEVELS.get(codec, 0)
-    return _COMPRESS[codec](data, level)
+        level = codec.levels.default if codec.levels else 0
+    else:
+        codec.check_level("compression level", level)
+    return _BACKENDS[codec].compress(data, level)
 
 
 def decompress(codec: Codec, data: Buffer, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
@@ -102,14 +43,14 @@ def decompress(codec: Codec, data: Buffer, max_size: int = MAX_DECOMPRESSED_SIZE
         CorruptRecordError: if the data is not in the codec's format, is truncated, or decompresses
             to more than ``max_size`` bytes.
     """
+    backend = _BACKENDS[codec]
+    errors: tuple[type[Exception], ...] = (*backend.errors, MemoryError)
     try:
-        plain = _DECOMPRESS[codec](data, max_size)
-    except _ERRORS as error:
-        raise CorruptRecordError(
-            f"{codec.name.lower()} data can't be decompressed: {error}"
-        ) from error
+        plain = backend.decompress(data, max_size)
+    except errors as error:
+        raise CorruptRecordError(f"{codec.label} data can't be decompressed: {error}") from error
     if len(plain) > max_size:
-        raise too_large(codec.name.lower(), max_size)
+        raise too_large(codec.label, max_size)
     return plain
 
 
@@ -209,28 +150,10 @@ def _snappy_block(block: bytes, room: int, max_size: int) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-# lz4
-
-_LZ4_HIGH: Final = 3  # the lowest level of the high compressor
-
-
-def _lz4_compress(data: Buffer, level: int) -> bytes:
-    # Kafka's Java client uses the fast compressor for the default level, else the high compressor.
-    fast = level == DEFAULT_LEVELS[Codec.LZ4]
-    return _LZ4.compress(data, 0 if fast else max(level, _LZ4_HIGH))
-
-
-_COMPRESS: Final[dict[Codec, Callable[[Buffer, int], bytes]]] = {
-    Codec.NONE: _copy,
-    Codec.GZIP: _gzip_compress,
-    Codec.SNAPPY: _snappy_compress,
-    Codec.LZ4: _lz4_compress,
-    Codec.ZSTD: _ZSTD.compress,
-}
-_DECOMPRESS: Final[dict[Codec, Callable[[Buffer, int], bytes]]] = {
-    Codec.NONE: _copy,
-    Codec.GZIP: _gzip_decompress,
-    Codec.SNAPPY: _snappy_decompress,
-    Codec.LZ4: _LZ4.decompress,
-    Codec.ZSTD: _ZSTD.decompress,
+_BACKENDS: Final[dict[Codec, Backend]] = {
+    Codec.NONE: Backend(_copy, _copy, ()),
+    Codec.GZIP: Backend(_gzip_compress, _gzip_decompress, (zlib.error,)),
+    Codec.SNAPPY: Backend(_snappy_compress, _snappy_decompress, (cramjam.DecompressionError,)),
+    Codec.LZ4: lz4_backend(),
+    Codec.ZSTD: zstd_backend(),
 }

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from aioprod.codecs import Codec
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.codecs.lz4_unchecked import with_header_checksum
-from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompress
+from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, decompress
 from aioprod.protocol.primitives import BytesLike
 from aioprod.protocol.record_batch import (
     CODEC_MASK,

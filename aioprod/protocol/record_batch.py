@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
+from aioprod.codecs import Codec
 from aioprod.errors import CorruptRecordError
 from aioprod.native import accelerated
-from aioprod.protocol.compression import Codec
 
 HEADER_STRUCT: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER_STRUCT.size  # 61

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final, NamedTuple, cast
 
+from aioprod.codecs import Codec
 from aioprod.errors import CorruptRecordError
 from aioprod.native import accelerated
-from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompress
+from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, decompress
 from aioprod.protocol.fixed_width_records import FixedWidthReader
 from aioprod.protocol.record_batch import (
     HEADER_SIZE,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from aioprod.protocol.compression import Codec, compress
+from aioprod.codecs import Codec
+from aioprod.protocol.compression import compress
 from aioprod.protocol.record_batch import HEADER_SIZE, TRANSACTIONAL, join_batch
 from aioprod.protocol.record_buffer import RecordBuffer
 from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, estimate_upper_bound

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from aioprod.cluster.client import ClusterClient
-from aioprod.protocol.compression import Codec
+from aioprod.codecs import Codec
 from aioprod.protocol.framing import decode_response
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.protocol.produce_encoder import Topic, encode_produce_request

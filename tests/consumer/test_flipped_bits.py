@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import aioprod
+from aioprod.codecs import Codec
 from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import end_of
 from aioprod.consumer.fetched_data import FetchedData
@@ -27,7 +28,7 @@ from aioprod.consumer.share.acquired import AcquiredRange, read_acquired
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.arrow_reader import read_arrays
-from aioprod.protocol.compression import Codec, compress
+from aioprod.protocol.compression import compress
 from aioprod.protocol.messages.fetch import AbortedTransaction, PartitionData
 from aioprod.protocol.record_batch import BatchHeader, build_batch, read_header
 from aioprod.protocol.record_encoder import encode_varint

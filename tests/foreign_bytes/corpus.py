@@ -17,8 +17,9 @@ import lz4.block  # type: ignore[import-untyped]
 import lz4.frame  # type: ignore[import-untyped]
 import zstandard
 
+from aioprod.codecs import Codec
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.compression import Codec, compress
+from aioprod.protocol.compression import compress
 
 Pack = Callable[[bytes], bytes]
 

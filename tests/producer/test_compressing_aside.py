@@ -10,8 +10,9 @@ import threading
 import pytest
 
 from aioprod import DeliveryTimeoutError, Producer, ProducerClosedError
+from aioprod.codecs import Codec
 from aioprod.producer import compressor
-from aioprod.protocol.compression import Codec, compress
+from aioprod.protocol.compression import compress
 from aioprod.testing import EmbeddedCluster
 
 BIG = b"compresses very well " * 50

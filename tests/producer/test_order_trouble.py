@@ -12,13 +12,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioprod import Producer, ProducerInterceptor, ProducerRecord, TransactionStateError
+from aioprod.codecs import Codec
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import StickyPartition
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.topic_gate import TopicGate
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.compression import Codec
 from aioprod.testing import EmbeddedCluster, hold
 
 LIMIT_S = 30

@@ -12,12 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from aioprod.codecs import Codec
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import StickyPartition
 from aioprod.producer.schedule import Schedule
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.wakeup import NEVER
-from aioprod.protocol.compression import Codec
 
 LINGER = 5.0
 QUEUES = st.integers(0, 5)

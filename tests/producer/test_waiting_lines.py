@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
+from aioprod.codecs import Codec
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.partitioner import StickyPartition
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.waiting_lines import _STEP_S, WaitingLines
-from aioprod.protocol.compression import Codec
 
 pytestmark = pytest.mark.virtual_time
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from aioprod.codecs import Codec
 from aioprod.protocol import compression
 from aioprod.protocol.codecs.backends import (
     CRAMJAM_LZ4,
@@ -16,7 +17,6 @@ from aioprod.protocol.codecs.backends import (
     stdlib_zstd,
     zstd_backend,
 )
-from aioprod.protocol.compression import Codec
 
 BACKENDS: dict[str, dict[Codec, Backend]] = {
     "libraries": {Codec.LZ4: lz4_backend(), Codec.ZSTD: zstd_backend()},
@@ -29,12 +29,7 @@ if (stdlib := stdlib_zstd()) is not None:
 @contextmanager
 def using(name: str) -> Iterator[None]:
     """Compress and decompress by these libraries."""
-    chosen = BACKENDS[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compression, "_LZ4", chosen[Codec.LZ4])
-        patch.setitem(compression._COMPRESS, Codec.ZSTD, chosen[Codec.ZSTD].compress)
-        errors = (*compression._ERRORS, *chosen[Codec.LZ4].errors, *chosen[Codec.ZSTD].errors)
-        patch.setattr(compression, "_ERRORS", errors)
-        for codec, backend in chosen.items():
-            patch.setitem(compression._DECOMPRESS, codec, backend.decompress)
+        for codec, backend in BACKENDS[name].items():
+            patch.setitem(compression._BACKENDS, codec, backend)
         yield

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from aioprod.protocol.compression import Codec
+from aioprod.codecs import Codec
 from aioprod.protocol.record_batch import build_batch
 from aioprod.protocol.record_encoder import encode_varint
 from aioprod.protocol.record_writer import RecordBatchWriter

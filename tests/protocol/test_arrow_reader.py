@@ -11,11 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aioprod.codecs import Codec
 from aioprod.errors import CorruptRecordError
 from aioprod.header_names import name_in_column
 from aioprod.protocol import arrow_reader
 from aioprod.protocol.arrow_reader import HEADERS_TYPE, read_arrays
-from aioprod.protocol.compression import Codec, compress
+from aioprod.protocol.compression import compress
 from aioprod.protocol.record_batch import read_header
 from aioprod.protocol.record_encoder import encode_varint
 from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records

@@ -16,9 +16,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioprod.codecs import Codec
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.arrow_reader import read_arrays
-from aioprod.protocol.compression import Codec, compress, decompress
+from aioprod.protocol.compression import compress, decompress
 from aioprod.protocol.record_batch import build_batch
 from aioprod.protocol.record_reader import iter_batches, read_columns
 from tests.protocol.codec_backends import BACKENDS, using

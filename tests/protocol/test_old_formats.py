@@ -17,11 +17,12 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioprod.codecs import Codec
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol import old_formats
-from aioprod.protocol.compression import Codec, compress
+from aioprod.protocol.compression import compress
 from aioprod.protocol.old_formats import in_current_format
 from aioprod.protocol.record_reader import read_records
 from aioprod.types import TopicPartition

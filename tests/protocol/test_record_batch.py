@@ -11,8 +11,8 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioprod.codecs import Codec
 from aioprod.errors import CorruptRecordError
-from aioprod.protocol.compression import Codec
 from aioprod.protocol.record_batch import (
     HEADER_SIZE,
     BatchHeader,

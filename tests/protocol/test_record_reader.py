@@ -12,8 +12,9 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioprod.codecs import Codec
 from aioprod.errors import CorruptRecordError, ProtocolError
-from aioprod.protocol.compression import Codec, compress
+from aioprod.protocol.compression import compress
 from aioprod.protocol.record_batch import build_batch, read_header
 from aioprod.protocol.record_encoder import encode_varint
 from aioprod.protocol.record_reader import (

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.records.readers import read_batch
 
-from aioprod.protocol.compression import Codec
+from aioprod.codecs import Codec
 from aioprod.protocol.record_batch import HEADER_SIZE, check_crc, read_header
 from aioprod.protocol.record_encoder import (
     NO_HEADERS,

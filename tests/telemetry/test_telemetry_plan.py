@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from aioprod.cluster.telemetry_plan import DEFAULT_INTERVAL_MS, Step, TelemetryPlan
+from aioprod.codecs import Codec
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError, UnsupportedVersionError
-from aioprod.protocol.compression import Codec
 from aioprod.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from aioprod.codecs import CODECS, Codec, Levels
 from aioprod.config.checks import MAX_INT, check_callable, check_name, in_range, list_of
-from aioprod.config.compression import CODECS, LEVELS, check_topic_compression, level_of
+from aioprod.config.compression import check_topic_compression
 from aioprod.config.setting import (
     MAX_LONG,
     Section,
@@ -48,14 +49,18 @@ def _check_partitioner(name: str, value: Any) -> Any:
     return value
 
 
-def _level(codec: str, default: int) -> Setting:
+def _level(codec: Codec, levels: Levels) -> Setting:
+    def check(name: str, level: Any) -> Any:
+        codec.check_level(name, level)
+        return level
+
     return Setting(
-        f"compression_{codec}_level",
+        f"compression_{codec.label}_level",
         "int",
-        default,
-        f"Compression level of {codec}.",
-        level_of(codec),
-        LEVELS[codec],
+        levels.default,
+        f"Compression level of {codec.label}. {levels.note}".rstrip(),
+        check,
+        levels.words,
         since="3.8, KIP-390",
     )
 
@@ -163,9 +168,7 @@ BATCHES = section(
         values="a level of the codec",
         kafka_name=None,
     ),
-    _level("gzip", -1),
-    _level("lz4", 9),
-    _level("zstd", 3),
+    *(_level(codec, codec.levels) for codec in Codec if codec.levels),
     Setting(
         "topic_compression",
         "TopicCompression",

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from aioprod.codecs import Codec
 from aioprod.protocol.codecs import cramjam_frames, lz4_unchecked
 from aioprod.protocol.codecs.faults import Buffer
+
+_LZ4_HIGH: Final = 3  # the lowest level of the high compressor
 
 
 class Backend(NamedTuple):
@@ -61,7 +64,17 @@ def _lz4(
     decompress: Callable[[Buffer, int], bytes],
     errors: tuple[type[Exception], ...],
 ) -> Backend:
-    return Backend(compress, partial(lz4_unchecked.decompress, decompress, errors), errors)
+    return Backend(
+        partial(_lz4_compress, compress),
+        partial(lz4_unchecked.decompress, decompress, errors),
+        errors,
+    )
+
+
+def _lz4_compress(compress: Callable[[Buffer, int], bytes], data: Buffer, level: int) -> bytes:
+    # Kafka's Java client uses the fast compressor for the default level, else the high compressor.
+    is_default = Codec.LZ4.levels is not None and level == Codec.LZ4.levels.default
+    return compress(data, 0 if is_default else max(level, _LZ4_HIGH))
 
 
 CRAMJAM_LZ4 = _lz4(

@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from aioprod.codecs import Codec
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.compression import Codec
 from aioprod.protocol.framing import RequestHeader
 from aioprod.protocol.message import Message
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import zlib
 
+from aioprod.codecs import Codec
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.codecs.faults import ZSTD_MAGIC
 from aioprod.protocol.codecs.frame_sizes import lz4_frame, zstd_sizes
 from aioprod.protocol.codecs.zstd_skippable import begins_skippable
-from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, Codec, decompress
+from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, decompress
 from aioprod.protocol.record_batch import CODEC_MASK, HEADER_SIZE, BatchHeader
 from aioprod.protocol.record_headers import LIMIT, read_headers, read_varint
 from aioprod.protocol.record_reader import parse_records

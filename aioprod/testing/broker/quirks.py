@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aioprod.codecs import Codec
 from aioprod.errors import ConfigError
 from aioprod.protocol.api_keys import ApiKey
-from aioprod.protocol.compression import Codec
 from aioprod.protocol.primitives import ZERO_UUID
 
 #: In `Quirk.newest`: the service does not have the API.

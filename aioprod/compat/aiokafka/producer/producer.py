@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Self
 
 import aioprod
+from aioprod.codecs import CODECS
 from aioprod.compat.aiokafka.client import ClientView
 from aioprod.compat.aiokafka.errors import IllegalOperation
 from aioprod.compat.aiokafka.partitioner import DefaultPartitioner
@@ -75,7 +76,7 @@ class AIOKafkaProducer(Uncopyable):
         enable_idempotence = enable_idempotence or transactional_id is not None
         given["acks"] = _checked_acks(acks, enable_idempotence)
         given["enable_idempotence"] = enable_idempotence
-        if compression_type not in ("gzip", "snappy", "lz4", "zstd", None):
+        if compression_type is not None and not CODECS.get(compression_type):
             raise ValueError("Invalid compression type!")
         given["client_id"] = client_id or f"aiokafka-producer-{next(_numbers)}"
         self._key_serializer = key_serializer

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import CorruptRecordError
-from aioprod.protocol.compression import Codec
 from aioprod.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -23,7 +22,6 @@ from aioprod.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from aioprod.protocol.record_batch import (
-    CODEC_MASK,
     HEADER_SIZE,
     MAGIC,
     BatchHeader,
@@ -47,7 +45,6 @@ from aioprod.types import TopicPartition
 _MAGIC_AT = 16
 _COUNT = struct.Struct(">57xi")
 _OLD_FORMATS = (0, 1)  # known formats that are refused since version 3; others count as corrupt
-_ZSTD_FROM = 7
 _TOPIC_IDS_FROM = 13
 _LEADERS_FROM = 10  # KIP-951
 _ABORTABLE_FROM = 11  # KIP-890
@@ -320,9 +317,11 @@ def _check_header(header: BatchHeader, context: RequestContext) -> None:
             f"producer {header.producer_id}: invalid epoch {header.producer_epoch} or sequence "
             f"{header.base_sequence}"
         )
-    if header.attributes & CODEC_MASK == Codec.ZSTD and context.api_version < _ZSTD_FROM:
+    codec = header.codec
+    if context.api_version < codec.produce_version:
         raise RequestError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_FROM}"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"{codec.label} needs Produce version {codec.produce_version}",
         )
 
 

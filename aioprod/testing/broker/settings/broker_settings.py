@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from aioprod.codecs import Codec
 from aioprod.testing.broker.settings.setting import Setting, SettingType
 
 _TABLE = """
@@ -28,10 +29,7 @@ broker.id int -1
 broker.rack string -
 broker.session.timeout.ms int 9000
 client.quota.callback.class class -
-compression.gzip.level int -1 dynamic
-compression.lz4.level int 9 dynamic
 compression.type string producer dynamic
-compression.zstd.level int 3 dynamic
 config.providers list "" dynamic
 connection.failed.authentication.delay.ms int 100
 connections.max.idle.ms long 600000
@@ -369,7 +367,13 @@ unclean.leader.election.enable boolean false dynamic
 @cache
 def broker_settings() -> dict[str, Setting]:
     """Return all settings by name."""
-    return {setting.name: setting for setting in map(_parse, _TABLE.strip().splitlines())}
+    levels = [
+        f"compression.{codec.label}.level int {codec.levels.default} dynamic"
+        for codec in Codec
+        if codec.levels
+    ]
+    lines = sorted([*_TABLE.strip().splitlines(), *levels])
+    return {setting.name: setting for setting in map(_parse, lines)}
 
 
 def _parse(line: str) -> Setting:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from aioprod.codecs import Codec
 from aioprod.error_codes import ErrorCode
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.settings.setting import Setting, SettingType
@@ -14,10 +15,6 @@ from aioprod.testing.broker.settings.setting import Setting, SettingType
 # ranges low..high. A dash stands for none.
 _TABLE = """
 cleanup.policy                          list    delete              log.cleanup.policy                    compact|delete
-compression.gzip.level                  int     -1                  compression.gzip.level                -1..-1|1..9
-compression.lz4.level                   int     9                   compression.lz4.level                 1..17
-compression.type                        string  producer            compression.type                      uncompressed|zstd|lz4|snappy|gzip|producer
-compression.zstd.level                  int     3                   compression.zstd.level                -131072..22
 delete.retention.ms                     long    86400000            log.cleaner.delete.retention.ms       0..
 errors.deadletterqueue.group.enable     boolean false               -                                     -
 file.delete.delay.ms                    long    60000               log.segment.delete.delay.ms           0..
@@ -59,7 +56,19 @@ DEAD_LETTERS = "errors.deadletterqueue.group.enable"
 @cache
 def topic_settings() -> dict[str, Setting]:
     """Return all settings by name."""
-    return {setting.name: setting for setting in map(_parse, _TABLE.strip().splitlines())}
+    lines = sorted([*_TABLE.strip().splitlines(), *_compression()])
+    return {setting.name: setting for setting in map(_parse, lines)}
+
+
+def _compression() -> Iterator[str]:
+    codecs = [codec for codec in sorted(Codec, reverse=True) if codec]
+    names = "|".join(["uncompressed", *(codec.label for codec in codecs), "producer"])
+    yield f"compression.type string producer compression.type {names}"
+    for codec in codecs:
+        if codec.levels:
+            name = f"compression.{codec.label}.level"
+            ranges = "|".join(f"{low}..{high}" for low, high in codec.levels.ranges)
+            yield f"{name} int {codec.levels.default} {name} {ranges}"
 
 
 def _parse(line: str) -> Setting:

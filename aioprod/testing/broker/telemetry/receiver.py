@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from aioprod.codecs import TELEMETRY_CODECS, Codec
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ConfigError, CorruptRecordError
-from aioprod.protocol.compression import Codec, decompress
+from aioprod.protocol.compression import decompress
 from aioprod.protocol.messages.push_telemetry import PushTelemetryRequest
 from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.public_module import set_module
@@ -20,8 +21,7 @@ from aioprod.testing.broker.telemetry.otlp_reader import PushedMetric, read_metr
 
 #: The most pushes that are kept.
 MAX_PUSHES = 1_000
-# In Kafka's order of preference.
-_CODECS = ("zstd", "lz4", "gzip", "snappy")
+_CODECS = tuple(codec.label for codec in TELEMETRY_CODECS)
 
 
 @set_module("aioprod.testing")
@@ -173,7 +173,7 @@ class TelemetryReceiver:
                 request.client_instance_id,
                 node_id,
                 request.terminating,
-                codec.name.lower(),
+                codec.label,
                 len(request.metrics),
                 labels,
                 metrics,
