@@ -66,7 +66,6 @@ LONGER = {
     "observability.md": 3_900,
     "performance.md": 1_800,
     "reliability.md": 3_900,
-    "testing.md": 8_100,
 }
 
 

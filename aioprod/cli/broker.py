@@ -63,7 +63,7 @@ def add_broker(commands: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="behave as a service such as event-hubs, or with a quirk (docs/testing.md); may be "
+        help="behave as a service such as event-hubs, or with a quirk (docs/embedded-broker.md); may be "
         "repeated",
     )
     broker.add_argument(

@@ -1,4 +1,4 @@
-"""The table of foreign clients in docs/testing.md names tests that exist."""
+"""The table of foreign clients in docs/testing-aioprod.md names tests that exist."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SECTION = (
-    (ROOT / "docs" / "testing.md")
+    (ROOT / "docs" / "testing-aioprod.md")
     .read_text()
-    .partition("## For contributors: other clients against the embedded broker\n")[2]
+    .partition("## Other clients against the embedded broker\n")[2]
     .partition("\n## ")[0]
 )
 FILES = {

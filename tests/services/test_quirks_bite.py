@@ -237,7 +237,7 @@ def test_a_quirk_says_what_it_is_and_where_that_is_known(name: str) -> None:
 @pytest.mark.parametrize("name", QUIRKS)
 def test_the_page_has_the_quirk(name: str) -> None:
     quirk = QUIRKS[name]
-    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "embedded-broker.md").read_text(encoding="utf-8")
     assert f"| `{name}` | {quirk.what} | {quirk.source} |\n" in page
     for service, quirks in SERVICES.items():
         listed = ", ".join(f"`{each}`" for each in quirks)

@@ -1,4 +1,4 @@
-"""Run the simulation: ``python -m tests.simulation --seeds A-B``. See docs/testing.md."""
+"""Run the simulation: ``python -m tests.simulation --seeds A-B``. See docs/testing-aioprod.md."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 version and field by field.
 
 Exceptions are listed in both_brokers.py (fields), in both_admins.py (settings), and in
-docs/testing.md.
+docs/embedded-broker.md.
 """
 
 from __future__ import annotations

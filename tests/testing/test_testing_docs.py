@@ -1,4 +1,6 @@
-"""The tests in docs/testing.md, and those of the README that use fixtures, pass as they are."""
+"""The tests on the pages about testing, and those of the README that use fixtures, pass as they
+are.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ def python_blocks(document: str) -> list[str]:
 # The example of an application is in examples/ with its tests, that of real nodes in tests/faults.
 BLOCKS = [
     block
-    for block in python_blocks("docs/testing.md")
+    for page in ("docs/testing.md", "docs/embedded-broker.md")
+    for block in python_blocks(page)
     if not re.search("fastapi_app|RealCluster", block)
 ]
 BLOCKS += [block for block in python_blocks("README.md") if "kafka_topic" in block]
@@ -50,8 +53,9 @@ def test_the_tests_in_the_documents_pass(pytester: pytest.Pytester, mode: str) -
         result.stdout.fnmatch_lines([f"*::{test}* PASSED*"])
 
 
-def test_the_tests_that_the_document_names_are_there() -> None:
-    text = (ROOT / "docs" / "testing.md").read_text()
+def test_the_tests_that_the_pages_name_are_there() -> None:
+    pages = ("testing.md", "embedded-broker.md", "testing-aioprod.md")
+    text = "".join((ROOT / "docs" / page).read_text() for page in pages)
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in tests] == []
     files = re.findall(r"`(\w[\w/]*/[\w/]+\.(?:py|json))`", text)

@@ -94,7 +94,7 @@ class EmbeddedCluster(Uncopyable):
         client_metrics: take metrics of clients (KIP-714), as brokers with a ClientTelemetry plugin
             do; see :meth:`subscribe_to_metrics`.
         imitate: behave as a service such as ``"event-hubs"``, or with some of the quirks that
-            docs/testing.md lists.
+            docs/embedded-broker.md lists.
 
     Raises:
         ConfigError: if an argument is invalid.

@@ -1,5 +1,5 @@
 """Checks of a share group's history: what becomes of each record; docs/share-groups.md has what is
-promised, docs/testing.md the anomalies.
+promised, docs/testing-aioprod.md the anomalies.
 """
 
 from __future__ import annotations
