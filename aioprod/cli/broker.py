@@ -63,8 +63,8 @@ def add_broker(commands: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="behave as a service such as event-hubs, or with a quirk (docs/embedded-broker.md); may be "
-        "repeated",
+        help="behave as a service such as event-hubs, or with a quirk "
+        "(docs/embedded-broker.md); may be repeated",
     )
     broker.add_argument(
         "--json", action="store_true", help="print the addresses as one line of JSON"
