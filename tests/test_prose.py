@@ -65,7 +65,7 @@ LONGER = {
     "migrating.md": 4_700,
     "observability.md": 3_900,
     "performance.md": 1_800,
-    "reliability.md": 3_900,
+    "reliability.md": 2_500,
 }
 
 
