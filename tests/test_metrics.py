@@ -417,7 +417,7 @@ def test_an_observer_is_not_called_for_what_it_does_not_watch() -> None:
 
 
 def test_the_documentation_names_each_metric_and_no_other() -> None:
-    text = (Path(__file__).parent.parent / "docs" / "observability.md").read_text()
+    text = (Path(__file__).parent.parent / "docs" / "metrics.md").read_text()
     table = text.partition("| name | meaning |")[2].partition("\n\n")[0]
     described = {
         name

@@ -25,7 +25,7 @@ from tests.testing.doc_blocks import python_blocks
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "processing.md").read_text(encoding="utf-8")
-FIGURES = (DOCS / "observability.md").read_text(encoding="utf-8")
+METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
 
 
 async def test_the_code_of_the_page_works(broker: EmbeddedCluster, capsys: Any) -> None:
@@ -41,7 +41,7 @@ async def test_the_code_of_the_page_works(broker: EmbeddedCluster, capsys: Any) 
     async with app.router.lifespan_context(app), asyncio.timeout(30):
         while not processor.metrics()["records-handled-total"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        shown = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", FIGURES))
+        shown = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", METRICS))
         assert set(processor.metrics()) <= shown
         assert processor.in_flight_by_key() == {}
     assert capsys.readouterr().out == "b'42' 3 1\n"
@@ -63,9 +63,9 @@ async def test_the_code_of_share_groups_works(broker: EmbeddedCluster, capsys: A
     async with mailer, asyncio.timeout(30):
         while not mailer.metrics()["records-accepted-total"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        shown = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", FIGURES))
+        shown = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", METRICS))
         assert set(mailer.metrics()) <= shown
-        own = FIGURES.partition("figures of a share processor |")[2].partition("\n\n")[0]
+        own = METRICS.partition("metrics of a share processor |")[2].partition("\n\n")[0]
         assert set(re.findall(r"`([a-z-]+)`", own)) <= set(mailer.metrics())
     assert capsys.readouterr().out == "me 1 1\n"
 

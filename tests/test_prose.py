@@ -63,7 +63,6 @@ LONGER = {
     "comparison.md": 3_100,
     "configuration.md": 4_600,
     "migrating.md": 4_700,
-    "observability.md": 3_900,
     "performance.md": 1_800,
     "reliability.md": 2_500,
 }

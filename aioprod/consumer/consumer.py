@@ -438,7 +438,7 @@ class Consumer(Uncopyable):
         return self._figures.last_stable_offset(partition)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the present metrics, by Kafka's names; see docs/observability.md."""
+        """Return the present metrics, by Kafka's names; see docs/metrics.md."""
         return self._figures.metrics()
 
     async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:

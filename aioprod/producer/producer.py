@@ -335,7 +335,7 @@ class Producer(TransactionInterface, Uncopyable):
 
     def metrics(self) -> dict[str, float]:
         """Return the present metrics, by the names of Kafka's ``producer-metrics``; see
-        docs/observability.md.
+        docs/metrics.md.
         """
         return self._core.snapshot()
 

@@ -23,7 +23,9 @@ from aioprod.processing import Processor, ProcessorObserver
 from aioprod.testing import EmbeddedCluster
 from tests.integrations.test_grafana import emitted
 
-TEXT = (Path(__file__).parent.parent.parent / "docs" / "observability.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "observability.md").read_text()
+METRICS = (DOCS / "metrics.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 _TOP_LEVEL_AWAIT = 0x2000
 OTHERS = ("topic", "partition", "node")
@@ -47,7 +49,7 @@ async def test_the_code_works(number: int, broker: EmbeddedCluster) -> None:
     coroutine = eval(compiled(number, broker.bootstrap_servers), names)
     if inspect.isawaitable(coroutine):
         await coroutine
-        assert names["figures"]["record-send-total"] == 1
+        assert names["metrics"]["record-send-total"] == 1
         return
     kinds = Producer, Consumer, Processor
     clients = [each for each in names.values() if isinstance(each, kinds)]
@@ -68,7 +70,7 @@ async def test_the_code_works(number: int, broker: EmbeddedCluster) -> None:
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("kind", ["consumer", "share consumer", "processor"])
 async def test_the_page_names_each_metric_and_no_other(kind: str, broker: EmbeddedCluster) -> None:
-    table = TEXT.partition(f"| name | meaning of {kind} metrics |")[2].partition("\n\n")[0]
+    table = METRICS.partition(f"| name | meaning of {kind} metrics |")[2].partition("\n\n")[0]
     described = {name for row in table.splitlines() for name in names_of(row)}
     prefix = f"kafka_{kind.replace(' ', '_')}_"
     measured = {

@@ -279,7 +279,7 @@ class ShareConsumer(Uncopyable):
         return self._health.state
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the present metrics, by Kafka's names; see docs/observability.md."""
+        """Return the present metrics, by Kafka's names; see docs/metrics.md."""
         return self._figures.metrics()
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
