@@ -1,4 +1,4 @@
-"""docs/migrating.md: each name and default is that of the installed clients, and of aioprod."""
+"""docs/migrating-*.md: each name and default is that of the installed clients, and of aioprod."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it reads its schemas by a function that is deprecated
     kafka = import_module("kafka")
 
-PAGE = (Path(__file__).parent.parent / "docs" / "migrating.md").read_text()
+DOCS = Path(__file__).parent.parent / "docs"
 CLIENTS = ("aiokafka", "confluent-kafka", "kafka-python")
+PAGES = {client: (DOCS / f"migrating-{client}.md").read_text() for client in CLIENTS}
 PACKAGES = {"aiokafka": aiokafka, "confluent-kafka": confluent_kafka, "kafka-python": kafka}
 OURS: dict[str, type[ClientConfig]] = {"producer": ProducerConfig, "consumer": ConsumerConfig}
 NO_PLAIN_VALUE = "—"
@@ -56,12 +57,12 @@ class Name(NamedTuple):
 
 
 def sections() -> Iterator[tuple[str, str, str]]:
-    """Client, title and text of each third-level section."""
-    for chapter in PAGE.split("\n## From ")[1:]:
-        client, _, text = chapter.partition("\n")
-        for section in text.split("\n### ")[1:]:
+    """Client, title and text of each section with a table."""
+    for client, page in PAGES.items():
+        for section in page.split("\n## ")[1:]:
             title, _, body = section.partition("\n")
-            yield client, title, body
+            if rows_of(body):
+                yield client, title, body
 
 
 def names_in(cell: str) -> tuple[str, ...]:
@@ -81,7 +82,7 @@ def all_settings() -> list[Setting]:
         for theirs, their_default, ours, our_default, *_ in rows_of(body):
             (name,) = names_in(theirs)
             found.append(Setting(client, kind, name, their_default, ours.strip("`"), our_default))
-        (same,) = re.findall(r"Same name, same default:\n(.+?)\.\n\n", body, re.DOTALL)
+        (same,) = re.findall(r"Same name, same default:\s(.+?)\.\n\n", body, re.DOTALL)
         for name in names_in(same):
             found.append(Setting(client, kind, name, "same", name.replace(".", "_"), "same"))
     return found
@@ -238,7 +239,7 @@ def test_a_name_that_is_not_there_would_be_found() -> None:
 
 
 async def test_the_blocks_send(broker: EmbeddedCluster) -> None:
-    blocks = python_blocks(PAGE)
+    blocks = [block for page in PAGES.values() for block in python_blocks(page)]
     assert len(blocks) == len(CLIENTS)
     for block in blocks:
         namespace: dict[str, Any] = {"__name__": "migrating"}
