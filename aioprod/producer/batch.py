@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from enum import Enum
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from aioprod.codecs import Codec
 from aioprod.errors import KafkaError, WrongEventLoopError, copy_of
@@ -22,6 +23,10 @@ _new_tuple: Final = tuple.__new__
 # A large batch is encoded in parts: other tasks run in between, and small records do not take much
 # more memory than the buffer counts.
 ENCODE_EVERY = 65_536
+
+
+# A function, its argument, and the context in which it is called.
+_Callback = tuple[Callable[[Any], object], object, Context]
 
 
 class BatchState(Enum):
@@ -157,7 +162,8 @@ class ProducerBatch(BatchFields):
         self.records: list[ProducerRecord] | None = [] if events.wants_records else None
         self._events = events
         self._waiters: dict[asyncio.Future[None], None] | None = None
-        self._callbacks: list[tuple[int, Callable[[ProducerBatch, int], object]]] | None = None
+        # By index of the record: removing a callback must not look at those of other records.
+        self._callbacks: dict[int, tuple[_Callback, ...]] | None = None
         self._seen = False
 
     @classmethod
@@ -295,10 +301,11 @@ class ProducerBatch(BatchFields):
             parts.append((start, part))
             start += writer.count
         self.parts = parts
-        for index, callback in self._callbacks or ():
+        for index, callbacks in (self._callbacks or {}).items():
             at = bisect_right(parts, index, key=lambda entry: entry[0]) - 1
             first, part = parts[at]
-            part.add_callback(index - first, callback)
+            for callback in callbacks:
+                part.add_callback(index - first, *callback)
         self._callbacks = None
         self._finish(BatchState.SPLIT)
         return [part for _, part in parts]
@@ -317,29 +324,45 @@ class ProducerBatch(BatchFields):
         self._events.ended(self)  # interceptors, as in Java before the callbacks
         if self._callbacks is not None:
             callbacks, self._callbacks = self._callbacks, None
-            for index, callback in callbacks:
-                self._call(callback, index)
+            for of_record in callbacks.values():
+                for callback in of_record:
+                    self._call(*callback)
         self.encoded = None
         self.writer.release()
         self.records = None
 
-    def _call(self, callback: Callable[[ProducerBatch, int], object], index: int) -> None:
+    def _call(self, function: Callable[[Any], object], argument: object, context: Context) -> None:
         try:
-            callback(self, index)
+            context.run(function, argument)
         except BaseException as error:
             log.error("callback of a delivery to %s failed", self.tp, exc_info=error)
             surface(error)
 
-    def add_callback(self, index: int, callback: Callable[[ProducerBatch, int], object]) -> None:
-        """Call ``callback(batch, index)`` when the record has its outcome; soon if it has one
-        already.
+    def add_callback(
+        self, index: int, function: Callable[[Any], object], argument: object, context: Context
+    ) -> None:
+        """Call ``function(argument)`` in ``context`` when the record has its outcome; soon if it
+        has one already.
         """
-        if self.state is BatchState.PENDING:
-            if self._callbacks is None:
-                self._callbacks = []
-            self._callbacks.append((index, callback))
+        if self.state is not BatchState.PENDING:
+            self.loop.call_soon(self._call, function, argument, context)
+            return
+        if self._callbacks is None:
+            self._callbacks = {}
+        added = ((function, argument, context),)
+        self._callbacks[index] = self._callbacks.get(index, ()) + added
+
+    def remove_callbacks(self, index: int, function: Callable[[Any], object]) -> int:
+        """Remove the callbacks of a record that call ``function``, and return their number."""
+        if self._callbacks is None or index not in self._callbacks:
+            return 0
+        found = self._callbacks[index]
+        kept = tuple(callback for callback in found if callback[0] != function)
+        if kept:
+            self._callbacks[index] = kept
         else:
-            self.loop.call_soon(self._call, callback, index)
+            del self._callbacks[index]
+        return len(found) - len(kept)
 
     async def wait(self) -> None:
         """Wait until the batch has ended or was split. Cancelling the waiter does not affect the

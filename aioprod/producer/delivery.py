@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Generator
+from contextvars import Context, copy_context
 from typing import Final
 
 from aioprod.errors import KafkaError
@@ -24,6 +25,9 @@ class Delivery:
 
     Cancelling a task that awaits it does not cancel the record. If the record fails and no caller
     checks its delivery, the failure is logged when the delivery is garbage-collected.
+
+    It has the methods of an :class:`asyncio.Future` that ask for an outcome, so asyncio's tools
+    accept it: :func:`asyncio.wait`, :func:`asyncio.gather`, :func:`asyncio.wait_for` and others.
     """
 
     # In C it is unknown to the garbage collector, which would visit the hundreds of thousands that
@@ -77,15 +81,51 @@ class Delivery:
             raise asyncio.InvalidStateError("the delivery has no outcome yet")
         return self._batch.failure()
 
-    def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
+    def cancelled(self) -> bool:
+        """Return False: a record that was accepted is delivered or fails."""
+        return False
+
+    def cancel(self, msg: object = None) -> bool:
+        """Do nothing and return False: a record that was accepted can't be taken back.
+
+        Cancel the task that awaits the delivery to end the wait, or abort the transaction to
+        discard its records.
+        """
+        return False
+
+    @property
+    def _asyncio_future_blocking(self) -> bool | None:
+        # asyncio.isfuture() is True for False, and False for None. gather() and wait_for() cancel a
+        # future and wait until it has ended, which takes a record up to delivery_timeout_ms. So
+        # only a delivery with an outcome is one: for others these make a task that awaits it, and
+        # cancelling that ends the wait at once.
+        return False if self.done() else None
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop of the producer."""
+        return self._batch.loop
+
+    def add_done_callback(
+        self, callback: Callable[[Delivery], object], *, context: Context | None = None
+    ) -> None:
         """Call ``callback(delivery)`` when the outcome is known; soon, if it is known already.
 
         An exception in the callback is logged and does not affect other records. KeyboardInterrupt
         and SystemExit stop the event loop, as in its other callbacks.
+
+        Args:
+            callback: gets this delivery, and should not block.
+            context: the callback runs in a copy of it; in a copy of the current one if None.
         """
-        self._now().add_callback(
-            self._index, lambda batch, index: callback(delivery_of(batch, index))
-        )
+        # A copy, since the context may be the one that ends the batch: it can't be entered twice.
+        copied = copy_context() if context is None else context.copy()
+        self._now().add_callback(self._index, callback, self, copied)
+
+    def remove_done_callback(self, callback: Callable[[Delivery], object]) -> int:
+        """Remove all callbacks of this record that are equal to ``callback``, and return their
+        number. Callbacks are removed by themselves when the outcome is known.
+        """
+        return self._now().remove_callbacks(self._index, callback)
 
     def _now(self) -> ProducerBatch:
         """Return the batch that holds the record now: a part of the first one if it was split."""

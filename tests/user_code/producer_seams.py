@@ -24,7 +24,7 @@ from aioprod.errors import (
 )
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold
-from tests.user_code.seams import Run, Seam, caused, logged, passed
+from tests.user_code.seams import Run, Seam, caused, logged, passed, unchanged
 
 PARTITIONS = 3
 QUICK: dict[str, Any] = {
@@ -133,6 +133,31 @@ async def callback_expired(run: Run) -> None:
             pass
 
 
+async def compared(run: Run) -> None:
+    """Removing compares; an error there removes nothing."""
+
+    class Compared:
+        def __eq__(self, other: object) -> bool:
+            return bool(run.fail())
+
+        def __call__(self, delivery: Delivery) -> None:
+            heard.append(delivery)
+
+    async def remove() -> int:
+        return deliveries[0].remove_done_callback(print)
+
+    async with cluster() as broker, sending(broker, linger_ms=1_000) as producer:
+        deliveries = await send_six(producer)
+        heard: list[Delivery] = []
+        deliveries[0].add_done_callback(heard.append)
+        deliveries[0].add_done_callback(Compared())
+        await run.note(remove())
+        await producer.flush()
+        await expect_six(broker, deliveries)
+        assert heard == [deliveries[0], deliveries[0]]
+        await expect_next(producer)
+
+
 async def outcome(delivery: Delivery) -> object:
     try:
         return await delivery
@@ -146,6 +171,7 @@ CALLBACKS = [
     Seam("Delivery.add_done_callback(callback)", logged, callback_at_once, "delivered already"),
     Seam("Delivery.add_done_callback(callback)", logged, callback_at_close, "close"),
     Seam("Delivery.add_done_callback(callback)", logged, callback_expired, "expired"),
+    Seam("Delivery.remove_done_callback(callback)", unchanged, compared),
 ]
 
 

@@ -131,6 +131,11 @@ def passed(cancelled: type[BaseException]) -> Rule:
     return check
 
 
+def unchanged(run: Run) -> None:
+    """The synchronous call for which it was made raises it as it is."""
+    assert run.told == [run.error] and run.surfaced == []
+
+
 def provided(wrapper: type[BaseException], *, plain: bool = False) -> Rule:
     """The client's tasks asked for it: a call raises ``wrapper``, and the loop what ends a program.
 

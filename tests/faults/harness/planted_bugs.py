@@ -59,7 +59,7 @@ def callbacks_not_called(patch: pytest.MonkeyPatch) -> set[str]:
 
     def finish_without_callbacks(self: ProducerBatch, state: BatchState) -> None:
         if state is BatchState.SUCCEEDED and next(numbers) % 20 == 19:
-            self._callbacks = []
+            self._callbacks = {}
         finish(self, state)
 
     patch.setattr(ProducerBatch, "_finish", finish_without_callbacks)
