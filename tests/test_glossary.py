@@ -1,0 +1,161 @@
+"""A word has one meaning: the glossary of docs/architecture.md names it, and words that had several
+meanings are gone from identifiers, docstrings, comments, logs and errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import aioprod
+
+ROOT = Path(aioprod.__file__).parent
+PAGE = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+# The family of a word, and what to write in its place.
+FAMILIES = {
+    "settle": (
+        r"(?:un)?settl(?:e|es|ed|ing|ements?)",
+        "complete (a future), acknowledge (a record), finish (a transaction), wait until idle",
+    ),
+    "hold": (r"h(?:old(?:s|ing|ers?)?|eld)", "have, keep, contain; buffered, paused, waiting"),
+    "in hand": (r"in[ _]hand", "buffered (consumer), unacknowledged (share consumer)"),
+    "hand out": (r"hand(?:s|ed|ing)?[ _](?:out|on|over)", "return (records), pass, give"),
+    "figures": (r"figures?", "metrics (exported), measurements (of a benchmark), numbers"),
+    "tell": (r"(?:un)?(?:tells?|told)", "describe, report, say, distinguish"),
+    "hear": (r"hear[sd]?", "is called for, receives, learns"),
+    "owe": (r"ow(?:e|es|ed|ing)", "has a request in flight, must"),
+    "let go": (r"let(?:s|ting)?[ _]go", "release"),
+}
+_WORDS = {
+    name: re.compile(rf"(?<![a-z])(?:{words})(?![a-z])", re.IGNORECASE)
+    for name, (words, _) in FAMILIES.items()
+}
+# Names of the released API, and a lock, which is held in any documentation of locks.
+_EXCEPTIONS = re.compile(
+    r"\bhold(?:_answer)?\b(?=[(\"`',)]|$)"
+    r"|\blocks? (?:is|are|was|were) held|\bhold(?:s|ing)? (?:a|the|its|no) lock"
+)
+# How often a word is still in a package. The numbers only shrink.
+LEFT: dict[str, dict[str, int]] = {
+    ".": {"settle": 2, "tell": 1},
+    "_c": {"hold": 2, "tell": 2},
+    "admin": {"figures": 2, "hold": 1, "tell": 194},
+    "cli": {"figures": 2, "hold": 8, "tell": 27},
+    "cluster": {"figures": 10, "hear": 2, "tell": 25},
+    "compat/aiokafka": {"hold": 5, "settle": 7, "tell": 11},
+    "config": {"tell": 6},
+    "config/settings": {"tell": 2},
+    "consumer": {
+        "figures": 30,
+        "hand out": 8,
+        "hear": 5,
+        "hold": 37,
+        "let go": 1,
+        "settle": 17,
+        "tell": 36,
+    },
+    "consumer/calls": {"figures": 5, "settle": 8, "tell": 11},
+    "consumer/group": {"hand out": 2, "hear": 13, "hold": 24, "tell": 62},
+    "consumer/share": {
+        "figures": 22,
+        "hand out": 7,
+        "hear": 18,
+        "hold": 69,
+        "in hand": 39,
+        "settle": 23,
+        "tell": 56,
+    },
+    "demo": {"figures": 43, "hold": 2, "settle": 7, "tell": 5},
+    "integrations/opentelemetry": {"figures": 3, "settle": 2},
+    "integrations/prometheus": {"figures": 2},
+    "metrics": {"figures": 33, "hand out": 1, "tell": 3},
+    "net": {"hear": 1, "hold": 48, "settle": 3, "tell": 6},
+    "oauth": {"tell": 4},
+    "processing": {"figures": 78, "hold": 32, "settle": 59, "tell": 20},
+    "producer": {"figures": 2, "hand out": 4, "hold": 129, "let go": 2, "settle": 5, "tell": 9},
+    "producer/transactions": {"hold": 3, "settle": 4, "tell": 13},
+    "protocol": {"hold": 4, "let go": 1},
+    "protocol/codecs": {"tell": 1},
+    "protocol/sasl": {"hold": 1},
+    "schema_registry": {"hold": 24, "tell": 7},
+    "spark": {"figures": 2, "hear": 13, "hold": 7, "settle": 12, "tell": 26},
+    "spark/exactly_once": {"hold": 1, "tell": 17},
+    "spark/page": {"figures": 11, "hear": 2, "tell": 4},
+    "spark/pipeline": {"figures": 62, "hold": 1, "tell": 9},
+    "spark/registered": {"hold": 1},
+    "spark/template": {"tell": 1},
+    "spark/typed": {"hold": 1, "tell": 2},
+    "testing": {"hand out": 2, "hold": 3, "tell": 1},
+    "testing/broker": {"hand out": 2, "hold": 60, "settle": 16, "tell": 19},
+    "testing/pytest_plugin": {"hold": 1},
+    "testing/registry": {"hold": 6},
+    "testing/simulation": {"hold": 2},
+}
+SESSIONS = {"FetchSession", "ShareSession"}
+"""What Kafka calls a session."""
+SESSIONS_LEFT = {"CoordinatorSession", "MemberSession", "Session", "_Session"}
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    return "/".join(parts[:-1][:2]) or "."
+
+
+def sources() -> Iterator[Path]:
+    for path in sorted(ROOT.rglob("*")):
+        if path.suffix in {".py", ".c", ".h"} and "messages" not in path.parts:
+            yield path
+
+
+ROOMS = sorted({room_of(path) for path in sources()})
+
+
+def found_in(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each family that is found, and where."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        # RecordsInHand is Records_In_Hand.
+        words = _EXCEPTIONS.sub("", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", line))
+        for family, pattern in _WORDS.items():
+            for match in pattern.finditer(words):
+                yield family, f"{path.relative_to(ROOT)}:{number}: {match.group()}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_words_with_several_meanings(room: str) -> None:
+    found = [each for path in sources() if room_of(path) == room for each in found_in(path)]
+    counts = Counter(family for family, _ in found)
+    allowed = LEFT.get(room, {})
+    for family, count in counts.items():
+        assert count <= allowed.get(family, 0), (
+            f"{family!r}: write {FAMILIES[family][1]}\n"
+            + "\n".join(place for each, place in found if each == family)
+        )
+
+
+def test_sessions_are_those_of_kafka() -> None:
+    named = {
+        name
+        for path in sources()
+        for name in re.findall(r"^\s*class (\w*Session)\b", path.read_text(), re.MULTILINE)
+    }
+    assert named - SESSIONS_LEFT == SESSIONS
+
+
+def glossary() -> str:
+    return PAGE.partition("\n## Glossary\n")[2].partition("\n## ")[0]
+
+
+def test_the_glossary_explains_each_word_once() -> None:
+    words = re.findall(r"^\| ([^|`]+?) \|", glossary(), re.MULTILINE)[1:]
+    assert len(words) > 20 and words == sorted(set(words), key=str.casefold)
+
+
+def test_the_classes_that_the_glossary_names_exist() -> None:
+    code = "".join(path.read_text() for path in sources())
+    names = re.findall(r"`([A-Z]\w+)`", glossary())
+    assert len(names) > 10
+    assert [name for name in names if not re.search(rf"\bclass {name}\b", code)] == []
