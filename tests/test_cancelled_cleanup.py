@@ -85,7 +85,7 @@ GATHERS = {
     "aioprod.cluster.runtime": "Brokers.end follows in a callback",
     "aioprod.consumer.partition_reader": "requests",
     "aioprod.consumer.share.fetcher": "ShareFetcher.end follows, as ShareConsumer.close documents",
-    "aioprod.consumer.share.lifecycle": "the same",
+    "aioprod.consumer.share.core": "the same",
     "aioprod.net.brokers": "Brokers.end follows",
     "aioprod.processing.topics": "the tasks were cancelled before",
     "aioprod.testing.broker.controls.nodes": "the nodes were stopped before",

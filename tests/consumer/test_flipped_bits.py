@@ -24,7 +24,7 @@ from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetched_batches import end_of
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.partition_reader import FetchedRecords, FetchSettings, PartitionReader
-from aioprod.consumer.share.acquired import AcquiredRange, read_acquired
+from aioprod.consumer.share.requests import AcquiredRange, read_acquired
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.arrow_reader import read_arrays
@@ -318,7 +318,7 @@ CALLERS = {
     "fetched_batches": {
         "consumer/fetched_data.py",
         "consumer/partition_reader.py",
-        "consumer/share/acquired.py",
+        "consumer/share/requests.py",
     },
     "end_of": {"consumer/fetched_data.py"},
     "plain_body": {
@@ -327,7 +327,7 @@ CALLERS = {
         "consumer/open_batch.py",
     },
     "body_columns": {"protocol/record_reader.py", "consumer/open_batch.py"},
-    "open_batch": {"consumer/fetched_data.py", "consumer/share/acquired.py"},
+    "open_batch": {"consumer/fetched_data.py", "consumer/share/requests.py"},
     "read_columns": {"protocol/record_reader.py"},
     "read_batch_records": {
         "protocol/record_reader.py",

@@ -10,7 +10,7 @@ import pytest
 
 from aioprod.consumer import open_batch
 from aioprod.consumer.arrow_tables import records_of_rows, rows_of_batches
-from aioprod.consumer.share.acquired import AcquiredRange, read_acquired
+from aioprod.consumer.share.requests import AcquiredRange, read_acquired
 from aioprod.header_names import name_in_column
 from aioprod.native import python_sources
 from aioprod.protocol import record_reader

@@ -94,7 +94,11 @@ class MemberActor(ABC):
         )
 
     def _look_for_leftovers(self, consumer: Consumer | ShareConsumer) -> None:
-        if consumer._lifecycle.runtime.brokers.connected:
+        if isinstance(consumer, ShareConsumer):
+            runtime = consumer._core.runtime
+        else:
+            runtime = consumer._lifecycle.runtime
+        if runtime.brokers.connected:
             self.leftovers.append("connections are open")
         for _, _, handle in self._context.loop._timers:
             host = handle._context.get(HOST)  # type: ignore[attr-defined]

@@ -1,12 +1,20 @@
-"""Acknowledgements that wait to be sent, and how they are written in requests (KIP-932)."""
+"""The acknowledgements for one broker, from the call to their outcome, and how requests have them
+(KIP-932). No I/O.
+"""
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from aioprod.consumer.share.outcomes import Outcomes
+from aioprod.consumer.share.reporting import ShareReporter
+from aioprod.error_codes import ErrorCode
+from aioprod.errors import BrokerError, KafkaError
+from aioprod.net.refusals import explain
 from aioprod.types import AcknowledgeType, TopicPartition
 
 GAP = 0
@@ -137,24 +145,67 @@ class PartitionAcknowledgements:
         self.since = min(self.since, older.since)
 
 
+class AcknowledgementResults(NamedTuple):
+    """What a response says of the acknowledgements of its request.
+
+    Attributes:
+        refused: True if the broker has refused one.
+        renewed: the partition and the offset of each record whose lock the broker has renewed.
+    """
+
+    refused: bool
+    renewed: list[tuple[SharePartition, int]]
+
+
 class Acknowledgements:
-    """The acknowledgements for one broker that are not sent yet."""
+    """The acknowledgements for one broker that have no outcome: those that wait for a request, and
+    those of the request in flight.
 
-    def __init__(self) -> None:
+    Args:
+        node_id: the broker.
+        outcomes: gets the outcome of each.
+        reporter: counts those that are sent.
+        principal: the principal of the client, for errors.
+        limit_s: how long those that the broker refuses are sent again, in seconds.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        outcomes: Outcomes,
+        reporter: ShareReporter,
+        principal: str,
+        limit_s: float,
+    ) -> None:
+        self._node_id = node_id
+        self._outcomes = outcomes
+        self._reporter = reporter
+        self._principal = principal
+        self._limit_s = limit_s
         self._waiting: dict[SharePartition, PartitionAcknowledgements] = {}
+        self._sent: dict[SharePartition, PartitionAcknowledgements] = {}
 
-    def __bool__(self) -> bool:
+    @property
+    def waits(self) -> bool:
+        """True if one waits for a request."""
         return bool(self._waiting)
 
     @property
+    def pending(self) -> bool:
+        """True if one has no outcome."""
+        return bool(self._waiting or self._sent)
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    @property
     def renews(self) -> bool:
-        """Whether a lock is to be renewed, which is a request of its own."""
+        """True if a lock is to be renewed, which is a request of its own."""
         return any(
             AcknowledgeType.RENEW in waiting.types.values() for waiting in self._waiting.values()
         )
 
     def only_of(self, partitions: frozenset[SharePartition]) -> bool:
-        """Return whether all are of these partitions."""
+        """Return True if all that wait are of these partitions."""
         return self._waiting.keys() <= partitions
 
     def add(
@@ -172,7 +223,7 @@ class Acknowledgements:
         waiting.locked_until |= dict.fromkeys(types, locked_until)
 
     def extend_lock(self, partition: SharePartition, offset: int, locked_until: float) -> None:
-        """Note the new end of a lock, for what was said of the record since."""
+        """Note the new end of a lock, for a later acknowledgement of the record."""
         waiting = self._waiting.get(partition)
         if waiting is not None and offset in waiting.locked_until:
             waiting.locked_until[offset] = locked_until
@@ -191,9 +242,37 @@ class Acknowledgements:
                 Skipped(OffsetRun(first, last, [kind]), locked_until) for first, last in runs
             ]
 
-    def put_back(self, partition: SharePartition, sent: PartitionAcknowledgements) -> None:
-        """Add those of a request that is to be repeated."""
-        self._of(partition, sent.since).add_older(sent)
+    def drop_renewals(self) -> None:
+        """Forget renewals: the session ends."""
+        for partition, waiting in list(self._waiting.items()):
+            for offset in waiting.renewals():
+                del waiting.types[offset], waiting.locked_until[offset]
+            if not (waiting.types or waiting.others):
+                del self._waiting[partition]
+
+    def refuse(
+        self, partition: SharePartition, offsets: Sequence[int], kind: AcknowledgeType
+    ) -> None:
+        """Fail an acknowledgement of records of an earlier session."""
+        self._outcomes.failed(
+            partition.tp, dict.fromkeys(offsets, kind), self._session_lost(), self._reporter.now()
+        )
+
+    # -- in a request ------------------------------------------------------------------------------
+
+    def send(self, now: float) -> Mapping[SharePartition, PartitionAcknowledgements]:
+        """Return those that wait, for the next request. Those whose lock has ended fail."""
+        self._sent, late = self.take(now)
+        for partition, acknowledgements in late.items():
+            error = BrokerError(
+                ErrorCode.INVALID_RECORD_STATE,
+                f"{_name(partition)}: the locks of the records timed out "
+                "(share.record.lock.duration.ms of the group)",
+            )
+            self._fail(partition, acknowledgements, error)
+        if self._sent:
+            self._reporter.acknowledgements_sent(sum(each.records for each in self._sent.values()))
+        return self._sent
 
     def take(
         self, now: float
@@ -201,7 +280,7 @@ class Acknowledgements:
         dict[SharePartition, PartitionAcknowledgements],
         dict[SharePartition, PartitionAcknowledgements],
     ]:
-        """Return those to send, and those whose lock has ended; forget all.
+        """Return those to send, and those whose lock has ended; forget all that wait.
 
         A broker does not refuse each late acknowledgement: not if another member has accepted the
         record, and the group has gone on. If it refuses one, it refuses all of the partition.
@@ -213,16 +292,80 @@ class Acknowledgements:
             {each: waiting for each, waiting in late.items() if waiting.types},
         )
 
-    def drop_renewals(self) -> None:
-        """Forget renewals: the session ends."""
-        for partition, waiting in list(self._waiting.items()):
-            for offset in waiting.renewals():
-                del waiting.types[offset], waiting.locked_until[offset]
-            if not (waiting.types or waiting.others):
-                del self._waiting[partition]
+    def answered(
+        self, codes: Mapping[PartitionKey, ErrorCode], now: float
+    ) -> AcknowledgementResults:
+        """Pass on the outcomes of those in the request, or let them wait to be sent again."""
+        sent, self._sent = self._sent, {}
+        refused = False
+        renewed: list[tuple[SharePartition, int]] = []
+        for partition, acknowledgements in sent.items():
+            # Without an error code in the response, nothing is confirmed.
+            code = codes.get(partition.key, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if not code:
+                self._outcomes.confirmed(
+                    partition.tp, acknowledgements.types, acknowledgements.since
+                )
+                renewed += [(partition, offset) for offset in acknowledgements.renewals()]
+                continue
+            refused = True
+            refusal = refusal_of(partition, code, "ShareAcknowledge", self._principal)
+            tries_again = now < acknowledgements.since + self._limit_s
+            if code.retriable and not code.refresh_metadata and tries_again:
+                self._outcomes.retried(partition.tp, refusal)
+                self.put_back(partition, acknowledgements)
+            else:
+                self._fail(partition, acknowledgements, refusal)
+        return AcknowledgementResults(refused, renewed)
+
+    def put_back(self, partition: SharePartition, sent: PartitionAcknowledgements) -> None:
+        """Let those of a request wait to be sent again."""
+        self._of(partition, sent.since).add_older(sent)
+
+    def session_lost(self, error: KafkaError) -> None:
+        """Fail all: the broker releases the records of the session, or has released them."""
+        sent, self._sent = self._sent, {}
+        for partition, acknowledgements in sent.items():
+            self._fail(partition, acknowledgements, error)
+        for partition, acknowledgements in self.take(-math.inf)[0].items():
+            self._fail(partition, acknowledgements, self._session_lost(error))
 
     def _of(self, partition: SharePartition, since: float) -> PartitionAcknowledgements:
         found = self._waiting.get(partition)
         if found is None:
             found = self._waiting[partition] = PartitionAcknowledgements(since)
         return found
+
+    def _fail(
+        self,
+        partition: SharePartition,
+        acknowledgements: PartitionAcknowledgements,
+        error: KafkaError,
+    ) -> None:
+        self._outcomes.failed(partition.tp, acknowledgements.types, error, acknowledgements.since)
+
+    def _session_lost(self, cause: KafkaError | None = None) -> KafkaError:
+        error = BrokerError(
+            ErrorCode.SHARE_SESSION_NOT_FOUND,
+            f"broker {self._node_id}: the records of the session are delivered again",
+        )
+        error.__cause__ = cause
+        return error
+
+
+def refusal_of(
+    partition: SharePartition, code: ErrorCode, request: str, principal: str
+) -> BrokerError:
+    """Return the error of a partition in a response.
+
+    Args:
+        partition: the partition.
+        code: its error code.
+        request: the name of the request.
+        principal: the principal of the client.
+    """
+    return explain(BrokerError(code, _name(partition)), request, principal)
+
+
+def _name(partition: SharePartition) -> str:
+    return f"{partition.topic}-{partition.partition}"

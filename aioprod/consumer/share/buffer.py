@@ -1,54 +1,172 @@
-"""The records that brokers have sent, and the application has not got."""
+"""Acquired records from their arrival until they are returned to the application."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from aioprod.cluster.metadata import Metadata
-from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.share_consumer import ShareConsumerConfig
-from aioprod.consumer.record_conversion import RecordConverter
+from aioprod.consumer.held_back import HeldBack
+from aioprod.consumer.record_conversion import RecordConverter, Unread
 from aioprod.consumer.share.acknowledgements import GAP, SharePartition
-from aioprod.consumer.share.acquired import acquired_ranges, read_acquired
+from aioprod.consumer.share.assignment import ShareAssignment
 from aioprod.consumer.share.broker import ShareBroker
-from aioprod.consumer.share.fetched import Delivered, FetchedRecords, Lock
 from aioprod.consumer.share.reporting import ShareReporter
+from aioprod.consumer.share.requests import Acquired, acquired_ranges, read_acquired
+from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.preparation import NotPrepared
 from aioprod.protocol.messages.share_fetch import PartitionData
-from aioprod.types import AcknowledgeType, TopicPartition
+from aioprod.types import AcknowledgeType, ConsumerRecord, ShareRecord, TopicPartition
+
+_REMEDY = "it is released, and delivered again up to group.share.delivery.count.limit times"
 
 
-class ShareBuffer:
-    """Holds acquired records in the order in which they came, while no other member can have got
-    them: their locks have not ended, nor the session with the broker, and it leads the partition.
-
-    Args:
-        config: says whether checksums are verified.
-        metadata: says who leads a partition.
-        converter: has the deserializers.
-        reporter: hears of records.
+class Lock(NamedTuple):
+    """The lock of records of a partition for this member.
 
     Attributes:
-        handed_out: the number of records that the application got.
+        partition: the partition.
+        broker: the broker that has locked them.
+        generation: the generation of the session in which it has locked them.
+        until: loop time at which the lock ends at the earliest.
+    """
+
+    partition: SharePartition
+    broker: ShareBroker
+    generation: int
+    until: float
+
+
+class Delivered(NamedTuple):
+    """Records to return, of one partition and one response."""
+
+    records: list[ShareRecord]
+    lock: Lock
+
+
+class FetchedRecords:
+    """The records of one partition in one response.
+
+    Args:
+        broker: has sent them.
+        partition: their partition.
+        acquired: the records.
+        locked_until: loop time at which their locks end at the earliest.
+        converter: has the deserializers.
     """
 
     def __init__(
         self,
-        config: ShareConsumerConfig,
-        metadata: Metadata,
+        broker: ShareBroker,
+        partition: SharePartition,
+        acquired: Acquired,
+        locked_until: float,
         converter: RecordConverter,
-        reporter: ShareReporter,
     ) -> None:
-        self.handed_out = 0
-        self._check_crcs = config.check_crcs
-        self._metadata = metadata
+        self.lock = Lock(partition, broker, broker.session.generation, locked_until)
         self._converter = converter
+        self._records = acquired.records
+        self._counts = acquired.delivery_counts
+        self._next = 0
+        self._unprepared = HeldBack()
+        self._failure: BaseException | None = acquired.error
+
+    def __bool__(self) -> bool:
+        return self.left > 0 or self._failure is not None
+
+    @property
+    def left(self) -> int:
+        """The number of records that were not returned."""
+        return len(self._records) - self._next
+
+    @property
+    def is_in_session(self) -> bool:
+        """True if the session in which the records were locked still exists."""
+        return self.lock.generation == self.lock.broker.session.generation
+
+    def take(self, limit: int) -> Delivered:
+        """Return the next records.
+
+        Raises:
+            CorruptRecordError, DeserializationError: if the next record can't be read; it is
+                released. Earlier calls have returned the records before it.
+            NotPrepared: if a deserializer has to wait before it can read the next record.
+            KeyboardInterrupt, SystemExit: if a deserializer raised it for the next record.
+        """
+        unready = self._unprepared.failure()
+        if unready is not None:
+            self._release_first()
+            raise unready
+        if not self.left:
+            error, self._failure = self._failure, None
+            assert error is not None
+            raise error
+        begin = self._next
+        raw = self._records[begin : begin + limit]
+        records, unread = self._converter.convert(raw) if self._converter else (raw, None)
+        if records:
+            self._unprepared.converted()
+            self._next += len(records)
+            counts = self._counts[begin : self._next]
+            return Delivered(with_counts(records, counts), self.lock)
+        assert unread is not None
+        self._stop(unread)
+        raise unread.error
+
+    def release(self) -> None:
+        """Release the records that were not returned."""
+        self._skip(self._records[self._next :])
+        self._next = len(self._records)
+        self._failure = None
+
+    def _stop(self, unread: Unread) -> None:
+        """Keep the first record until its deserializer is prepared, or release it."""
+        if isinstance(unread.error, NotPrepared):
+            self._unprepared.hold([], unread.error)
+        else:
+            self._release_first()
+
+    def _release_first(self) -> None:
+        self._skip(self._records[self._next : self._next + 1])
+        self._next += 1
+
+    def _skip(self, records: list[ConsumerRecord]) -> None:
+        if self.is_in_session:
+            offsets = [(record.offset, record.offset) for record in records]
+            partition, broker, _, until = self.lock
+            broker.skip(partition, offsets, AcknowledgeType.RELEASE, until)
+
+
+class ShareBuffer:
+    """Keeps acquired records in the order of their arrival, as long as no other member can have
+    them: their locks and the session with the broker last, and the broker leads the partition.
+
+    Args:
+        config: has the deserializers, and whether checksums are verified.
+        assignment: has the subscribed topics, and the leaders of partitions.
+        reporter: called when records arrive, and when they are returned.
+
+    Attributes:
+        returned: the number of records that were returned.
+    """
+
+    def __init__(
+        self, config: ShareConsumerConfig, assignment: ShareAssignment, reporter: ShareReporter
+    ) -> None:
+        self.returned = 0
+        self._check_crcs = config.check_crcs
+        self._assignment = assignment
+        self._converter = RecordConverter(
+            config.key_deserializer,
+            config.value_deserializer,
+            ConsumerInterceptorChain(()),
+            _REMEDY,
+        )
         self._reporter = reporter
-        self._topics: frozenset[str] = frozenset()
         self._fetched: deque[FetchedRecords] = deque()
-        self._failure: BaseException | None = None  # of a record behind those returned last
+        self._failure: BaseException | None = None  # of the record after those returned last
 
     def __bool__(self) -> bool:
         return bool(self._fetched)
@@ -60,9 +178,9 @@ class ShareBuffer:
             found[fetched.lock.partition.tp] += fetched.left
         return found
 
-    def keep(self, topics: frozenset[str]) -> None:
-        """Release the records of all except these topics, also those that come later."""
-        self._topics = topics
+    def release_others(self) -> None:
+        """Release the records of topics that are not subscribed any more."""
+        topics = self._assignment.topics
         for fetched in self._fetched:
             if fetched.lock.partition.topic not in topics:
                 fetched.release()
@@ -92,7 +210,7 @@ class ShareBuffer:
         broker.skip(partition, acquired.gaps, GAP, locked_until)
         broker.skip(partition, acquired.unread, AcknowledgeType.RELEASE, locked_until)
         fetched = FetchedRecords(broker, partition, acquired, locked_until, self._converter)
-        if partition.topic not in self._topics:  # it was requested before
+        if partition.topic not in self._assignment.topics:  # it was requested before
             fetched.release()
         if fetched:
             self._fetched.append(fetched)
@@ -101,7 +219,7 @@ class ShareBuffer:
 
     def take(self, limit: int) -> list[Delivered]:
         """Return the next records, none if there are none. Errors are those of
-        :meth:`aioprod.consumer.share.fetched.FetchedRecords.take`.
+        :meth:`FetchedRecords.take`.
         """
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -126,8 +244,8 @@ class ShareBuffer:
                 self._failure = error
                 break
             left -= len(part.records)
-            self.handed_out += len(part.records)
-            self._reporter.handed_out(part.lock.partition.tp, part.records, now)
+            self.returned += len(part.records)
+            self._reporter.records_returned(part.lock.partition.tp, part.records, now)
             taken.append(part)
         return taken
 
@@ -136,8 +254,8 @@ class ShareBuffer:
         self._keep_unless(lambda lock: lock.broker.node_id == node_id)
 
     def metadata_changed(self) -> None:
-        """Forget the records of partitions that another broker leads by now: their locks are gone,
-        also if the leader comes back.
+        """Forget the records of partitions that another broker leads now: their locks have ended,
+        even if the leader returns.
         """
         self._keep_unless(self._is_moved)
 
@@ -151,16 +269,30 @@ class ShareBuffer:
         """Forget all records: their sessions end, which releases them."""
         self._fetched.clear()
 
+    def close_deserializers(self) -> None:
+        """Close the deserializers, once."""
+        self._converter.close()
+
     def _is_locked(self, fetched: FetchedRecords, now: float) -> bool:
-        """Whether no other member can have got the records."""
+        """Return True if no other member can have the records."""
         lock = fetched.lock
-        # The response may have come when the metadata named another leader already.
+        # The metadata may have named another leader before the response arrived.
         return fetched.is_in_session and now < lock.until and not self._is_moved(lock)
 
     def _is_moved(self, lock: Lock) -> bool:
-        leader = self._metadata.snapshot.find_leader(lock.partition.tp)
-        return isinstance(leader, PartitionInfo) and leader.leader != lock.broker.node_id
+        return self._assignment.has_moved(lock.partition.tp, lock.broker.node_id)
 
     def _keep_unless(self, is_gone: Callable[[Lock], bool]) -> None:
         kept = [fetched for fetched in self._fetched if not is_gone(fetched.lock)]
         self._fetched = deque(kept)
+
+
+def with_counts(records: Sequence[ConsumerRecord], counts: Sequence[int]) -> list[ShareRecord]:
+    """Return the records with their delivery counts.
+
+    Calls of the class with 10 arguments took a quarter of reading.
+    """
+    make = tuple.__new__
+    return [
+        make(ShareRecord, (*record, count)) for record, count in zip(records, counts, strict=True)
+    ]

@@ -10,12 +10,13 @@ from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
+from aioprod.consumer.share.assignment import ShareAssignment
 from aioprod.consumer.share.buffer import ShareBuffer
 from aioprod.consumer.share.fetcher import ShareFetcher
-from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.member import ShareMember
 from aioprod.consumer.share.outcomes import Outcomes
 from aioprod.consumer.share.reporting import ShareReporter
+from aioprod.consumer.share.unacknowledged import UnacknowledgedRecords
 from aioprod.errors import ConsumerStateError, KafkaError, KafkaTimeoutError
 from aioprod.preparation import NotPrepared
 from aioprod.types import ShareRecord, TopicPartition
@@ -26,35 +27,22 @@ _POLL_EACH_S = 5.0
 _POLLS_PER_LIMIT = 3
 
 
-class ShareCalls:
-    """See :class:`aioprod.ShareConsumer`."""
+class TopicCalls:
+    """``subscribe`` and ``unsubscribe`` of :class:`aioprod.ShareConsumer`."""
 
     def __init__(
         self,
-        config: ShareConsumerConfig,
         guard: CallGuard,
         runtime: ClientRuntime,
         member: ShareMember,
+        assignment: ShareAssignment,
         fetcher: ShareFetcher,
-        buffer: ShareBuffer,
-        in_hand: RecordsInHand,
-        outcomes: Outcomes,
-        problems: Problems,
-        notifier: Notifier,
-        reporter: ShareReporter,
     ) -> None:
-        self._config = config
         self._guard = guard
         self._runtime = runtime
         self._member = member
+        self._assignment = assignment
         self._fetcher = fetcher
-        self._buffer = buffer
-        self._in_hand = in_hand
-        self._outcomes = outcomes
-        self._problems = problems
-        self._notifier = notifier
-        self._reporter = reporter
-        self._turn_s = min(_POLL_EACH_S, config.max_poll_interval_ms / 1000 / _POLLS_PER_LIMIT)
 
     def subscribe(self, topics: object) -> None:
         """Take part in these topics, in place of earlier ones."""
@@ -66,21 +54,83 @@ class ShareCalls:
                     self._runtime.metadata.touch(name)
 
     async def unsubscribe(self) -> None:
-        """Leave the group, and release what the application has not got."""
+        """Leave the group, and release the records that were not returned."""
         async with self._guard.waiting_call():
             self._subscribe(frozenset())
             await self._member.leave()
 
     def _subscribe(self, topics: frozenset[str]) -> None:
-        self._member.subscribe(topics)
-        self._fetcher.subscribe(topics)
-        self._reporter.subscribed(topics)
-        self._problems.keep(lambda what: not isinstance(what, str) or what in topics)
+        self._assignment.subscribe(topics)
+        self._member.topics_changed()
+        self._fetcher.topics_changed()
 
-    def acknowledge(self, record: object, kind: object) -> None:
-        """Acknowledge a record; any task may do that."""
-        self._guard.check_open()
-        self._in_hand.acknowledge(record, kind)
+
+class PollTurns:
+    """The turns of a call for records: each is one poll, and a wait for news that ends in time for
+    the next poll.
+
+    Args:
+        config: has the longest time between polls.
+        notifier: ends the wait.
+        problems: has the errors to raise before a wait.
+        reporter: counts the time of waits.
+    """
+
+    def __init__(
+        self,
+        config: ShareConsumerConfig,
+        notifier: Notifier,
+        problems: Problems,
+        reporter: ShareReporter,
+    ) -> None:
+        self._turn_s = min(_POLL_EACH_S, config.max_poll_interval_ms / 1000 / _POLLS_PER_LIMIT)
+        self._notifier = notifier
+        self._problems = problems
+        self._reporter = reporter
+
+    async def begin(self) -> None:
+        """Let other tasks run from time to time."""
+        await self._notifier.let_others_run()
+
+    def raise_problem(self) -> None:
+        """Raise the first error of background work that was not raised yet, if any."""
+        problem = self._problems.take_untold()
+        if problem is not None:
+            raise problem.with_traceback(None)
+
+    async def wait(self, deadline: float | None) -> bool:
+        """Wait for news; return False if the deadline has passed."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        turn = began + self._turn_s
+        await self._notifier.wait(turn if deadline is None else min(deadline, turn))
+        now = loop.time()
+        self._reporter.waited(now - began, now)
+        return deadline is None or now < deadline
+
+
+class RecordCalls:
+    """The calls of :class:`aioprod.ShareConsumer` that return records."""
+
+    def __init__(
+        self,
+        config: ShareConsumerConfig,
+        guard: CallGuard,
+        member: ShareMember,
+        assignment: ShareAssignment,
+        fetcher: ShareFetcher,
+        buffer: ShareBuffer,
+        unacknowledged: UnacknowledgedRecords,
+        turns: PollTurns,
+    ) -> None:
+        self._max_poll_records = config.max_poll_records
+        self._guard = guard
+        self._member = member
+        self._assignment = assignment
+        self._fetcher = fetcher
+        self._buffer = buffer
+        self._unacknowledged = unacknowledged
+        self._turns = turns
 
     async def next(self) -> ShareRecord:
         """Return the next record; wait for it without a limit."""
@@ -92,50 +142,27 @@ class ShareCalls:
         self, max_records: int | None, timeout_ms: float | None, fetch: bool
     ) -> list[ShareRecord]:
         """Return the next records; wait only if there are none."""
-        most = self._config.max_poll_records if max_records is None else max_records
+        most = self._max_poll_records if max_records is None else max_records
         check_max_records(most)
         check_timeout_ms(timeout_ms)
         async with self._guard.waiting_call():
             return await self._poll(most, timeout_ms, fetch)
 
-    async def commit(self, timeout_ms: float | None) -> dict[TopicPartition, KafkaError | None]:
-        """Send all acknowledgements, and wait for their outcomes."""
-        check_timeout_ms(timeout_ms)
-        async with self._guard.waiting_call():
-            deadline = self._guard.deadline(timeout_ms)
-            self._in_hand.accept_all()
-            self._fetcher.flush()
-            while not self._fetcher.settled:
-                if not await self._notifier.wait(deadline):
-                    raise self._unconfirmed(timeout_ms)
-                self._guard.check_open()
-            # Also of those that were sent before: a call that tells less would hide failures.
-            return self._outcomes.take()
-
-    def _unconfirmed(self, timeout_ms: float | None) -> KafkaTimeoutError:
-        limit_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        latest = self._problems.latest
-        why = f"; the last problem: {latest[0]}" if latest is not None else ""
-        return KafkaTimeoutError(
-            f"acknowledgements not confirmed within timeout_ms={limit_ms:g}{why}"
-        )
-
     async def _poll(self, most: int, timeout_ms: float | None, fetch: bool) -> list[ShareRecord]:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
-        self._in_hand.settle()
+        self._unacknowledged.before_next()
         try:
             while True:
                 # Nothing is awaited between here and the wait for news, so that no error is missed,
                 # and none behind ``take``: a cancellation would lose what it returns.
-                await self._notifier.let_others_run()
+                await self._turns.begin()
                 self._guard.check_open()
                 self._member.polled()
-                self._reporter.polled(loop.time())
                 try:
                     taken = self._buffer.take(most)
                     if taken:
-                        return self._in_hand.add(taken)
+                        return self._unacknowledged.add(taken)
                     waited = await self._wait(deadline, fetch)
                 except NotPrepared as needed:
                     waited = await needed.prepare_by(deadline)
@@ -146,16 +173,57 @@ class ShareCalls:
 
     async def _wait(self, deadline: float | None, fetch: bool) -> bool:
         """Wait for records or other news; return False if the deadline has passed."""
-        if not self._member.topics:
+        if not self._assignment.topics:
             raise ConsumerStateError("nothing to read: give topics, or call subscribe()")
-        untold = self._problems.take_untold()
-        if untold is not None:
-            raise untold.with_traceback(None)
+        self._turns.raise_problem()
         self._fetcher.want(fetch)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        turn = began + self._turn_s
-        await self._notifier.wait(turn if deadline is None else min(deadline, turn))
-        now = loop.time()
-        self._reporter.waited(now - began, now)
-        return deadline is None or now < deadline
+        return await self._turns.wait(deadline)
+
+
+class AcknowledgementCalls:
+    """The calls of :class:`aioprod.ShareConsumer` that acknowledge records."""
+
+    def __init__(
+        self,
+        config: ShareConsumerConfig,
+        guard: CallGuard,
+        fetcher: ShareFetcher,
+        unacknowledged: UnacknowledgedRecords,
+        outcomes: Outcomes,
+        problems: Problems,
+        notifier: Notifier,
+    ) -> None:
+        self._default_timeout_ms = config.default_api_timeout_ms
+        self._guard = guard
+        self._fetcher = fetcher
+        self._unacknowledged = unacknowledged
+        self._outcomes = outcomes
+        self._problems = problems
+        self._notifier = notifier
+
+    def acknowledge(self, record: object, kind: object) -> None:
+        """Acknowledge a record; any task may call it."""
+        self._guard.check_open()
+        self._unacknowledged.acknowledge(record, kind)
+
+    async def commit(self, timeout_ms: float | None) -> dict[TopicPartition, KafkaError | None]:
+        """Send all acknowledgements, and wait for their outcomes."""
+        check_timeout_ms(timeout_ms)
+        async with self._guard.waiting_call():
+            deadline = self._guard.deadline(timeout_ms)
+            self._unacknowledged.accept_all()
+            self._fetcher.flush()
+            while self._fetcher.acknowledging:
+                if not await self._notifier.wait(deadline):
+                    raise self._unconfirmed(timeout_ms)
+                self._guard.check_open()
+            # Also of those that were sent before: without them, the call would hide failures.
+            return self._outcomes.take()
+
+    def _unconfirmed(self, timeout_ms: float | None) -> KafkaTimeoutError:
+        limit_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms
+        latest = self._problems.latest
+        why = f"; the last problem: {latest[0]}" if latest is not None else ""
+        return KafkaTimeoutError(
+            f"acknowledgements not confirmed within timeout_ms={limit_ms:g}{why}"
+        )

@@ -4,54 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.share.acknowledgements import PartitionKey, SharePartition
 from aioprod.consumer.share.assignment import ShareAssignment
 from aioprod.consumer.share.broker import ShareBroker
 from aioprod.consumer.share.buffer import ShareBuffer
-from aioprod.consumer.share.in_hand import RecordsInHand
 from aioprod.consumer.share.outcomes import Outcomes
-from aioprod.consumer.share.read_errors import ReadErrors
 from aioprod.consumer.share.reporting import ShareReporter
-from aioprod.consumer.share.requests import Leader, ShareRequests
+from aioprod.consumer.share.requests import ShareRequests
+from aioprod.consumer.share.unacknowledged import UnacknowledgedRecords
 from aioprod.errors import KafkaError
 from aioprod.protocol.messages.share_fetch import PartitionData
 
 
 class ShareFetcher:
     """The sessions with all brokers. Implements
-    :class:`aioprod.consumer.share.broker.Surroundings`, which documents the calls.
+    :class:`aioprod.consumer.share.broker.Recipient`, which documents the calls.
 
     Args:
         config: the settings.
-        runtime: has the pauses after failures.
         requests: sends to brokers.
-        assignment: says what to fetch from which broker.
-        errors: hears of errors.
-        buffer: takes the records.
-        in_hand: hears of the new end of the lock of a record.
-        outcomes: hears of acknowledgements.
-        reporter: hears of requests.
+        assignment: has the partitions to fetch and their leaders.
+        buffer: keeps the records until they are returned.
+        unacknowledged: has the records that were returned.
+        outcomes: gets the outcomes of acknowledgements.
+        reporter: counts requests.
         notifier: wakes the waiting call when a request has ended.
 
     Attributes:
         wanted_at: loop time at which a call last waited for records.
-        wants_records: whether the application waits for records. Set it with :meth:`want`.
+        wants_records: True while the application waits for records. Set it with :meth:`want`.
     """
 
     def __init__(
         self,
         config: ShareConsumerConfig,
-        runtime: ClientRuntime,
         requests: ShareRequests,
         assignment: ShareAssignment,
-        errors: ReadErrors,
         buffer: ShareBuffer,
-        in_hand: RecordsInHand,
+        unacknowledged: UnacknowledgedRecords,
         outcomes: Outcomes,
         reporter: ShareReporter,
         notifier: Notifier,
@@ -59,40 +53,39 @@ class ShareFetcher:
         self.wants_records = False
         self.wanted_at = -math.inf
         self._limit_s = config.default_api_timeout_ms / 1000
-        self._backoff = runtime.backoff
         self._requests = requests
         self._assignment = assignment
-        self._errors = errors
         self._buffer = buffer
-        self._in_hand = in_hand
+        self._unacknowledged = unacknowledged
         self._outcomes = outcomes
         self._reporter = reporter
         self._notifier = notifier
         self._brokers: dict[int, ShareBroker] = {}
 
     @property
-    def settled(self) -> bool:
-        """Whether each acknowledgement has an outcome."""
-        return all(broker.settled for broker in self._brokers.values())
+    def acknowledging(self) -> bool:
+        """True if an acknowledgement has no outcome."""
+        return any(broker.acknowledging for broker in self._brokers.values())
 
     @property
     def lock_timeout_ms(self) -> int | None:
         """How long brokers lock records for this member; None before the first records."""
-        told = (broker.session.lock_timeout_ms for broker in self._brokers.values())
-        return next((timeout_ms for timeout_ms in told if timeout_ms is not None), None)
+        known = (broker.session.lock_timeout_ms for broker in self._brokers.values())
+        return next((timeout_ms for timeout_ms in known if timeout_ms is not None), None)
 
-    def holds_locks(self, node_id: int) -> bool:
-        """Whether a broker may hold locks for this member, which end with its connection."""
+    def has_locks(self, node_id: int) -> bool:
+        """Return True if a broker may have locked records for this member: the locks end with its
+        connection.
+        """
         broker = self._brokers.get(node_id)
         now = asyncio.get_running_loop().time()
-        return broker is not None and broker.session.holds_locks(now)
+        return broker is not None and broker.session.has_locks(now)
 
     # -- what to fetch -----------------------------------------------------------------------------
 
-    def subscribe(self, topics: frozenset[str]) -> None:
-        """Fetch only partitions of these topics, and release records of others."""
-        self._buffer.keep(topics)
-        self._assignment.subscribe(topics)
+    def topics_changed(self) -> None:
+        """Fetch only partitions of the subscribed topics, and release records of others."""
+        self._buffer.release_others()
         if self._assignment:
             self.metadata_changed()
 
@@ -110,9 +103,10 @@ class ShareFetcher:
                 node_id,
                 self._requests,
                 self,
+                self._assignment,
                 self._outcomes,
                 self._reporter,
-                self._backoff,
+                self._notifier,
                 self._limit_s,
             )
         for node_id, broker in self._brokers.items():
@@ -135,7 +129,7 @@ class ShareFetcher:
         for broker in list(self._brokers.values()):
             broker.look()
 
-    # -- what brokers' sessions tell ---------------------------------------------------------------
+    # -- what brokers send -------------------------------------------------------------------------
 
     def fetched(
         self,
@@ -144,27 +138,15 @@ class ShareFetcher:
         data: PartitionData,
         locked_until: float,
     ) -> int:
-        """See :class:`aioprod.consumer.share.broker.Surroundings`."""
+        """See :class:`aioprod.consumer.share.broker.Recipient`."""
         records = self._buffer.add(broker, partition, data, locked_until)
         if self._buffer:
             self.wants_records = False  # until these are returned: others may have further ones
         return records
 
     def renewed(self, partition: SharePartition, offset: int, locked_until: float) -> None:
-        """See :class:`aioprod.consumer.share.broker.Surroundings`."""
-        self._in_hand.renewed(partition.tp, offset, locked_until)
-
-    def stale(self, leaders: Iterable[Leader]) -> None:
-        """See :class:`aioprod.consumer.share.broker.Surroundings`."""
-        self._assignment.leaders_moved(leaders)
-
-    def failed(self, what: SharePartition | int, error: KafkaError | None) -> None:
-        """See :class:`aioprod.consumer.share.broker.Surroundings`."""
-        self._errors.failed(what, error)
-
-    def changed(self) -> None:
-        """See :class:`aioprod.consumer.share.broker.Surroundings`."""
-        self._notifier.notify()
+        """See :class:`aioprod.consumer.share.broker.Recipient`."""
+        self._unacknowledged.renewed(partition.tp, offset, locked_until)
 
     # -- end ---------------------------------------------------------------------------------------
 
@@ -172,7 +154,7 @@ class ShareFetcher:
         """End all sessions; the caller sets the limit."""
         self.wants_records = False
         self._buffer.clear()
-        self._in_hand.close()
+        self._unacknowledged.close()
         await asyncio.gather(*(broker.close() for broker in self._brokers.values()))
 
     def end(self, error: KafkaError) -> None:
@@ -180,6 +162,6 @@ class ShareFetcher:
         scheduled: the event loop may be closed.
         """
         self._buffer.clear()
-        self._in_hand.close()
+        self._unacknowledged.close()
         for broker in self._brokers.values():
             broker.end(error)

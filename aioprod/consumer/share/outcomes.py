@@ -1,4 +1,4 @@
-"""The outcomes of acknowledgements, for ``commit`` and for the application's callback."""
+"""Passes the outcomes of acknowledgements to ``commit`` and to the application's callback."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Outcomes:
 
     Args:
         callback: the application's callback, if any. Its errors are logged.
-        reporter: hears of all.
-        tells_renewals: whether renewals have outcomes, too; not if the client renews locks itself.
+        reporter: reports all to metrics and observers.
+        with_renewals: True if renewals have outcomes, too; False if the client renews locks itself.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Outcomes:
         callback: AcknowledgementCallback | None,
         reporter: ShareReporter,
         *,
-        tells_renewals: bool = True,
+        with_renewals: bool = True,
     ) -> None:
         self._callback = callback
         self._reporter = reporter
-        self._tells_renewals = tells_renewals
+        self._with_renewals = with_renewals
         self._since_commit: dict[TopicPartition, KafkaError | None] = {}
         self._refusals: dict[TopicPartition, Refusals] = {}
 
@@ -76,10 +76,10 @@ class Outcomes:
         """Note that a broker has confirmed acknowledgements. The first of them was given at the
         loop time ``since``.
         """
-        told = self._told(types)
-        if told:
+        offsets = self._with_outcome(types)
+        if offsets:
             self._refusals.pop(tp, None)
-            self._tell(tp, told, None)
+            self._pass_on(tp, offsets, None)
         if types:
             self._reporter.acknowledged(tp, types, since, None)
 
@@ -99,20 +99,22 @@ class Outcomes:
         """Note that acknowledgements have failed, or may have failed. The first of them was given
         at the loop time ``since``.
         """
-        told = self._told(types)
-        if told:
+        offsets = self._with_outcome(types)
+        if offsets:
             self.retried(tp, error)
-            self._tell(tp, told, error)
+            self._pass_on(tp, offsets, error)
         if types:
             self._reporter.acknowledged(tp, types, since, error)
 
-    def _told(self, types: Mapping[int, AcknowledgeType]) -> Collection[int]:
-        """Return the offsets of those that the application hears of."""
-        if self._tells_renewals:
+    def _with_outcome(self, types: Mapping[int, AcknowledgeType]) -> Collection[int]:
+        """Return the offsets of those whose outcome the application gets."""
+        if self._with_renewals:
             return types
         return [each for each in types if types[each] is not AcknowledgeType.RENEW]
 
-    def _tell(self, tp: TopicPartition, offsets: Collection[int], error: KafkaError | None) -> None:
+    def _pass_on(
+        self, tp: TopicPartition, offsets: Collection[int], error: KafkaError | None
+    ) -> None:
         if self._since_commit.get(tp) is None:
             self._since_commit[tp] = error if error is None else copy_of(error)
         if self._callback is not None:

@@ -53,8 +53,10 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
         """Report the bytes of a partition in a response."""
         self._metrics.data_came(topic, size, self.now())
 
-    def handed_out(self, tp: TopicPartition, records: Sequence[ShareRecord], now: float) -> None:
-        """Report that the application gets records."""
+    def records_returned(
+        self, tp: TopicPartition, records: Sequence[ShareRecord], now: float
+    ) -> None:
+        """Report that records are returned to the application."""
         self._metrics.handed_out(tp.topic, len(records), now)
         if self._wants_records:
             self._observers.tell("on_records", RecordsDelivered(*tp, tuple(records)))

@@ -1,15 +1,18 @@
-"""Makes the requests of a share session, and reads their responses."""
+"""The requests of a share session, and what their responses have (KIP-932)."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.settings.share_consumer import ACQUIRE_MODES
 from aioprod.config.share_consumer import ShareConsumerConfig
+from aioprod.consumer.fetched_batches import fetched_batches
+from aioprod.consumer.open_batch import open_batch
 from aioprod.consumer.requests import Requests
 from aioprod.consumer.share.acknowledgements import (
     PartitionAcknowledgements,
@@ -19,7 +22,7 @@ from aioprod.consumer.share.acknowledgements import (
 from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.session import CLOSING_EPOCH, SessionChange
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import KafkaError
+from aioprod.errors import CorruptRecordError, KafkaError, ProtocolError
 from aioprod.net.brokers import BrokerAddress
 from aioprod.net.refusals import principal_of
 from aioprod.net.silence import SILENCE_S
@@ -31,6 +34,7 @@ from aioprod.protocol.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
 )
 from aioprod.protocol.messages.share_fetch import (
+    AcquiredRecords,
     FetchPartition,
     FetchTopic,
     ForgottenTopic,
@@ -38,6 +42,9 @@ from aioprod.protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from aioprod.protocol.old_formats import in_current_format
+from aioprod.protocol.primitives import BytesLike
+from aioprod.types import ConsumerRecord, TopicPartition
 
 #: The first version of ShareFetch and ShareAcknowledge with acquire modes and renewal.
 SECOND_VERSION = 2
@@ -67,7 +74,7 @@ class Results(NamedTuple):
     leaders: list[Leader]
 
 
-class ShareRequests:
+class ShareRequests(Requests):
     """Sends the requests of one member, on connections that carry nothing else: a broker answers a
     ShareFetch when it has records, and releases the locks of a member when its connection closes.
 
@@ -75,9 +82,14 @@ class ShareRequests:
         config: the settings.
         runtime: opens the connections.
         member_id: the member.
-        reporter: hears of the connections.
-        holds_locks: returns whether a broker holds locks for the member.
+        reporter: called when a connection has opened or closed.
+        has_locks: returns True if a broker has locked records for the member.
         on_closed: called with the node id when the connection to a broker has closed.
+
+    Attributes:
+        group_id: the group.
+        principal: the principal of the client, for errors.
+        backoff: the pauses after failures.
     """
 
     def __init__(
@@ -86,34 +98,27 @@ class ShareRequests:
         runtime: ClientRuntime,
         member_id: str,
         reporter: ShareReporter,
-        holds_locks: Callable[[int], bool],
+        has_locks: Callable[[int], bool],
         on_closed: Callable[[int], None],
     ) -> None:
         self._config = config
         self.group_id = config.group_id
         self.principal = principal_of(config)
+        self.backoff = runtime.backoff
         self._member_id = member_id
         self._metadata = runtime.metadata
         self._reporter = reporter
         self._on_closed = on_closed
-        self._brokers = runtime.separate_connections(
-            on_change=lambda: self._requests.brokers_changed(),
+        brokers = runtime.separate_connections(
+            on_change=self.brokers_changed,
             on_connection=self._connection_changed,
             on_silence=self._silent,
-            is_needed=holds_locks,
+            is_needed=has_locks,
         )
-        self._requests: Requests = Requests(config, self._brokers)
-
-    def close(self) -> None:
-        """Fail all requests."""
-        self._requests.close()
-
-    def connected(self, node_id: int) -> bool:
-        """Whether a connection to the broker is open."""
-        return self._requests.connected(node_id)
+        super().__init__(config, brokers)
 
     def supports_renewal(self, node_id: int) -> bool:
-        """Whether the broker can renew locks; True while it is not connected."""
+        """Return True if the broker can renew locks, or is not connected."""
         connection = self._brokers.live(node_id)
         return (
             connection is None or connection.pick_version(ShareAcknowledgeRequest) >= SECOND_VERSION
@@ -155,7 +160,7 @@ class ShareRequests:
             request.forgotten_topics_data.append(
                 ForgottenTopic(topic_id, [each.partition for each in partitions])
             )
-        return self._requests.send(node_id, request)
+        return self.send(node_id, request)
 
     def acknowledge(
         self, node_id: int, epoch: int, acknowledgements: _Sent, *, renews: bool, closing: bool
@@ -180,7 +185,7 @@ class ShareRequests:
                     ],
                 )
             )
-        return self._requests.send(node_id, request)
+        return self.send(node_id, request)
 
     def _connection_changed(
         self, node_id: int, address: str, opened: bool, error: KafkaError | None
@@ -218,28 +223,28 @@ def acknowledge_results(reply: ShareAcknowledgeResponse) -> Results:
     results = Results({}, {}, [])
     nodes = _nodes(reply.node_endpoints)
     for topic in reply.responses:
-        for told in topic.partitions:
-            key = topic.topic_id, told.partition_index
-            results.acknowledgements[key] = ErrorCode.of(told.error_code)
-            _note_leader(results, key, told.current_leader, nodes)
+        for partition in topic.partitions:
+            key = topic.topic_id, partition.partition_index
+            results.acknowledgements[key] = ErrorCode.of(partition.error_code)
+            _note_leader(results, key, partition.current_leader, nodes)
     return results
 
 
 def _nodes(
-    told: Iterable[share_fetch.NodeEndpoint | share_acknowledge.NodeEndpoint],
+    endpoints: Iterable[share_fetch.NodeEndpoint | share_acknowledge.NodeEndpoint],
 ) -> dict[int, BrokerAddress]:
-    return {node.node_id: BrokerAddress(node.node_id, node.host, node.port) for node in told}
+    return {node.node_id: BrokerAddress(node.node_id, node.host, node.port) for node in endpoints}
 
 
 def _note_leader(
     results: Results,
     key: PartitionKey,
-    told: share_fetch.LeaderIdAndEpoch | share_acknowledge.LeaderIdAndEpoch,
+    leader: share_fetch.LeaderIdAndEpoch | share_acknowledge.LeaderIdAndEpoch,
     nodes: Mapping[int, BrokerAddress],
 ) -> None:
-    node = nodes.get(told.leader_id)
+    node = nodes.get(leader.leader_id)
     if node is not None:
-        results.leaders.append(Leader(key, told.leader_epoch, node))
+        results.leaders.append(Leader(key, leader.leader_epoch, node))
 
 
 def _by_topic(partitions: Iterable[SharePartition]) -> dict[uuid.UUID, list[SharePartition]]:
@@ -247,3 +252,134 @@ def _by_topic(partitions: Iterable[SharePartition]) -> dict[uuid.UUID, list[Shar
     for partition in sorted(partitions):
         topics.setdefault(partition.topic_id, []).append(partition)
     return topics
+
+
+# -- acquired records ------------------------------------------------------------------------------
+
+
+class AcquiredRange(NamedTuple):
+    """Acquired offsets, both ends included."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class Acquired(NamedTuple):
+    """What a member has acquired of a partition.
+
+    Attributes:
+        records: the records, in order.
+        delivery_counts: how often each of them was delivered to the group.
+        gaps: first and last offsets of runs without a record.
+        unread: the same for offsets behind the data that can be read: they may have records.
+        error: why the rest of the data can't be read, if so.
+    """
+
+    records: list[ConsumerRecord]
+    delivery_counts: list[int]
+    gaps: list[tuple[int, int]]
+    unread: list[tuple[int, int]]
+    error: CorruptRecordError | None
+
+
+def acquired_ranges(acquired: Iterable[AcquiredRecords]) -> list[AcquiredRange]:
+    """Return the acquired ranges of a response.
+
+    Raises:
+        ProtocolError: if they are not in ascending order.
+    """
+    ranges: list[AcquiredRange] = []
+    for each in acquired:
+        if each.last_offset < each.first_offset or (
+            ranges and each.first_offset <= ranges[-1].last
+        ):
+            raise ProtocolError(
+                f"acquired offsets {each.first_offset} to {each.last_offset} are not ascending"
+            )
+        ranges.append(AcquiredRange(each.first_offset, each.last_offset, each.delivery_count))
+    return ranges
+
+
+def read_acquired(
+    tp: TopicPartition,
+    data: BytesLike | None,
+    ranges: Sequence[AcquiredRange],
+    *,
+    check_crcs: bool,
+) -> Acquired:
+    """Read the acquired records of a partition.
+
+    A batch may have records of other members. The work is linear in the data: ranges are not
+    counted out.
+
+    Args:
+        tp: the partition.
+        data: the batches.
+        ranges: what was acquired, in ascending order.
+        check_crcs: True to verify checksums.
+    """
+    records: list[ConsumerRecord] = []
+    counts: list[int] = []
+    error: CorruptRecordError | None = None
+    starts = [each.first for each in ranges]
+    read_to = -1  # the last offset that was read
+    try:
+        batches = in_current_format(data or b"", check_crcs=check_crcs)
+        for header, place in fetched_batches(batches, 0, check_crcs=check_crcs):
+            if not header.is_control and header.record_count:
+                batch = open_batch(tp, batches, place, header, 0)
+                taken = batch.take(batch.left)
+                found = bisect_right(starts, header.base_offset) - 1
+                if found >= 0 and header.last_offset <= ranges[found].last:
+                    # All are acquired, as most often. One by one they took a tenth of reading.
+                    records += taken
+                    counts += [ranges[found].delivery_count] * len(taken)
+                else:
+                    _pick(taken, starts, ranges, records, counts)
+            read_to = header.last_offset
+    except ProtocolError as reason:
+        error = CorruptRecordError(f"{tp.topic}-{tp.partition} behind offset {read_to}: {reason}")
+    if len(records) == sum(each.last - each.first + 1 for each in ranges):
+        return Acquired(records, counts, [], [], error)
+    missing = _without(ranges, [record.offset for record in records])
+    return Acquired(
+        records, counts, _between(missing, 0, read_to), _between(missing, read_to + 1, None), error
+    )
+
+
+def _pick(
+    found: Iterable[ConsumerRecord],
+    starts: Sequence[int],
+    ranges: Sequence[AcquiredRange],
+    records: list[ConsumerRecord],
+    counts: list[int],
+) -> None:
+    """Add those records of a batch that are acquired, with their delivery counts."""
+    for record in found:
+        place = bisect_right(starts, record.offset) - 1
+        if place >= 0 and record.offset <= ranges[place].last:
+            records.append(record)
+            counts.append(ranges[place].delivery_count)
+
+
+def _without(ranges: Iterable[AcquiredRange], offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the runs of acquired offsets that are not among ``offsets``, which ascend."""
+    runs: list[tuple[int, int]] = []
+    index = 0
+    for first, last, _ in ranges:
+        following = first
+        while index < len(offsets) and offsets[index] <= last:
+            if offsets[index] > following:
+                runs.append((following, offsets[index] - 1))
+            following = offsets[index] + 1
+            index += 1
+        if following <= last:
+            runs.append((following, last))
+    return runs
+
+
+def _between(runs: Iterable[tuple[int, int]], low: int, high: int | None) -> list[tuple[int, int]]:
+    """Return the parts of runs from ``low`` to ``high``, or to their end."""
+    parts = [(max(first, low), last if high is None else min(last, high)) for first, last in runs]
+    return [(first, last) for first, last in parts if first <= last]

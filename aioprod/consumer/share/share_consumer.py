@@ -1,5 +1,5 @@
 """The public share consumer. It has no state and delegates to the collaborators that
-:mod:`aioprod.consumer.share.graph` builds.
+:mod:`aioprod.consumer.share.core` builds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aioprod.config.redaction import hide_arguments
 from aioprod.config.share_consumer import SHARE_CONSUMER, ShareConsumerConfig
 from aioprod.consumer.graph import client_id
 from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
-from aioprod.consumer.share.graph import build
+from aioprod.consumer.share.core import ShareCore
 from aioprod.consumer.share.outcomes import AcknowledgementCallback
 from aioprod.consumer.state import ConsumerState
 from aioprod.errors import KafkaError
@@ -75,16 +75,9 @@ class ShareConsumer(Uncopyable):
         self.config = ShareConsumerConfig(
             bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
         )
-        graph = build(self.config, rng or random.Random(), acknowledgement_commit_callback)
-        self._calls = graph.calls
-        self._guard = graph.guard
-        self._fetcher = graph.fetcher
-        self._member = graph.member
-        self._lifecycle = graph.lifecycle
-        self._figures = graph.figures
-        self._health = graph.health
+        self._core = ShareCore(self.config, rng or random.Random(), acknowledgement_commit_callback)
         if topics:
-            self._calls.subscribe(topics)
+            self._core.topics.subscribe(topics)
 
     @classmethod
     @hide_arguments
@@ -119,7 +112,7 @@ class ShareConsumer(Uncopyable):
             ConsumerClosedError: if the consumer was closed before, or is closed during the call.
             WrongEventLoopError: if it was started in another event loop, or in another process.
         """
-        await self._lifecycle.start()
+        await self._core.start()
 
     async def close(self, timeout_ms: float | None = CLOSE_TIMEOUT_MS) -> None:
         """Send the last acknowledgements, release all other records, leave the group, and close all
@@ -135,7 +128,7 @@ class ShareConsumer(Uncopyable):
             ConfigError: if ``timeout_ms`` is not a finite number of at least 0; nothing is closed.
             WrongEventLoopError: if the consumer was started in another event loop or process.
         """
-        await self._lifecycle.close(timeout_ms)
+        await self._core.close(timeout_ms)
 
     async def __aenter__(self) -> Self:
         """Start, as :meth:`start` does."""
@@ -147,8 +140,8 @@ class ShareConsumer(Uncopyable):
         await self.close()
 
     def __del__(self) -> None:
-        if "_lifecycle" in self.__dict__:  # the settings were valid
-            self._lifecycle.runtime.dropped(self, self._lifecycle)
+        if "_core" in self.__dict__:  # the settings were valid
+            self._core.runtime.dropped(self, self._core)
 
     # -- records -----------------------------------------------------------------------------------
 
@@ -156,7 +149,7 @@ class ShareConsumer(Uncopyable):
         return self
 
     async def __anext__(self) -> ShareRecord:
-        return await self._calls.next()
+        return await self._core.records.next()
 
     async def getmany(
         self,
@@ -191,14 +184,14 @@ class ShareConsumer(Uncopyable):
             ConsumerClosedError: if the consumer is closed.
             ConfigError: if ``max_records`` is below 1, or an argument is not a number.
         """
-        return await self._calls.getmany(max_records, timeout_ms, fetch)
+        return await self._core.records.getmany(max_records, timeout_ms, fetch)
 
     def wakeup(self) -> None:
         """End the call that waits, or the next one that would, with WakeupError.
 
         Any task of the consumer's event loop may call it.
         """
-        self._guard.wakeup()
+        self._core.guard.wakeup()
 
     # -- topics ------------------------------------------------------------------------------------
 
@@ -210,17 +203,17 @@ class ShareConsumer(Uncopyable):
         Raises:
             ConfigError: if a topic's name is invalid.
         """
-        self._calls.subscribe(topics)
+        self._core.topics.subscribe(topics)
 
     async def unsubscribe(self) -> None:
         """Leave the group, within 5 seconds. Records that were returned can still be acknowledged;
         records that were fetched and not returned are released.
         """
-        await self._calls.unsubscribe()
+        await self._core.topics.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
         """Return the subscribed topics."""
-        return self._member.topics
+        return self._core.assignment.topics
 
     # -- acknowledgements --------------------------------------------------------------------------
 
@@ -240,7 +233,7 @@ class ShareConsumer(Uncopyable):
             UnsupportedVersionError: for RENEW, if the broker is older than Kafka 4.2.
             ConfigError: if an argument has another type.
         """
-        self._calls.acknowledge(record, kind)
+        self._core.acknowledgements.acknowledge(record, kind)
 
     async def commit(
         self, timeout_ms: float | None = None
@@ -262,34 +255,36 @@ class ShareConsumer(Uncopyable):
             WakeupError, ConcurrentUseError, ConsumerClosedError, ConsumerStateError: as
                 :meth:`getmany`.
         """
-        return await self._calls.commit(timeout_ms)
+        return await self._core.acknowledgements.commit(timeout_ms)
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long the broker locks records for this member, in milliseconds
         (``share.record.lock.duration.ms`` of the group); None before the first fetch.
         """
-        return self._fetcher.lock_timeout_ms
+        return self._core.fetcher.lock_timeout_ms
 
     # -- state and metrics -------------------------------------------------------------------------
 
     @property
     def state(self) -> ConsumerState:
         """The present state of the consumer, for health checks; may be read from any task."""
-        return self._health.state
+        return self._core.health.state
 
     def metrics(self) -> Mapping[str, float]:
         """Return the present metrics, by Kafka's names; see docs/metrics.md."""
-        return self._figures.metrics()
+        return self._core.metrics()
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         """Return the metrics of each topic."""
-        return self._figures.metrics_by_topic()
+        return self._core.metrics_by_topic()
 
     def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
         """Return the metrics of each assigned partition."""
-        return self._figures.metrics_by_partition()
+        return self._core.metrics_by_partition()
 
     async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
-        """As of :class:`aioprod.Producer`, in any task; the limit is ``request_timeout_ms``."""
-        return await self._lifecycle.runtime.client_instance_id(timeout_ms)
+        """See :meth:`aioprod.Producer.client_instance_id`; any task may call it, and the limit is
+        ``request_timeout_ms``.
+        """
+        return await self._core.runtime.client_instance_id(timeout_ms)

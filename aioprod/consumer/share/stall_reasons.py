@@ -8,7 +8,6 @@ from aioprod.consumer.share.buffer import ShareBuffer
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.member import ShareMember
 from aioprod.consumer.share.outcomes import Outcomes
-from aioprod.consumer.share.read_errors import ReadErrors
 from aioprod.consumer.stall_reasons import said
 from aioprod.consumer.stall_watch import Waiting
 from aioprod.types import TopicPartition
@@ -23,7 +22,6 @@ class ShareStallReasons:
         member: ShareMember,
         fetcher: ShareFetcher,
         assignment: ShareAssignment,
-        errors: ReadErrors,
         buffer: ShareBuffer,
         outcomes: Outcomes,
     ) -> None:
@@ -31,7 +29,6 @@ class ShareStallReasons:
         self._member = member
         self._fetcher = fetcher
         self._assignment = assignment
-        self._errors = errors
         self._buffer = buffer
         self._outcomes = outcomes
 
@@ -40,9 +37,9 @@ class ShareStallReasons:
         waiting: dict[TopicPartition | None, Waiting] = {}
         if self._member.rebalancing or self._member.problem is not None:
             waiting[None] = Waiting(None, self._reason_of_group())
-        # While no call waits nothing is fetched, so that no request tells whether an error is over.
+        # While no call waits nothing is fetched, so that no response shows that an error is over.
         if now - self._fetcher.wanted_at < self._limit_s:
-            for tp, error, since in self._errors.present():
+            for tp, error, since in self._assignment.errors():
                 waiting[tp] = Waiting(since, said(error))
         for tp, refusals in self._outcomes.refusals(after=now - self._limit_s).items():
             if self.is_assigned(tp):
@@ -51,11 +48,11 @@ class ShareStallReasons:
         for tp, records in self._buffer.by_partition().items():
             if records:
                 reason = f"no call asks for the {records} records that are fetched"
-                waiting.setdefault(tp, Waiting(self._buffer.handed_out, reason))
+                waiting.setdefault(tp, Waiting(self._buffer.returned, reason))
         return waiting
 
     def is_assigned(self, tp: TopicPartition) -> bool:
-        """Whether a partition is still assigned."""
+        """Return True if a partition is still assigned."""
         return tp in self._assignment.partitions
 
     def _reason_of_group(self) -> str:

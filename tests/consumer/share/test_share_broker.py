@@ -13,12 +13,14 @@ from typing import Any, cast
 import pytest
 
 from aioprod import AcknowledgeType, BrokerConnectionError, BrokerError, ErrorCode, KafkaError
+from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.share.acknowledgements import (
     GAP,
     OffsetRun,
     PartitionAcknowledgements,
     SharePartition,
 )
+from aioprod.consumer.share.assignment import ShareAssignment
 from aioprod.consumer.share.broker import ShareBroker
 from aioprod.consumer.share.outcomes import Outcomes
 from aioprod.consumer.share.reporting import ShareReporter
@@ -66,8 +68,9 @@ def runs_of(sent: Mapping[SharePartition, PartitionAcknowledgements]) -> dict[in
 
 @dataclass
 class World:
-    """The broker's side, and what the session tells the consumer."""
+    """The broker's side, and the collaborators of the session."""
 
+    backoff: Backoff = field(default_factory=lambda: Backoff(100, 1_000, random.Random(1)))
     group_id: str = "g"
     principal: str = "User:alice"
     wants_records: bool = False
@@ -117,7 +120,7 @@ class World:
         self.sent.append(Request(kind, epoch, runs_of(sent), future))
         return future
 
-    # -- as Surroundings
+    # -- as Recipient
 
     def fetched(
         self,
@@ -134,15 +137,14 @@ class World:
     def renewed(self, partition: SharePartition, offset: int, locked_until: float) -> None:
         self.locked_until.append(locked_until)
 
-    def stale(self, leaders: Iterable[Leader]) -> None:
+    # -- as ShareAssignment
+
+    def leaders_moved(self, leaders: Iterable[Leader]) -> None:
         self.stale_calls += 1
 
     def failed(self, what: object, error: KafkaError | None) -> None:
         if error is not None:
             self.errors.append(error)
-
-    def changed(self) -> None:
-        pass
 
     # -- the tests' side
 
@@ -208,9 +210,10 @@ async def opened(reporter: ShareReporter | None = None) -> tuple[World, ShareBro
         1,
         cast("ShareRequests", world),
         world,
+        cast("ShareAssignment", world),
         Outcomes(world.callback, reporter),
         reporter,
-        Backoff(100, 1_000, random.Random(1)),
+        Notifier(),
         LIMIT_S,
     )
     broker.wanted = frozenset([ZERO, ONE])
@@ -289,7 +292,7 @@ async def test_what_the_response_does_not_have_is_not_confirmed() -> None:
     broker.flush()
     await world.answer(acknowledge_response(p0=0))
     assert world.codes() == [None, ErrorCode.UNKNOWN_SERVER_ERROR]
-    assert broker.settled
+    assert not broker.acknowledging
 
 
 async def test_errors_that_a_retry_cures_are_retried_within_the_limit() -> None:
@@ -301,7 +304,7 @@ async def test_errors_that_a_retry_cures_are_retried_within_the_limit() -> None:
     await world.answer(acknowledge_response(p0=retriable, p1=0))
     assert world.told == [(ONE.tp, frozenset([1]), None)]
     began = asyncio.get_running_loop().time()
-    while not broker.settled:
+    while broker.acknowledging:
         sent = len(world.sent)
         await asyncio.sleep(2)  # longer than any backoff
         assert len(world.sent) == sent + 1
@@ -344,7 +347,7 @@ async def test_a_lost_session_begins_again_and_fails_its_acknowledgements(failur
         (ONE.tp, frozenset([2])),
     ]
     assert all(error is not None for _, _, error in world.told)
-    assert broker.settled
+    assert not broker.acknowledging
     await asyncio.sleep(0.2)
     assert (world.sent[-1].kind, world.sent[-1].epoch, world.sent[-1].runs) == ("fetch", 0, {})
 

@@ -46,7 +46,7 @@ async def test_the_connection_closes(share_broker: str) -> None:
     topic = await three_records(share_broker)
     async with topic.consumer() as consumer:
         await start_to_read(consumer)
-        connection = consumer._fetcher._requests._brokers.live(1)
+        connection = consumer._core._requests._brokers.live(1)
         assert connection is not None
         connection.abort(BrokerConnectionError("cut by the test"))
         await buffer_is_empty(consumer)
@@ -72,7 +72,7 @@ async def test_another_leads_for_a_while() -> None:
             await start_to_read(consumer)
             leader = cluster.leader(topic.topic, 0)
             cluster.move_leader(topic.topic, 0, 3 - leader)
-            consumer._lifecycle.runtime.metadata.request_update()
+            consumer._core.runtime.metadata.request_update()
             await buffer_is_empty(consumer)
             cluster.move_leader(topic.topic, 0, leader)
             # A leader that is new does not know what the former one has delivered.
@@ -89,7 +89,7 @@ async def test_the_response_comes_when_another_leads() -> None:
             reading = asyncio.create_task(consumer.getmany())
             await cluster.wait_for_request(ApiKey.SHARE_FETCH, node=leader)
             cluster.move_leader(topic.topic, 0, 3 - leader)
-            consumer._lifecycle.runtime.metadata.request_update()
+            consumer._core.runtime.metadata.request_update()
             records = await reading  # of the new leader
             answer.set()
             # The next call waits for the response of the former leader.

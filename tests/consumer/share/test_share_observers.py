@@ -249,7 +249,7 @@ async def test_failed_requests_are_told(broker: EmbeddedCluster, topic: ShareTop
     await topic.write(range(3))
     async with topic.consumer(observers=[recorder]) as consumer:
         await take(consumer, 3)
-        connection = consumer._fetcher._requests._brokers.live(broker.leader(topic.topic, 0))
+        connection = consumer._core._requests._brokers.live(broker.leader(topic.topic, 0))
         assert connection is not None
         waiting = asyncio.create_task(consumer.getmany(timeout_ms=5_000))
         await asyncio.sleep(0.05)
@@ -330,7 +330,7 @@ def test_no_event_is_made_if_no_observer_wants_it(monkeypatch: pytest.MonkeyPatc
         metrics = ShareConsumerMetrics()
         reporter = reporter_to(Deaf(), metrics=metrics)
         tp = TopicPartition("t", 0)
-        reporter.handed_out(tp, [object(), object()], 1.0)  # type: ignore[list-item]
+        reporter.records_returned(tp, [object(), object()], 1.0)  # type: ignore[list-item]
         reporter.acknowledged(tp, {1: ACCEPT, 2: RELEASE}, 0.0, None)
         figures = metrics.snapshot(asyncio.get_running_loop().time(), {})
         assert figures["records-consumed-total"] == 2

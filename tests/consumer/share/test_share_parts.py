@@ -28,15 +28,16 @@ from aioprod.consumer.share.acknowledgements import (
     SharePartition,
     offset_runs,
 )
-from aioprod.consumer.share.acquired import (
+from aioprod.consumer.share.broker import ShareBroker
+from aioprod.consumer.share.buffer import FetchedRecords
+from aioprod.consumer.share.member import HeartbeatFields
+from aioprod.consumer.share.outcomes import Outcomes
+from aioprod.consumer.share.requests import (
     Acquired,
     AcquiredRange,
     acquired_ranges,
     read_acquired,
 )
-from aioprod.consumer.share.broker import ShareBroker
-from aioprod.consumer.share.fetched import FetchedRecords
-from aioprod.consumer.share.member_session import MemberSession
 from aioprod.consumer.share.session import OPENING_EPOCH, ShareSession
 from aioprod.interceptors import ConsumerInterceptorChain
 from aioprod.preparation import NotPrepared
@@ -46,6 +47,7 @@ from aioprod.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
+from tests.consumer.share.share_groups import reporter_to
 from tests.protocol.record_bytes import handmade, record
 
 TP = TopicPartition("t", 0)
@@ -77,6 +79,12 @@ def spread(runs: list[OffsetRun]) -> dict[int, int]:
 # -- acknowledgements ------------------------------------------------------------------------------
 
 
+def acknowledgements() -> Acknowledgements:
+    """Those for one broker; none yet."""
+    reporter = reporter_to()
+    return Acknowledgements(1, Outcomes(None, reporter), reporter, "User:alice", 10.0)
+
+
 @given(st.dictionaries(st.integers(0, 60), st.sampled_from([GAP, *AcknowledgeType])))
 def test_runs_say_of_each_offset_what_was_said(types: dict[int, int]) -> None:
     records = {offset: kind for offset, kind in types.items() if kind != GAP}
@@ -96,12 +104,12 @@ def test_records_of_one_type_have_it_once() -> None:
 
 
 def test_what_waits_is_sent_once_and_the_last_word_counts() -> None:
-    waiting = Acknowledgements()
+    waiting = acknowledgements()
     waiting.add(PARTITIONS[0], [1], RENEW, 9.0, locked_until=5.0)
     assert waiting.renews
     waiting.add(PARTITIONS[0], [1], ACCEPT, 9.0, locked_until=6.0)
     waiting.add_runs(PARTITIONS[1], [(3, 7)], GAP, 9.0, 9.0)
-    assert waiting
+    assert waiting.waits
     assert not waiting.renews
     assert waiting.only_of(frozenset(PARTITIONS[:2]))
     assert not waiting.only_of(frozenset(PARTITIONS[:1]))
@@ -111,11 +119,11 @@ def test_what_waits_is_sent_once_and_the_last_word_counts() -> None:
         PARTITIONS[1]: [OffsetRun(3, 7, [GAP])],
     }
     assert late == {}
-    assert not waiting
+    assert not waiting.waits
 
 
 def test_what_is_sent_again_does_not_replace_a_later_word() -> None:
-    waiting = Acknowledgements()
+    waiting = acknowledgements()
     waiting.add(PARTITIONS[0], [1], RENEW, 5.0, locked_until=50.0)
     waiting.add(PARTITIONS[0], [2], RELEASE, 5.0, locked_until=50.0)
     sent, _ = waiting.take(0.0)
@@ -128,7 +136,7 @@ def test_what_is_sent_again_does_not_replace_a_later_word() -> None:
 
 
 def test_what_comes_after_the_end_of_the_lock_is_not_sent() -> None:
-    waiting = Acknowledgements()
+    waiting = acknowledgements()
     waiting.add(PARTITIONS[0], [1], ACCEPT, 2.0, locked_until=5.0)
     waiting.add(PARTITIONS[0], [2], ACCEPT, 4.0, locked_until=6.0)
     waiting.add(PARTITIONS[1], [3], ACCEPT, 3.0, locked_until=5.0)
@@ -141,7 +149,7 @@ def test_what_comes_after_the_end_of_the_lock_is_not_sent() -> None:
 
 
 def test_releases_and_gaps_are_not_sent_after_the_end_of_the_lock() -> None:
-    waiting = Acknowledgements()
+    waiting = acknowledgements()
     waiting.add_runs(PARTITIONS[0], [(1, 2)], RELEASE, 99.0, locked_until=5.0)
     waiting.add_runs(PARTITIONS[0], [(3, 3)], GAP, 99.0, locked_until=6.0)
     waiting.add_runs(PARTITIONS[1], [(4, 4)], GAP, 99.0, locked_until=5.0)
@@ -153,7 +161,7 @@ def test_releases_and_gaps_are_not_sent_after_the_end_of_the_lock() -> None:
 
 
 def test_a_renewal_counts_for_what_was_said_since() -> None:
-    waiting = Acknowledgements()
+    waiting = acknowledgements()
     waiting.add(PARTITIONS[0], [1], ACCEPT, 99.0, locked_until=5.0)
     waiting.extend_lock(PARTITIONS[0], 1, 8.0)
     waiting.extend_lock(PARTITIONS[0], 2, 8.0)
@@ -164,7 +172,7 @@ def test_a_renewal_counts_for_what_was_said_since() -> None:
 
 
 def test_the_end_of_a_session_renews_nothing() -> None:
-    waiting = Acknowledgements()
+    waiting = acknowledgements()
     waiting.add(PARTITIONS[0], [1], RENEW, 9.0, locked_until=5.0)
     waiting.add(PARTITIONS[1], [2], ACCEPT, 9.0, locked_until=5.0)
     waiting.add(PARTITIONS[1], [3], RENEW, 9.0, locked_until=5.0)
@@ -222,29 +230,29 @@ def test_epochs_begin_again_at_one() -> None:
 
 
 def test_a_heartbeat_says_what_the_coordinator_does_not_know() -> None:
-    session = MemberSession("g", "m", "rack")
+    fields = HeartbeatFields("g", "m", "rack")
     topics = frozenset(["b", "a"])
-    joining = session.request(topics)
+    joining = fields.request(topics)
     assert (joining.member_epoch, joining.rack_id) == (0, "rack")
     assert joining.subscribed_topic_names == ["a", "b"]
     topic_id = uuid.UUID(int=7)
-    assigned = session.answered(
+    assigned = fields.answered(
         ShareGroupHeartbeatResponse(
             member_epoch=3, assignment=Assignment([TopicPartitions(topic_id, [0, 2])])
         )
     )
     assert assigned == frozenset([(topic_id, 0), (topic_id, 2)])
-    following = session.request(topics)
+    following = fields.request(topics)
     assert following.member_epoch == 3
     assert (following.rack_id, following.subscribed_topic_names) == (None, None)
-    assert session.answered(ShareGroupHeartbeatResponse(member_epoch=4)) is None
-    assert session.request(frozenset(["c"])).subscribed_topic_names == ["c"]
-    assert not session.knows(frozenset(["c"]))
-    session.unanswered()
-    assert session.request(topics).subscribed_topic_names == ["a", "b"]
-    assert session.leave().member_epoch == -1
-    session.begin()
-    assert session.request(topics).member_epoch == 0
+    assert fields.answered(ShareGroupHeartbeatResponse(member_epoch=4)) is None
+    assert fields.request(frozenset(["c"])).subscribed_topic_names == ["c"]
+    assert not fields.knows(frozenset(["c"]))
+    fields.unanswered()
+    assert fields.request(topics).subscribed_topic_names == ["a", "b"]
+    assert fields.leave().member_epoch == -1
+    fields.begin()
+    assert fields.request(topics).member_epoch == 0
 
 
 # -- acquired records ------------------------------------------------------------------------------

@@ -309,7 +309,7 @@ async def test_a_dropped_connection_releases_the_records(topic: ShareTopic) -> N
         records = await take(consumer, 3)
         consumer.acknowledge(records[0])
         assert set((await consumer.commit()).values()) == {None}
-        connection = consumer._fetcher._requests._brokers.live(1)
+        connection = consumer._core._requests._brokers.live(1)
         assert connection is not None
         connection.abort(BrokerConnectionError("cut by the test"))
         consumer.acknowledge(records[1])

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aioprod.consumer.share import acquired, fetched
+from aioprod.consumer.share import buffer, requests
 from aioprod.consumer.share.acknowledgements import (
     GAP,
     Acknowledgements,
@@ -16,11 +16,10 @@ from aioprod.consumer.share.acknowledgements import (
 )
 from aioprod.consumer.share.broker import ShareBroker
 from aioprod.consumer.share.buffer import ShareBuffer
-from aioprod.consumer.share.calls import ShareCalls
-from aioprod.consumer.share.in_hand import RecordsInHand
+from aioprod.consumer.share.calls import AcknowledgementCalls, RecordCalls
 from aioprod.consumer.share.outcomes import Outcomes
-from aioprod.consumer.share.renewals import LockRenewal
 from aioprod.consumer.share.session import ShareSession
+from aioprod.consumer.share.unacknowledged import LockRenewal, UnacknowledgedRecords
 from aioprod.errors import KafkaError
 from aioprod.types import AcknowledgeType, ConsumerRecord, ShareRecord, TopicPartition
 from tests.simulation.planting import Mutation, Patch, into
@@ -53,15 +52,15 @@ def an_acknowledgement_without_a_response_is_confirmed(patch: Patch) -> None:
 
 @mutation("failed-call", found_by=0)
 def commit_hides_what_failed_before(patch: Patch) -> None:
-    commit = ShareCalls.commit
+    commit = AcknowledgementCalls.commit
 
     async def forget_and_commit(
-        self: ShareCalls, timeout_ms: float | None
+        self: AcknowledgementCalls, timeout_ms: float | None
     ) -> dict[TopicPartition, KafkaError | None]:
         self._outcomes.take()
         return await commit(self, timeout_ms)
 
-    patch.setattr(ShareCalls, "commit", forget_and_commit)
+    patch.setattr(AcknowledgementCalls, "commit", forget_and_commit)
 
 
 @mutation("sent-too-late", found_by=7)
@@ -82,14 +81,14 @@ def the_last_acknowledgements_are_not_sent(patch: Patch) -> None:
 
 @mutation("unwanted", "failed-call", found_by=9)
 def a_cancelled_call_loses_its_records(patch: Patch) -> None:
-    original = ShareCalls.getmany
+    original = RecordCalls.getmany
 
-    async def getmany(self: ShareCalls, *arguments: Any) -> list[ShareRecord]:
+    async def getmany(self: RecordCalls, *arguments: Any) -> list[ShareRecord]:
         records = await original(self, *arguments)
         await asyncio.sleep(0.001 if records else 0)
         return records
 
-    patch.setattr(ShareCalls, "getmany", getmany)
+    patch.setattr(RecordCalls, "getmany", getmany)
 
 
 # -- locks and sessions ----------------------------------------------------------------------------
@@ -119,7 +118,7 @@ def the_generation_of_a_session_is_not_checked(patch: Patch) -> None:
 
 @mutation("not-renewed", "failed-acknowledgement", found_by=14)
 def the_new_end_of_a_lock_is_not_noted(patch: Patch) -> None:
-    patch.setattr(RecordsInHand, "renewed", lambda *arguments: None)
+    patch.setattr(UnacknowledgedRecords, "renewed", lambda *arguments: None)
 
 
 @mutation("leak", found_by=1)
@@ -151,17 +150,17 @@ def records_of_other_members_are_returned(patch: Patch) -> None:
         records += found
         counts += [1] * len(found)
 
-    patch.setattr(acquired, "_pick", pick)
+    patch.setattr(requests, "_pick", pick)
 
 
 @mutation("wrong-count", found_by=1)
 def delivery_counts_are_those_of_the_first_delivery(patch: Patch) -> None:
-    original = fetched.with_counts
+    original = buffer.with_counts
 
     def with_counts(records: Sequence[ConsumerRecord], counts: list[int]) -> list[ShareRecord]:
         return original(records, [1] * len(counts))
 
-    patch.setattr(fetched, "with_counts", with_counts)
+    patch.setattr(buffer, "with_counts", with_counts)
 
 
 @mutation("lost", found_by=5)
