@@ -107,7 +107,9 @@ class Metadata:
         self._requested_topics: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()
-        self._waiters: set[asyncio.Future[None]] = set()
+        # No task keeps its lock while it waits, so entering it never waits either.
+        self._updated = asyncio.Condition()
+        self._last_notice: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._refresh_on_silence = False
 
@@ -144,7 +146,7 @@ class Metadata:
         if self._task is not None:
             self._task.remove_done_callback(self._ended)
             self._task.cancel()
-        self._wake_waiters()
+        await self._notify_all()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=1)
 
@@ -158,13 +160,13 @@ class Metadata:
             self._on_fault(
                 KafkaError(f"the client's metadata task {reason}; close the client, make a new one")
             )
-        self._wake_waiters()
+        self._last_notice = task.get_loop().create_task(
+            self._notify_all(), name="aioprod-metadata-ended"
+        )
 
-    def _wake_waiters(self) -> None:
-
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+    async def _notify_all(self) -> None:
+        async with self._updated:
+            self._updated.notify_all()
 
     def touch(self, topic: str) -> None:
         """Mark a topic as in use. A new topic is asked for at once."""
@@ -210,12 +212,8 @@ class Metadata:
         """
         if self.snapshot.version > version:
             return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
+        async with self._updated:
+            await self._updated.wait()
 
     async def _refresh_always(self) -> None:
         loop = asyncio.get_running_loop()
@@ -291,7 +289,7 @@ class Metadata:
             self._failures = 0
             self.last_error = None
             self._next_refresh_at = loop.time() + self._config.retry_backoff_ms / 1000
-        self._wake_waiters()
+        await self._notify_all()
 
     async def first(self, topics: Iterable[str], *limits: str) -> None:
         """Refresh for the first time, when the client starts. Ask again within the limit as long as

@@ -1,1 +1,5 @@
-"""Connections to brokers: asyncio streams, correlation ids, timeouts."""
+"""Connections to brokers: sockets, TLS, logins, requests in flight, timeouts.
+
+A connection is an ``asyncio.BufferedProtocol`` on a transport of the event loop. asyncio's streams
+would copy each response, and wake a task for it: ``python -m benchmarks.literal_design``.
+"""

@@ -23,6 +23,7 @@ with warnings.catch_warnings():
         distance,
         idle,
         latency,
+        literal_design,
         lone_record,
         loop_lag,
         memory,
@@ -45,6 +46,20 @@ def servers() -> Iterator[str]:
 def rows(printed: str) -> list[list[str]]:
     """Return the cells of all rows of all tables."""
     return [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("|")]
+
+
+def test_literal_design(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(literal_design, "RECORDS", 100)
+    monkeypatch.setattr(literal_design, "WAITERS", 10)
+    monkeypatch.setattr(literal_design, "REPLIES", {100: 10, 100_000: 5})
+    literal_design.main(ONCE)
+    printed = capsys.readouterr().out
+    assert (
+        "pool: the notified waiter is cancelled in the same turn; the next one is woken" in printed
+    )
+    assert printed.count("streams ") == 2 and "future per record" in printed
 
 
 @pytest.mark.benchmarks
