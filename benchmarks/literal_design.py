@@ -168,7 +168,8 @@ async def task_wakes() -> float:
         runs = 0
         while runs < RECORDS:
             async with condition:
-                await condition.wait_for(lambda: wakes > runs)
+                while wakes <= runs:
+                    await condition.wait()
             runs += 1
 
     task = asyncio.create_task(run())
