@@ -85,6 +85,6 @@ def test_own_assets_and_links_are_no_finding() -> None:
 
 
 def test_all_pages_are_in_the_navigation() -> None:
-    listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    listed = set(re.findall(r"[:-] (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     written = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES}
     assert listed == written | set(pages.ROOT_PAGES.values())

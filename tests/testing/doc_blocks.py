@@ -21,7 +21,9 @@ def run_block(page: str, text: str, containing: str, bootstrap_servers: str = ""
     (source,) = [block for block in python_blocks(text) if containing in block]
     namespace: dict[str, Any] = {"__name__": page}
     source = source.replace("localhost:9092", bootstrap_servers)
-    exec(compile(source, f"{page} ({containing})", "exec"), namespace)
+    # A program of the page has no "from __future__ import annotations", unlike this module.
+    code = compile(source, f"{page} ({containing.strip()[:40]})", "exec", dont_inherit=True)
+    exec(code, namespace)
     return namespace
 
 
