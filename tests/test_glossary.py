@@ -30,7 +30,7 @@ FAMILIES = {
     "owe": (r"ow(?:e|es|ed|ing)", "has a request in flight, must"),
     "let go": (r"let(?:s|ting)?[ _]go", "release"),
 }
-_WORDS = {
+WORDS = {
     name: re.compile(rf"(?<![a-z])(?:{words})(?![a-z])", re.IGNORECASE)
     for name, (words, _) in FAMILIES.items()
 }
@@ -119,7 +119,7 @@ def found_in(path: Path) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         # RecordsInHand is Records_In_Hand.
         words = _EXCEPTIONS.sub("", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", line))
-        for family, pattern in _WORDS.items():
+        for family, pattern in WORDS.items():
             for match in pattern.finditer(words):
                 yield family, f"{path.relative_to(ROOT)}:{number}: {match.group()}"
 
