@@ -15,8 +15,9 @@ from functools import partial
 
 from aioprod.codecs import Codec
 from aioprod.protocol.arrow_reader import read_arrays
+from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.record_batch import set_base_offset
-from aioprod.protocol.record_reader import iter_batches, read_batch_records
+from aioprod.protocol.record_reader import read_batch_records
 from aioprod.protocol.record_writer import RecordBatchWriter
 
 FETCH_BYTES = 4 << 20

@@ -1,4 +1,4 @@
-/* Cutting of records out of a batch, as aioprod/consumer/open_batch.py has it.
+/* Cutting of records out of a batch, as aioprod/consumer/records.py has it.
  *
  * The first pass checks all records and makes nothing but their headers. The second one makes the
  * records that are asked for: just before they are used, out of the bytes of the response, whose
@@ -251,7 +251,7 @@ add_cut_records(PyObject *module)
 }
 
 const char cut_records_doc[] = "cut_records(template, body, count, last_delta, start, same_timestamp, blocks, /)\n--\n\n"
-             "As aioprod.consumer.open_batch.cut_records. None if the records are not valid to their\n"
+             "As aioprod.consumer.records.cut_records. None if the records are not valid to their\n"
              "end.";
 
 PyObject *

@@ -4,13 +4,13 @@ module late.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from aioprod.header_names import column_text, name_in_column
+from aioprod.header_names import name_in_column
 from aioprod.protocol.arrow_reader import (
     HEADERS_TYPE,
     RecordArrays,
@@ -18,7 +18,7 @@ from aioprod.protocol.arrow_reader import (
     read_arrays,
     repeated_column,
 )
-from aioprod.protocol.record_batch import BatchHeader
+from aioprod.protocol.batch_cursor import Batch
 from aioprod.types import ConsumerRecord, TopicPartition
 
 SCHEMA: Final = pa.schema(
@@ -43,7 +43,7 @@ def table_of(parts: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 def records_of_rows(rows: pa.RecordBatch, epoch: int) -> list[ConsumerRecord]:
-    """Return rows as records, the opposite of :func:`rows_of_records`.
+    """Return rows as records.
 
     Args:
         epoch: their leader epoch, which rows do not have.
@@ -60,7 +60,7 @@ def records_of_rows(rows: pa.RecordBatch, epoch: int) -> list[ConsumerRecord]:
 
 
 def rows_of_batches(
-    tp: TopicPartition, data: bytes, batches: Sequence[tuple[BatchHeader, int]], start: int
+    tp: TopicPartition, data: bytes, batches: Iterable[Batch], start: int
 ) -> Iterator[pa.RecordBatch]:
     """Return the records of batches from offset ``start`` on, in portions of about 4 MiB.
 
@@ -70,34 +70,8 @@ def rows_of_batches(
     for arrays in read_arrays(data, batches):
         rows = _rows(tp, arrays)
         first = int(np.searchsorted(arrays.offsets, start)) if arrays.offsets[0] < start else 0
-        yield rows.slice(first)
-
-
-def rows_of_records(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
-    """Return records that were decoded one by one. ``pyarrow.array`` imports pandas, so this is for
-    the rest of a batch that another call has begun.
-    """
-    columns = [
-        [each.topic for each in records],
-        [each.partition for each in records],
-        [each.offset for each in records],
-        [each.timestamp for each in records],
-        [each.timestamp_type for each in records],
-        [each.key for each in records],
-        [each.value for each in records],
-        [_entries(each) for each in records],
-    ]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
-        schema=SCHEMA,
-    )
-
-
-def _entries(record: ConsumerRecord) -> list[dict[str, str | bytes | None]] | None:
-    headers: list[dict[str, str | bytes | None]] = [
-        {"key": column_text(name), "value": data} for name, data in record.headers
-    ]
-    return headers or None
+        if first < rows.num_rows:  # compaction may have removed all records from there on
+            yield rows.slice(first)
 
 
 def _rows(tp: TopicPartition, arrays: RecordArrays) -> pa.RecordBatch:

@@ -4,7 +4,7 @@ limits its size.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -14,16 +14,6 @@ from aioprod.preparation import NotPrepared
 from aioprod.types import ConsumerRecord, TopicPartition
 
 T = TypeVar("T")
-
-
-class _Waiting:
-    """The data of one partition, and where its next fetch begins."""
-
-    __slots__ = ("data", "next")
-
-    def __init__(self) -> None:
-        self.data: deque[FetchedData] = deque()
-        self.next: Position | None = None
 
 
 class FetchBuffer:
@@ -36,16 +26,14 @@ class FetchBuffer:
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
         self._queue: deque[FetchedData] = deque()
-        self._partitions: dict[TopicPartition, _Waiting] = {}
+        self._partitions: defaultdict[TopicPartition, deque[FetchedData]] = defaultdict(deque)
         # How many data refer to a response, by its id.
         self._users: Counter[int] = Counter()
         self.size = 0  # bytes held: the whole response, until all of its data are gone
 
-    def add(self, data: FetchedData, following: Position | None) -> None:
-        """Queue data; ``following`` is the position after it, None if its end is corrupt."""
-        waiting = self._partitions.setdefault(data.state.tp, _Waiting())
-        waiting.data.append(data)
-        waiting.next = following
+    def add(self, data: FetchedData) -> None:
+        """Queue data."""
+        self._partitions[data.state.tp].append(data)
         self._queue.append(data)
         self._users[id(data.memory)] += 1
         if self._users[id(data.memory)] == 1:
@@ -53,8 +41,7 @@ class FetchBuffer:
 
     def unread_bytes(self, tp: TopicPartition) -> int:
         """Return the number of bytes of a partition that are not decoded yet."""
-        waiting = self._partitions.get(tp)
-        return sum(data.unread_bytes for data in waiting.data) if waiting is not None else 0
+        return sum(data.unread_bytes for data in self._partitions.get(tp, ()))
 
     def has_data(self, tp: TopicPartition) -> bool:
         """Return whether data of a partition are held."""
@@ -68,19 +55,19 @@ class FetchBuffer:
         first.
         """
         waiting = self._partitions.get(state.tp)
-        return waiting.next if waiting is not None else state.position
+        return waiting[-1].following if waiting else state.position
 
     def drop(self, tp: TopicPartition) -> None:
         """Drop the data of a partition."""
-        waiting = self._partitions.pop(tp, None)
-        if waiting is not None:
-            for data in waiting.data:
+        waiting = self._partitions.pop(tp, ())
+        if waiting:
+            for data in waiting:
                 self._release(data)
             self._queue = deque(data for data in self._queue if data.state.tp != tp)
 
     def drop_paused(self) -> None:
         """Drop the data of paused partitions; they are fetched again after ``resume``."""
-        for tp in [tp for tp, waiting in self._partitions.items() if waiting.data[0].state.paused]:
+        for tp in [tp for tp, waiting in self._partitions.items() if waiting[0].state.paused]:
             self.drop(tp)
 
     def take(self, limit: int) -> tuple[FetchedData, Sequence[ConsumerRecord]] | None:
@@ -130,7 +117,7 @@ class FetchBuffer:
     ) -> tuple[FetchedData, Sequence[T]] | None:
         tp = data.state.tp
         waiting = self._partitions.get(tp)
-        if waiting is None or waiting.data[0] is not data:
+        if not waiting or waiting[0] is not data:
             return None  # dropped because of an error, or not the first of its partition
         try:
             records = take(data, limit)
@@ -144,9 +131,9 @@ class FetchBuffer:
             return data, records
         data.state.position = data.position
         self._queue.remove(data)
-        waiting.data.popleft()
+        waiting.popleft()
         self._release(data)
-        if not waiting.data:
+        if not waiting:
             del self._partitions[tp]
         self._on_end()
         return None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from aioprod.cluster.metadata import Metadata
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.offset_reset import NONE
-from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.problems import Problems
+from aioprod.consumer.readable_batches import AbortedBatches
 from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.subscription import PartitionState, Position, SubscriptionState
 from aioprod.error_codes import ErrorCode
@@ -158,7 +158,7 @@ class FetchResults:
             self._converter,
             check_crcs=self._config.check_crcs,
         )
-        self._buffer.add(fetched, fetched.end(check_crcs=self._config.check_crcs))
+        self._buffer.add(fetched)
         return True
 
     def _prefer(self, state: PartitionState, replica: int, now: float) -> None:

@@ -1,29 +1,31 @@
-"""The data of one partition in one response, and the records in it: decoded a batch at a time, when
-the application asks for them.
+"""The data of one partition in one response. Records and columns are taken from it a batch at a
+time, when the application asks for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Sized
+from collections import deque
+from collections.abc import Sequence, Sized
 from typing import Any, cast
 
-from aioprod.consumer.aborted import AbortedBatches
-from aioprod.consumer.fetched_batches import end_of, fetched_batches
-from aioprod.consumer.held_back import HeldBack
-from aioprod.consumer.open_batch import OpenBatch, open_batch
-from aioprod.consumer.record_conversion import RecordConverter, Unread
-from aioprod.consumer.records import Records
+from aioprod.consumer.readable_batches import AbortedBatches, ReadableBatches, end_of
+from aioprod.consumer.record_conversion import Preparation, RecordConverter, Unread, UnreadRow
+from aioprod.consumer.records import DecodedBatch, OpenBatch, Records, open_batch
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.preparation import NotPrepared
+from aioprod.protocol.batch_cursor import Batch
 from aioprod.protocol.old_formats import in_current_format
 from aioprod.protocol.primitives import BytesLike
-from aioprod.protocol.record_batch import BatchHeader
 from aioprod.types import ConsumerRecord
 
 
 class FetchedData:
     """Batches of one partition.
+
+    :attr:`_open` has all unreturned records of the batches that were opened, in order. Columns are
+    read from whole batches, so :meth:`take_arrow` closes the open batches, and reads them from the
+    position on.
 
     Args:
         state: the partition; the data are void once its version has changed.
@@ -31,29 +33,28 @@ class FetchedData:
         start: the requested position; records before it are skipped.
         aborted: with ``read_committed``, the batches to skip.
         converter: converts records before they are returned, if not None.
+        check_crcs: whether to verify checksums.
 
     Attributes:
         memory: the object that holds the bytes: ``data``, or the response of which they are a view.
-        unread_bytes: bytes of the batches that are not decoded yet.
         position: the position after the records that were taken.
+        following: the position after the data; None if it is unknown, as they are corrupt.
     """
 
     __slots__ = (
-        "_aborted",
+        "_batch_end",
         "_batches",
+        "_converted",
         "_converter",
         "_data",
         "_failure",
-        "_given_back",
-        "_held",
         "_open",
-        "_open_end",
-        "_start",
+        "_opened",
+        "_preparation",
+        "following",
         "memory",
         "position",
         "state",
-        "unread_bytes",
-        "version",
     )
 
     def __init__(
@@ -67,32 +68,30 @@ class FetchedData:
         check_crcs: bool,
     ) -> None:
         self.state = state
-        self.version = state.version
-        self.position = self._start = start
+        self.position = start
         old_format: CorruptRecordError | None = None
         try:
             data = in_current_format(data, check_crcs=check_crcs)
         except CorruptRecordError as error:
             old_format = error
-        self.unread_bytes = len(data)
         self.memory: Sized = cast("bytes", data.obj) if isinstance(data, memoryview) else data
         self._data = data
-        self._batches: Iterator[tuple[BatchHeader, int]] = fetched_batches(
-            data, start.offset, check_crcs=check_crcs
-        )
-        self._aborted = aborted
+        self._batches = ReadableBatches(data, start, aborted, check_crcs=check_crcs)
+        self.following = self._batches.following
         self._converter = converter
-        self._open: OpenBatch | None = None
-        self._open_end = start  # where the open batch ends
-        self._given_back: list[ConsumerRecord] = []
-        self._held = HeldBack()
+        self._open: deque[OpenBatch] = deque()
+        self._converted = 0  # how many of these records, from the first on, are converted
+        self._opened: deque[Batch] = deque()  # batches that may have records from the position on
+        self._batch_end = start  # where the batch that was opened last ends
+        self._preparation = Preparation()
         self._failure: BaseException | None = None
         if old_format is not None:
             self._stop_at_corrupt(old_format)
 
-    def end(self, *, check_crcs: bool) -> Position | None:
-        """Return the position after the data; None if it is unknown, as they are corrupt."""
-        return end_of(self._data, check_crcs=check_crcs)
+    @property
+    def unread_bytes(self) -> int:
+        """The number of bytes in batches that were not reached."""
+        return self._batches.unread_bytes
 
     def take(self, limit: int) -> Sequence[ConsumerRecord]:
         """Return at most ``limit`` records, none at the end of the data. :attr:`position` moves
@@ -104,26 +103,24 @@ class FetchedData:
             NotPrepared: if a deserializer has to wait before it can read the next record.
             KeyboardInterrupt, SystemExit: if a deserializer raised it for the next record.
         """
-        if self._given_back:
-            taken, self._given_back = self._given_back[:limit], self._given_back[limit:]
-            self._behind(taken[-1])
+        while self._opened and self._opened[0][0].last_offset < self.position.offset:
+            self._opened.popleft()
+        if self._converted:
+            taken = self._take_raw(min(limit, self._converted))
+            self._converted -= len(taken)
             return taken
-        if (failure := self._held.failure()) is not None:
-            self._stop(failure)
+        self._check_prepared()
         while raw := self._take_raw(limit):
             if self._converter is None:
                 return raw
-            raw = list(raw)
-            converted, unread = self._converter.convert(raw)
-            if self._converter.reads_columns:
-                self._held.remember(raw)
+            converted, unread = self._converter.convert(list(raw))
             if unread is not None:
-                self._leave(unread)
+                self._stop_before(unread)
             if converted:
-                self._held.converted()
+                self._preparation.converted()
                 return converted
-            if self._held.needed is not None:
-                raise self._held.needed
+            if self._preparation.needed is not None:
+                raise self._preparation.needed
         if self._failure is not None:
             raise self._failure
         return raw
@@ -135,118 +132,57 @@ class FetchedData:
         Raises:
             CorruptRecordError, DeserializationError, NotPrepared: as :meth:`take`.
         """
-        if self._converter is None:
-            return self._take_raw_arrow(limit)
-        if (failure := self._held.failure()) is not None:
-            self._stop(failure)
-        if self._given_back:  # converted one by one
-            self._held.hold_again(self._given_back[0].offset)
-            self._given_back = []
-        while raw := self._take_raw_arrow(limit):
-            converted, unread = self._converter.convert_arrow(raw, self.position.leader_epoch)
+        if self._converted:
+            self._preparation.wait_for(None)  # a later record waits: it is converted again
+        self._check_prepared()
+        self._close_batches()
+        while parts := self._next_columns(limit):
+            if self._converter is None:
+                return parts
+            converted, unread = self._converter.convert_arrow(parts)
             if unread is not None:
-                self._leave(unread)
+                self._stop_before_row(unread)
             if converted:
-                self._held.converted()
+                self._preparation.converted()
                 return converted
-            if self._held.needed is not None:
-                raise self._held.needed
-        return []
-
-    def _take_raw_arrow(self, limit: int) -> list[Any]:
-        """Return rows that are not converted.
-
-        Raises:
-            CorruptRecordError: as :meth:`take`; and the error of a record that was converted.
-        """
-        from aioprod.consumer.arrow_tables import rows_of_batches, rows_of_records
-
-        if self._given_back or self._held.records or self._open is not None:
-            # Of a batch that was begun.
-            records = self.take(limit) if self._given_back else self._take_raw(limit)
-            if records:
-                return [rows_of_records(records)]
+            if self._preparation.needed is not None:
+                raise self._preparation.needed
         if self._failure is not None:
             raise self._failure
-        if not isinstance(self._data, bytes):
-            self._data = bytes(self._data)
-        begin, chosen, count = self.position, [], 0
-        ends: list[Position] = []
-        while count < limit and (found := self._next_batch()) is not None:
-            chosen.append(found)
-            count += found[0].record_count
-            self.position = self._open_end
-            ends.append(self.position)
-        try:
-            return list(rows_of_batches(self.state.tp, self._data, chosen, begin.offset))
-        except CorruptRecordError:
-            self.position = begin
-            return self._up_to_corrupt(chosen, ends)
-
-    def _up_to_corrupt(
-        self, chosen: Sequence[tuple[BatchHeader, int]], ends: Sequence[Position]
-    ) -> list[Any]:
-        """Return the records of the batches before the one that can't be read."""
-        from aioprod.consumer.arrow_tables import rows_of_batches
-
-        taken: list[Any] = []
-        for batch, end in zip(chosen, ends, strict=True):
-            try:
-                taken += rows_of_batches(
-                    self.state.tp, cast("bytes", self._data), [batch], self.position.offset
-                )
-            except CorruptRecordError as error:
-                self._stop_at_corrupt(error)
-                break
-            self.position = end
-        if not taken and self._failure is not None:
-            raise self._failure
-        return taken
-
-    def _leave(self, unread: Unread) -> None:
-        """Stop before a record that can't be converted, or not yet."""
-        first = unread.rest[0]
-        if isinstance(unread.error, NotPrepared):
-            self._held.hold(unread.rest, unread.error)
-        else:
-            self._held.clear()
-            self._stop(unread.error)
-        self.position = Position(first.offset, first.leader_epoch)
+        return []
 
     def give_back(self, records: list[ConsumerRecord]) -> None:
         """Put back the records that were taken last: the next :meth:`take` returns them again."""
-        self._given_back = records + self._given_back
+        self._open.appendleft(DecodedBatch(records))
+        self._converted += len(records)
         self.position = Position(records[0].offset, records[0].leader_epoch)
 
     def forget(self) -> None:
-        """Let go of the bytes: no more records will be taken."""
+        """Release the bytes: no more records will be taken."""
         self._data = self.memory = b""
-        self._batches = iter(())
-        self._open = None
-        self._held.clear()
+        self._opened.clear()
+        self._stop(None)
+
+    # -- records -----------------------------------------------------------------------------------
 
     def _take_raw(self, limit: int) -> Sequence[ConsumerRecord]:
-        if again := self._held.take(limit):
-            self._behind(again[-1])
-            return again
+        """Return at most ``limit`` records that are not converted, or were given back."""
         taken: list[Sequence[ConsumerRecord]] = []
-        while limit and (batch := self._open or self._open_next()) is not None:
+        while limit and (batch := self._open[0] if self._open else self._open_next()) is not None:
             some = batch.take(limit)
             limit -= len(some)
             taken.append(some)
             if not batch.left:
-                self._open = None
-            self._behind(some[-1])
+                self._open.popleft()
+            last = some[-1]
+            # After the last record of a batch, the position is the end of the batch: compaction may
+            # have removed its last records.
+            self.position = (
+                Position(last.offset + 1, last.leader_epoch)
+                if self._open or self._failure
+                else self._batch_end
+            )
         return Records(taken)
-
-    def _behind(self, last: ConsumerRecord) -> None:
-        # After the last record of a batch, the position is the end of the batch: compaction may
-        # have removed its last records.
-        self.position = (
-            Position(last.offset + 1, last.leader_epoch)
-            if self._open is not None or self._given_back or self._held.records or self._failure
-            else self._open_end
-        )
 
     def _open_next(self) -> OpenBatch | None:
         """Open the next batch that has records to return; return None at the end of the data."""
@@ -258,36 +194,109 @@ class FetchedData:
                 self._stop_at_corrupt(error)
                 return None
             if batch.left:
-                self._open = batch
+                self._open.append(batch)
+                self._opened.append(found)
                 return batch
-            self.position = self._open_end
+            self.position = self._batch_end
         return None
 
-    def _next_batch(self) -> tuple[BatchHeader, int] | None:
-        """Return the next batch with records of the application, and its place; None at the end of
-        the data. The position moves past batches that are skipped.
+    def _stop_before(self, unread: Unread) -> None:
+        """Stop before a record that can't be converted, or not yet."""
+        first = unread.rest[0]
+        if isinstance(unread.error, NotPrepared):
+            self._open.appendleft(DecodedBatch(unread.rest))
+            self._preparation.wait_for(unread.error)
+        else:
+            self._stop(unread.error)
+        self.position = Position(first.offset, first.leader_epoch)
+
+    # -- columns -----------------------------------------------------------------------------------
+
+    def _close_batches(self) -> None:
+        """Go back to the batches that have unreturned records; they will be read as columns."""
+        if self._open:
+            self._batches.put_back(
+                batch for batch in self._opened if batch[0].last_offset >= self.position.offset
+            )
+        self._open.clear()
+        self._converted = 0
+
+    def _next_columns(self, limit: int) -> list[Any]:
+        """Return the rows of the next batches that have some, at least ``limit`` rows if there are
+        so many, and note these batches as opened.
+        """
+        while True:
+            begin, count = self.position, 0
+            self._opened.clear()
+            while count < limit and (batch := self._next_batch()) is not None:
+                self._opened.append(batch)
+                count += batch[0].record_count
+                self.position = self._batch_end
+            if not self._opened:
+                return []
+            if parts := self._columns(begin):
+                return parts
+
+    def _columns(self, begin: Position) -> list[Any]:
+        """Return the records of the opened batches from ``begin`` on, up to a batch that can't be
+        read.
+        """
+        from aioprod.consumer.arrow_tables import rows_of_batches
+
+        if not isinstance(self._data, bytes):
+            self._data = bytes(self._data)
+        tp, data = self.state.tp, self._data
+        try:
+            return list(rows_of_batches(tp, data, self._opened, begin.offset))
+        except CorruptRecordError:
+            self.position = begin
+        parts: list[Any] = []
+        for batch in self._opened:
+            try:
+                parts += rows_of_batches(tp, data, [batch], begin.offset)
+            except CorruptRecordError as error:
+                self._stop_at_corrupt(error)
+                break
+            self.position = end_of(batch[0])
+        return parts
+
+    def _stop_before_row(self, unread: UnreadRow) -> None:
+        """Stop before a row that can't be converted, or not yet."""
+        rest = [
+            batch
+            for batch in self._opened
+            if unread.offset <= batch[0].last_offset < self.position.offset
+        ]
+        self._opened.clear()
+        self.position = Position(unread.offset, rest[0][0].partition_leader_epoch)
+        if isinstance(unread.error, NotPrepared):
+            self._batches.put_back(rest)
+            self._preparation.wait_for(unread.error)
+        else:
+            self._stop(unread.error)
+
+    # -- both --------------------------------------------------------------------------------------
+
+    def _next_batch(self) -> Batch | None:
+        """Return the next batch with records of the application; None at the end of the data. The
+        position moves past batches that are skipped.
         """
         try:
-            for header, place in self._batches:
-                self.unread_bytes = len(self._data) - place - header.size_in_bytes
-                skip = self._aborted is not None and self._aborted.contains(
-                    self._data, place, header
-                )
-                self._open_end = Position(header.last_offset + 1, header.partition_leader_epoch)
-                if not (skip or header.is_control or header.record_count == 0):
-                    return header, place
-                self.position = self._open_end
-            if self._failure is None and self.position == self._start:
-                # A broker sends the first batch complete, whatever its size. Without an error, the
-                # consumer would fetch it again and again.
-                raise CorruptRecordError(
-                    f"the broker sent {len(self._data)} bytes without a complete batch"
-                )
+            batch = self._batches.next()
         except ProtocolError as error:
+            self.position = self._batches.passed
             self._stop_at_corrupt(error)
-        else:
-            self.unread_bytes = 0
-        return None
+            return None
+        if batch is not None:
+            self._batch_end = end_of(batch[0])
+        elif self._failure is None:
+            self.position = self._batches.passed
+        return batch
+
+    def _check_prepared(self) -> None:
+        """Stop if the deserializer of the next record can't be prepared."""
+        if (failure := self._preparation.failure()) is not None:
+            self._stop(failure)
 
     def _stop_at_corrupt(self, error: ProtocolError) -> None:
         tp = self.state.tp
@@ -297,7 +306,9 @@ class FetchedData:
             )
         )
 
-    def _stop(self, failure: BaseException) -> None:
+    def _stop(self, failure: BaseException | None) -> None:
+        """Take no more records, and raise ``failure`` in the next call."""
         self._failure = failure
-        self._open = None
-        self._batches = iter(())
+        self._batches.end()
+        self._open.clear()
+        self._converted = 0

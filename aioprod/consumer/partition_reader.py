@@ -14,9 +14,7 @@ from aioprod.cluster.client import ClusterClient
 from aioprod.cluster.retry import retry
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.settings.consumer import ISOLATION_LEVELS
-from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.fetch_sessions import newest_version
-from aioprod.consumer.fetched_batches import fetched_batches
 from aioprod.consumer.offset_lookup import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -25,6 +23,7 @@ from aioprod.consumer.offset_lookup import (
     left_out,
     list_offsets_request,
 )
+from aioprod.consumer.readable_batches import AbortedBatches
 from aioprod.consumer.reader_retries import (
     LIMIT_NAME,
     UNKNOWN_TOPIC_LIMIT_S,
@@ -43,10 +42,10 @@ from aioprod.errors import (
 )
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.refusals import explain, principal_of
+from aioprod.protocol.batch_cursor import Batch, BatchCursor
 from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from aioprod.protocol.old_formats import in_current_format
 from aioprod.protocol.primitives import ZERO_UUID
-from aioprod.protocol.record_batch import BatchHeader
 from aioprod.protocol.record_reader import Record, read_batch_records
 from aioprod.types import TopicPartition
 
@@ -107,7 +106,7 @@ class FetchedRecords:
     """
 
     data: bytes
-    batches: tuple[tuple[BatchHeader, int], ...]
+    batches: tuple[Batch, ...]
     start: int
     end: int
 
@@ -336,9 +335,9 @@ class PartitionReader:
             if self._settings.isolation_level == "read_committed"
             else None
         )
-        batches: list[tuple[BatchHeader, int]] = []
+        batches: list[Batch] = []
         try:
-            for header, place in fetched_batches(received, start, check_crcs=check_crcs):
+            for header, place in BatchCursor(received, start, check_crcs=check_crcs):
                 if self.end is not None and header.base_offset >= self.end:
                     # Compaction may have removed the last records before ``end``.
                     self.position = self.end

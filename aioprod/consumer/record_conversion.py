@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from aioprod.column_serialization import ColumnDeserializer
 from aioprod.config.plugins import close_plugins
-from aioprod.errors import DeserializationError
+from aioprod.errors import DeserializationError, KafkaError
 from aioprod.foreign_text import fault_of
 from aioprod.interceptors import ConsumerInterceptorChain
-from aioprod.preparation import NotPrepared
+from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.serialization import Deserializer
 from aioprod.types import ConsumerRecord, TopicPartition
 from aioprod.user_code import ENDS_PROGRAM
@@ -30,6 +30,45 @@ class Unread(NamedTuple):
 
     rest: Records
     error: BaseException
+
+
+class UnreadRow(NamedTuple):
+    """The offset of the first row that can't be deserialized; the error as that of ``Unread``."""
+
+    offset: int
+    error: BaseException
+
+
+class Preparation:
+    """What the deserializer of the next record waits for.
+
+    Attributes:
+        needed: what it waits for, until the next look at the record.
+    """
+
+    __slots__ = ("_attempts", "needed")
+
+    def __init__(self) -> None:
+        self.needed: NotPrepared | None = None
+        self._attempts = 0  # that were completed, and the record needed another one
+
+    def wait_for(self, needed: NotPrepared | None) -> None:
+        """Note what the record's deserializer waits for."""
+        self.needed = needed
+
+    def converted(self) -> None:
+        """Note that a record was converted."""
+        self._attempts = 0
+
+    def failure(self) -> BaseException | None:
+        """Return why the record can't be converted, if its deserializer can't be prepared."""
+        needed, self.needed = self.needed, None
+        if needed is None:
+            return None
+        self._attempts += needed.is_done
+        if self._attempts > MOST_ATTEMPTS:
+            needed.fail(KafkaError(f"it asked to be prepared {self._attempts} times"))
+        return needed.error
 
 
 class RecordConverter:
@@ -90,25 +129,20 @@ class RecordConverter:
             records = self._interceptors.on_consume(records)
         return records, unread
 
-    def convert_arrow(self, parts: list[Any], epoch: int) -> tuple[list[Any], Unread | None]:
-        """Return converted rows up to the first that can't be deserialized, and the records from
-        there on.
+    def convert_arrow(self, parts: list[Any]) -> tuple[list[Any], UnreadRow | None]:
+        """Return converted rows up to the first that can't be deserialized, and that one.
 
         Args:
             parts: record batches with the columns of ``getarrow``.
-            epoch: the leader epoch of the last record.
         """
-        from aioprod.consumer.arrow_tables import records_of_rows
-
         done: list[Any] = []
-        for number, rows in enumerate(parts):
+        for rows in parts:
             converted, error = self._convert_rows(rows)
             if converted.num_rows:
                 done.append(converted)
             if error is not None:
-                rest = [rows.slice(converted.num_rows), *parts[number + 1 :]]
-                records = [record for each in rest for record in records_of_rows(each, epoch)]
-                return done, Unread(records, error)
+                offset = rows.column("offset")[converted.num_rows].as_py()
+                return done, UnreadRow(offset, error)
         return done, None
 
     def _convert_rows(self, rows: Any) -> tuple[Any, BaseException | None]:

@@ -22,6 +22,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.arrow_header_names import text_of_names
+from aioprod.protocol.batch_cursor import Batch
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader
 from aioprod.protocol.record_headers import read_varint
 from aioprod.protocol.record_reader import plain_body
@@ -67,13 +68,13 @@ class RecordArrays:
 
 
 def read_arrays(
-    data: bytes, batches: Iterable[tuple[BatchHeader, int]], *, include_headers: bool = True
+    data: bytes, batches: Iterable[Batch], *, include_headers: bool = True
 ) -> Iterator[RecordArrays]:
     """Return all records of the batches, in portions of about 4 MiB.
 
     Args:
         data: the fetched bytes.
-        batches: from ``iter_batches``: the header of each, and its place in ``data``.
+        batches: batches in ``data``, as ``batch_cursor`` returns them.
         include_headers: if false, the bytes behind a record's value are not read.
 
     Raises:

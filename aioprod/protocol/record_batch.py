@@ -40,10 +40,6 @@ _EPOCH_OFFSET: Final = 12
 _CODECS: Final = {int(codec): codec for codec in Codec}
 
 
-class OldFormatError(CorruptRecordError):
-    """A message of an old format is where a batch was expected."""
-
-
 class BatchHeader(NamedTuple):
     """The fields of a batch's header.
 
@@ -123,8 +119,7 @@ def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchH
     available = len(data) - offset
     if available > MAGIC_OFFSET and data[offset + MAGIC_OFFSET] != MAGIC:
         magic = data[offset + MAGIC_OFFSET]
-        error_type = OldFormatError if magic in OLD_FORMATS else CorruptRecordError
-        raise error_type(
+        raise CorruptRecordError(
             f"record batch at byte {offset} has format (magic) {magic}, only {MAGIC} is supported"
         )
     if offset < 0 or available < HEADER_SIZE:

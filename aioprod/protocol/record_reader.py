@@ -1,11 +1,10 @@
-"""Reads the records of a fetch: checks, decompresses and parses one batch after another.
+"""Reads the records of batches that ``batch_cursor`` has found: decompresses and parses them.
 
 For any bytes, the only errors are CorruptRecordError and its base class, ProtocolError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final, NamedTuple, cast
@@ -13,15 +12,10 @@ from typing import Final, NamedTuple, cast
 from aioprod.codecs import Codec
 from aioprod.errors import CorruptRecordError
 from aioprod.native import accelerated
+from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, decompress
 from aioprod.protocol.fixed_width_records import FixedWidthReader
-from aioprod.protocol.record_batch import (
-    HEADER_SIZE,
-    BatchHeader,
-    OldFormatError,
-    read_header,
-)
-from aioprod.protocol.record_batch import check_crc as check_batch_crc
+from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader
 from aioprod.protocol.record_headers import (
     LIMIT,
     Header,
@@ -83,56 +77,6 @@ class RecordColumns(NamedTuple):
     headers: list[tuple[Header, ...]]
 
 
-def iter_batches(
-    data: bytes | bytearray | memoryview, *, check_crc: bool = True
-) -> Iterator[tuple[BatchHeader, int]]:
-    """Return the headers of the batches in ``data``, each with the byte at which it starts.
-
-    Brokers truncate a response at a byte limit, so an incomplete last batch is ignored. So are
-    messages of an old format behind batches: the next fetch begins with them, and converts them.
-
-    Raises:
-        CorruptRecordError: as ``checked_header`` does, after the batches before were returned.
-    """
-    position = 0
-    while True:
-        try:
-            header = checked_header(data, position, check_crc)
-        except OldFormatError:
-            if not position:
-                raise
-            return
-        if header is None:
-            return
-        yield header, position
-        position += header.size_in_bytes
-
-
-def checked_header(
-    data: bytes | bytearray | memoryview, position: int, check_crc: bool
-) -> BatchHeader | None:
-    """Return the header of the batch at ``position``; None if the batch is incomplete.
-
-    All readers get headers here, so no field but the length is used before the checksum is checked.
-
-    Raises:
-        CorruptRecordError: if the checksum differs, or a number in the header is impossible.
-    """
-    if len(data) - position < HEADER_SIZE:
-        return None
-    header = read_header(data, position)
-    if position + header.size_in_bytes > len(data):
-        return None
-    if check_crc:
-        check_batch_crc(data, position, header)
-    # The checksum does not cover the base offset. The next offset must fit into a request.
-    if not 0 <= header.base_offset < LIMIT:
-        raise CorruptRecordError(
-            f"record batch at byte {position} has impossible base offset {header.base_offset}"
-        )
-    return header
-
-
 def read_records(data: bytes | bytearray | memoryview, *, check_crc: bool = True) -> list[Record]:
     """Return the records of all complete batches in ``data``, without transaction markers."""
     records: list[Record] = []
@@ -149,7 +93,7 @@ def read_batch_records(
     batch.
 
     Args:
-        header: from ``iter_batches``; the checksum is not checked again.
+        header: from ``batch_cursor``; the checksum is not checked again.
     """
     offsets, timestamps, keys, values, headers = read_columns(data, offset, header)
     return list(

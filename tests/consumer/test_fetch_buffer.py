@@ -37,7 +37,7 @@ def test_a_response_counts_once_until_the_last_of_its_data_is_gone() -> None:
     with memoryview(memory) as response:
         for number, each in enumerate(states):
             with response[number * size : (number + 1) * size] as part:
-                buffer.add(data_of(each, part[:]), Position(1))
+                buffer.add(data_of(each, part[:]))
     assert buffer.size == len(memory)
     assert buffer.take(5) is not None
     assert buffer.take(5) is not None
@@ -54,7 +54,7 @@ def test_dropped_data_let_go_of_the_response() -> None:
     buffer = FetchBuffer(on_end=lambda: None)
     memory = bytearray(batch(0))
     data = data_of(state(0), memoryview(memory))
-    buffer.add(data, Position(1))
+    buffer.add(data)
     buffer.drop(TopicPartition("t", 0))
     assert buffer.size == 0
     memory.clear()
@@ -63,5 +63,5 @@ def test_dropped_data_let_go_of_the_response() -> None:
 def test_copied_data_count_their_own_size() -> None:
     buffer = FetchBuffer(on_end=lambda: None)
     for number in range(2):
-        buffer.add(data_of(state(number), batch(0) + bytes(number)), Position(1))
+        buffer.add(data_of(state(number), batch(0) + bytes(number)))
     assert buffer.size == 2 * len(batch(0)) + 1

@@ -20,10 +20,9 @@ import pytest
 
 import aioprod
 from aioprod.codecs import Codec
-from aioprod.consumer.aborted import AbortedBatches
-from aioprod.consumer.fetched_batches import end_of
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.partition_reader import FetchedRecords, FetchSettings, PartitionReader
+from aioprod.consumer.readable_batches import AbortedBatches
 from aioprod.consumer.share.requests import AcquiredRange, read_acquired
 from aioprod.consumer.subscription import PartitionState, Position
 from aioprod.errors import CorruptRecordError
@@ -184,7 +183,6 @@ Reader = Callable[[Log, bytes, int, bool], Outcome]
 def consumed(log: Log, data: bytes, asked: int, check_crcs: bool) -> Outcome:
     """What the consumer gives of a reply."""
     aborted = AbortedBatches([AbortedTransaction(PRODUCER, first) for first in log.aborted])
-    following = end_of(data, check_crcs=check_crcs)
     fetched = FetchedData(
         PartitionState(TP), data, Position(asked), aborted, None, check_crcs=check_crcs
     )
@@ -195,7 +193,9 @@ def consumed(log: Log, data: bytes, asked: int, check_crcs: bool) -> Outcome:
     except CorruptRecordError as error:
         return found, fetched.position.offset, error
     if check_crcs:
-        assert following == fetched.position, "the next fetch is asked for where reading ends"
+        assert fetched.following == fetched.position, (
+            "the next fetch is asked for where reading ends"
+        )
     return found, fetched.position.offset, None
 
 
@@ -305,7 +305,7 @@ def test_a_share_consumer_skips_no_acquired_record(name: str) -> None:
 #: call it. One that is new here reads batches in a way that the tests below do not know.
 CALLERS = {
     "read_header": {
-        "protocol/record_reader.py",  # checked_header
+        "protocol/batch_cursor.py",  # checked_header
         "testing/broker/partition.py",
         "testing/broker/log.py",  # its own log
         "testing/broker/handlers/produce.py",
@@ -313,26 +313,26 @@ CALLERS = {
         "testing/broker/handlers/share_fetch.py",
         "testing/broker/dead_letters.py",
     },
-    "checked_header": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
-    "iter_batches": {"protocol/record_reader.py", "consumer/fetched_batches.py"},
-    "fetched_batches": {
-        "consumer/fetched_data.py",
+    "batch_places": {"protocol/batch_cursor.py"},
+    "checked_header": {"protocol/batch_cursor.py"},
+    "iter_batches": {"protocol/record_reader.py"},  # records of the producer and the broker
+    "BatchCursor": {
+        "consumer/readable_batches.py",
         "consumer/partition_reader.py",
         "consumer/share/requests.py",
     },
-    "end_of": {"consumer/fetched_data.py"},
     "plain_body": {
         "protocol/record_reader.py",
         "protocol/arrow_reader.py",
-        "consumer/open_batch.py",
+        "consumer/records.py",
     },
-    "body_columns": {"protocol/record_reader.py", "consumer/open_batch.py"},
+    "body_columns": {"protocol/record_reader.py", "consumer/records.py"},
     "open_batch": {"consumer/fetched_data.py", "consumer/share/requests.py"},
     "read_columns": {"protocol/record_reader.py"},
     "read_batch_records": {
         "protocol/record_reader.py",
         "consumer/partition_reader.py",
-        "consumer/aborted.py",
+        "consumer/readable_batches.py",
         "testing/broker/log.py",
         "testing/broker/cleaning.py",
     },
@@ -446,15 +446,20 @@ def test_a_batch_that_is_cut_off_still_tells_its_base_offset(reader: str) -> Non
         assert not found or not refused
 
 
+def end_of(data: bytes) -> Position | None:
+    fetched = FetchedData(PartitionState(TP), data, Position(10), None, None, check_crcs=True)
+    return fetched.following
+
+
 @pytest.mark.parametrize("cut", [1, 20, 75])
 def test_the_end_of_a_reply_is_not_known_without_a_whole_batch_that_is_right(cut: int) -> None:
     """No request goes on from an offset that may be wrong."""
     whole, second = batch(10, plain([b"1", b"2"])), batch(12, plain([b"3"]))
-    assert end_of(whole[:cut], check_crcs=True) is None
+    assert end_of(whole[:cut]) is None
     broken = bytearray(whole + second)
     broken[len(whole) + 23] ^= 0x40  # the last offset delta
-    assert end_of(bytes(broken), check_crcs=True) is None
-    assert end_of(whole + second, check_crcs=True) == Position(13, 5)
-    assert end_of(whole + second[:cut], check_crcs=True) == (
+    assert end_of(bytes(broken)) is None
+    assert end_of(whole + second) == Position(13, 5)
+    assert end_of(whole + second[:cut]) == (
         Position(12, 5) if cut < len(second) else Position(13, 5)
     )

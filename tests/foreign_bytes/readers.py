@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from aioprod.consumer import open_batch
+from aioprod.consumer import records as batch_records
 from aioprod.consumer.arrow_tables import records_of_rows, rows_of_batches
 from aioprod.consumer.share.requests import AcquiredRange, read_acquired
 from aioprod.header_names import name_in_column
 from aioprod.native import python_sources
 from aioprod.protocol import record_reader
 from aioprod.protocol.arrow_reader import read_arrays
-from aioprod.protocol.record_reader import iter_batches, read_records
+from aioprod.protocol.batch_cursor import iter_batches
+from aioprod.protocol.record_reader import read_records
 from aioprod.spark.arrow import source_rows
 from aioprod.types import TopicPartition
 
@@ -30,7 +31,7 @@ _TP = TopicPartition("topic", 0)
 @contextmanager
 def _without_accelerator() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((record_reader, "parse_records"), (open_batch, "cut_records")):
+        for module, name in ((record_reader, "parse_records"), (batch_records, "cut_records")):
             patch.setattr(module, name, python_sources[name])
         yield
 
@@ -54,7 +55,7 @@ def _records(data: bytes) -> list[Row]:
 def _consumer(data: bytes) -> list[Row]:
     found: list[Row] = []
     for header, place in iter_batches(data):
-        batch = open_batch.open_batch(_TP, data, place, header, 0)
+        batch = batch_records.open_batch(_TP, data, place, header, 0)
         found += [_row(record) for record in batch.take(batch.left)]
     return found
 

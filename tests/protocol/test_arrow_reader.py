@@ -16,10 +16,11 @@ from aioprod.errors import CorruptRecordError
 from aioprod.header_names import name_in_column
 from aioprod.protocol import arrow_reader
 from aioprod.protocol.arrow_reader import HEADERS_TYPE, read_arrays
+from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.compression import compress
 from aioprod.protocol.record_batch import read_header
 from aioprod.protocol.record_encoder import encode_varint
-from aioprod.protocol.record_reader import Record, iter_batches, read_batch_records
+from aioprod.protocol.record_reader import Record, read_batch_records
 from tests.protocol.record_bytes import BASE, batch_of, handmade, headers, record, timestamps
 
 records = st.tuples(
@@ -258,7 +259,7 @@ def test_pandas_is_not_imported() -> None:
     program = f"""
 import sys
 from aioprod.protocol.arrow_reader import read_arrays
-from aioprod.protocol.record_reader import iter_batches
+from aioprod.protocol.batch_cursor import iter_batches
 data = {batch_of([(BASE, b"k", b"v", [("h", b"x")])])!r}
 assert [len(arrays.keys) for arrays in read_arrays(data, iter_batches(data))] == [1]
 assert "pandas" not in sys.modules

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from aioprod.codecs import Codec
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.arrow_reader import read_arrays
+from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.compression import compress, decompress
 from aioprod.protocol.record_batch import build_batch
-from aioprod.protocol.record_reader import iter_batches, read_columns
+from aioprod.protocol.record_reader import read_columns
 from tests.protocol.codec_backends import BACKENDS, using
 from tests.protocol.counted_work import counted
 from tests.protocol.record_bytes import BASE, record

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioprod import native
-from aioprod.consumer import open_batch as open_batch  # has cut_records
+from aioprod.consumer import records as records  # has cut_records
 from aioprod.producer import arrow_partitions as arrow_partitions  # has key_partitions
 from aioprod.producer import fast_path as fast_path  # has FastPath; imports the other types
 from aioprod.protocol import arrow_digest as arrow_digest  # has row_digest

@@ -248,7 +248,7 @@ def fetched(data: bytes, start: int = 0) -> FetchedData:
 def test_a_consumer_reads_them_from_its_position_on() -> None:
     data = wrapped(Codec.GZIP, b"".join(message(n, b"%d" % n) for n in range(5)), 4)
     found = fetched(data, start=2)
-    assert found.end(check_crcs=True) == Position(5, -1)
+    assert found.following == Position(5, -1)
     assert [each.value for each in found.take(10)] == [b"2", b"3", b"4"]
     assert found.position == Position(5, -1)
     rows = fetched(data, start=3).take_arrow(10)
@@ -258,7 +258,7 @@ def test_a_consumer_reads_them_from_its_position_on() -> None:
 @pytest.mark.parametrize("call", ["take", "take_arrow"])
 def test_a_consumer_says_which_message_it_can_t_read(call: str) -> None:
     found = fetched(message(7, b"abc")[:-1] + b"x", start=7)
-    assert found.end(check_crcs=True) is None, "not fetched again before the application is told"
+    assert found.following is None, "not fetched again before the application is told"
     with pytest.raises(
         CorruptRecordError, match=r"old-3 at offset 7: message .* format \(magic\) 1"
     ):

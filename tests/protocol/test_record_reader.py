@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from aioprod.codecs import Codec
 from aioprod.errors import CorruptRecordError, ProtocolError
+from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.compression import compress
 from aioprod.protocol.record_batch import build_batch, read_header
 from aioprod.protocol.record_encoder import encode_varint
 from aioprod.protocol.record_reader import (
     Record,
-    iter_batches,
     read_batch_records,
     read_columns,
     read_records,

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aioprod.consumer.aborted import AbortedBatches
 from aioprod.consumer.partition_reader import PartitionReader
+from aioprod.consumer.readable_batches import AbortedBatches
 from aioprod.errors import KafkaError
 from aioprod.net.brokers import Brokers
 from aioprod.producer import sequences

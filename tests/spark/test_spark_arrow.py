@@ -11,8 +11,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from aioprod import ConfigError, CorruptRecordError
 from aioprod.protocol.arrow_reader import RecordArrays, read_arrays
+from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.record_batch import set_base_offset
-from aioprod.protocol.record_reader import iter_batches
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.spark.arrow import NoTopicError, arrow_schema, by_topic, payload_bytes, source_rows
 from aioprod.spark.sink_columns import check_columns

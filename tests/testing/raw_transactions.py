@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioprod.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -44,7 +45,7 @@ from aioprod.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from aioprod.protocol.record_reader import iter_batches, read_batch_records
+from aioprod.protocol.record_reader import read_batch_records
 from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 
 V1 = {"produce": 11, "end": 4, "offsets": 4}

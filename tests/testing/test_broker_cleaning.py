@@ -15,8 +15,8 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 from aioprod import Admin, BrokerError, Consumer, ErrorCode, Producer, TopicPartition
 from aioprod.admin import NewTopic
 from aioprod.errors import KafkaError
+from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.record_batch import DELETE_HORIZON
-from aioprod.protocol.record_reader import iter_batches
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.testing.real_kafka import RealKafka
 from tests.testing.raw_client import RawClient, fetch_request

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from aioprod.config.share_consumer import ShareConsumerConfig
-from aioprod.consumer.held_back import HeldBack
-from aioprod.consumer.record_conversion import RecordConverter, Unread
+from aioprod.consumer.record_conversion import Preparation, RecordConverter, Unread
 from aioprod.consumer.share.acknowledgements import GAP, SharePartition
 from aioprod.consumer.share.assignment import ShareAssignment
 from aioprod.consumer.share.broker import ShareBroker
@@ -70,7 +69,7 @@ class FetchedRecords:
         self._records = acquired.records
         self._counts = acquired.delivery_counts
         self._next = 0
-        self._unprepared = HeldBack()
+        self._preparation = Preparation()
         self._failure: BaseException | None = acquired.error
 
     def __bool__(self) -> bool:
@@ -95,7 +94,7 @@ class FetchedRecords:
             NotPrepared: if a deserializer has to wait before it can read the next record.
             KeyboardInterrupt, SystemExit: if a deserializer raised it for the next record.
         """
-        unready = self._unprepared.failure()
+        unready = self._preparation.failure()
         if unready is not None:
             self._release_first()
             raise unready
@@ -107,7 +106,7 @@ class FetchedRecords:
         raw = self._records[begin : begin + limit]
         records, unread = self._converter.convert(raw) if self._converter else (raw, None)
         if records:
-            self._unprepared.converted()
+            self._preparation.converted()
             self._next += len(records)
             counts = self._counts[begin : self._next]
             return Delivered(with_counts(records, counts), self.lock)
@@ -124,7 +123,7 @@ class FetchedRecords:
     def _stop(self, unread: Unread) -> None:
         """Keep the first record until its deserializer is prepared, or release it."""
         if isinstance(unread.error, NotPrepared):
-            self._unprepared.hold([], unread.error)
+            self._preparation.wait_for(unread.error)
         else:
             self._release_first()
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.settings.share_consumer import ACQUIRE_MODES
 from aioprod.config.share_consumer import ShareConsumerConfig
-from aioprod.consumer.fetched_batches import fetched_batches
-from aioprod.consumer.open_batch import open_batch
+from aioprod.consumer.records import open_batch
 from aioprod.consumer.requests import Requests
 from aioprod.consumer.share.acknowledgements import (
     PartitionAcknowledgements,
@@ -26,6 +25,7 @@ from aioprod.errors import CorruptRecordError, KafkaError, ProtocolError
 from aioprod.net.brokers import BrokerAddress
 from aioprod.net.refusals import principal_of
 from aioprod.net.silence import SILENCE_S
+from aioprod.protocol.batch_cursor import BatchCursor
 from aioprod.protocol.messages import share_acknowledge, share_fetch
 from aioprod.protocol.messages.share_acknowledge import (
     AcknowledgePartition,
@@ -326,7 +326,7 @@ def read_acquired(
     read_to = -1  # the last offset that was read
     try:
         batches = in_current_format(data or b"", check_crcs=check_crcs)
-        for header, place in fetched_batches(batches, 0, check_crcs=check_crcs):
+        for header, place in BatchCursor(batches, 0, check_crcs=check_crcs):
             if not header.is_control and header.record_count:
                 batch = open_batch(tp, batches, place, header, 0)
                 taken = batch.take(batch.left)

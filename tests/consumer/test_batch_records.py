@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioprod.codecs import Codec
-from aioprod.consumer import open_batch as module
-from aioprod.consumer.open_batch import ColumnBatch, open_batch
+from aioprod.consumer import records as module
+from aioprod.consumer.records import ColumnBatch, open_batch
 from aioprod.protocol.compression import compress
 from aioprod.protocol.record_batch import HEADER_SIZE, build_batch, read_header, set_base_offset
 from aioprod.protocol.record_encoder import encode_headers, encode_record

@@ -1,0 +1,139 @@
+"""The batches of a response that have records for the application: neither markers, nor of aborted
+transactions (KIP-98).
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from aioprod.consumer.subscription import Position
+from aioprod.errors import CorruptRecordError
+from aioprod.protocol.batch_cursor import Batch, BatchCursor
+from aioprod.protocol.messages.fetch import AbortedTransaction
+from aioprod.protocol.primitives import BytesLike
+from aioprod.protocol.record_batch import BatchHeader
+from aioprod.protocol.record_reader import read_batch_records
+
+_ABORT_MARKER = 0
+
+
+class ReadableBatches:
+    """The batches of one partition in a response.
+
+    Args:
+        data: batches; the last one may be incomplete.
+        start: the requested position.
+        aborted: with ``read_committed``, the batches to skip.
+        check_crcs: whether to verify checksums.
+
+    Attributes:
+        unread_bytes: bytes of the batches that were not reached.
+        passed: the position after the last batch that was reached, returned or skipped.
+        following: the position after the data; None if it is unknown, as they are corrupt.
+    """
+
+    def __init__(
+        self,
+        data: BytesLike,
+        start: Position,
+        aborted: AbortedBatches | None,
+        *,
+        check_crcs: bool,
+    ) -> None:
+        self._data = data
+        self._aborted = aborted
+        self.unread_bytes = len(data)
+        self.passed = self._start = start
+        cursor = BatchCursor(data, start.offset, check_crcs=check_crcs)
+        last = cursor.last_header()
+        self.following = None if last is None else end_of(last)
+        self._cursor: Iterator[Batch] = iter(cursor)
+        self._again: deque[Batch] = deque()
+        self._ended = False
+
+    def next(self) -> Batch | None:
+        """Return the next batch; None at the end of the data.
+
+        Raises:
+            CorruptRecordError: if a batch can't be read, after the batches before it.
+        """
+        if self._again:
+            return self._again.popleft()
+        for header, place in self._cursor:
+            self.unread_bytes = len(self._data) - place - header.size_in_bytes
+            self.passed = end_of(header)
+            aborted = self._aborted
+            skipped = aborted is not None and aborted.contains(self._data, place, header)
+            if not (skipped or header.is_control or header.record_count == 0):
+                return header, place
+        self.unread_bytes = 0
+        if self.passed is self._start and not self._ended:
+            # A broker sends the first batch complete, whatever its size. Without an error, the
+            # consumer would fetch it again and again.
+            raise CorruptRecordError(
+                f"the broker sent {len(self._data)} bytes without a complete batch"
+            )
+        return None
+
+    def put_back(self, batches: Iterable[Batch]) -> None:
+        """Return these batches, in their order, before any others."""
+        self._again.extendleft(reversed([*batches]))
+
+    def end(self) -> None:
+        """Release the data: there are no more batches."""
+        self._data = b""
+        self._cursor = iter(())
+        self._again.clear()
+        self._ended = True
+
+
+class AbortedBatches:
+    """The aborted transactions of one response.
+
+    The broker lists them by producer and first offset; the marker in the log is their end.
+
+    Args:
+        aborted: the list in the response.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = [(item.first_offset, item.producer_id) for item in aborted]
+        heapq.heapify(self._coming)
+        self._open: set[int] = set()
+
+    def contains(self, data: BytesLike, place: int, header: BatchHeader) -> bool:
+        """Return whether to skip a batch. Must be called for each batch, in the order of the log.
+
+        Args:
+            header: checked, as ``BatchCursor`` returns it.
+
+        Raises:
+            CorruptRecordError: if a marker can't be read.
+        """
+        while self._coming and self._coming[0][0] <= header.last_offset:
+            self._open.add(heapq.heappop(self._coming)[1])
+        if header.is_control:
+            if (
+                header.producer_id in self._open
+                and _marker_type(data, place, header) == _ABORT_MARKER
+            ):
+                self._open.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._open
+
+
+def _marker_type(data: BytesLike, place: int, header: BatchHeader) -> int:
+    records = read_batch_records(data, place, header)
+    key = records[0].key if records else None
+    if key is None or len(key) < 4:
+        raise CorruptRecordError(f"control batch at offset {header.base_offset} has no marker")
+    _, marker = struct.unpack_from(">hh", key)
+    return int(marker)
+
+
+def end_of(header: BatchHeader) -> Position:
+    """Return the position after a batch."""
+    return Position(header.last_offset + 1, header.partition_leader_epoch)

@@ -1,0 +1,145 @@
+"""Finds the batches in fetched bytes, and checks each of them once.
+
+A batch is passed on as its checked header and the index of its first byte. No other module walks
+over batches, and no field of a header but the length is used before the checksum is verified.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from aioprod.errors import CorruptRecordError
+from aioprod.protocol.primitives import BytesLike
+from aioprod.protocol.record_batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    OLD_FORMATS,
+    BatchHeader,
+    read_header,
+)
+from aioprod.protocol.record_batch import check_crc as check_batch_crc
+from aioprod.protocol.record_headers import LIMIT
+
+#: A checked header, and the index of the batch's first byte.
+Batch = tuple[BatchHeader, int]
+
+_BASE_OFFSET: Final = struct.Struct(">q")
+_LENGTH: Final = struct.Struct(">8xi")
+
+
+class BatchCursor:
+    """The batches of one partition in a response, in order.
+
+    Iterate over it once. The checksum does not cover the base offset, so it is compared with the
+    requested offset and with the batches before and after. Gaps are valid, because compaction
+    leaves some.
+
+    Args:
+        data: batches; the last one may be incomplete.
+        asked: the requested offset. A broker begins with the batch that holds it, or the next one.
+        check_crcs: whether to verify checksums.
+    """
+
+    __slots__ = ("_asked", "_check_crcs", "_data", "_last", "_places")
+
+    def __init__(self, data: BytesLike, asked: int, *, check_crcs: bool) -> None:
+        self._data = data
+        self._asked = asked
+        self._check_crcs = check_crcs
+        self._places = list(batch_places(data))
+        # The last batch's header, or the reason why it is corrupt, once it was checked.
+        self._last: BatchHeader | str | None = None
+
+    def last_header(self) -> BatchHeader | None:
+        """Return the header of the last batch; None if there is none, or it is corrupt.
+
+        The batches before it are checked when they are reached. If one of them is corrupt, reading
+        ends there, and what was fetched behind this response is dropped.
+        """
+        if self._last is None and self._places:
+            try:
+                self._last = checked_header(self._data, self._places[-1], self._check_crcs)
+            except CorruptRecordError as error:
+                self._last = str(error)  # the error itself would keep the data alive
+        return None if isinstance(self._last, str) else self._last
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the complete batches.
+
+        Raises:
+            CorruptRecordError: if a batch fails its checks, after the batches before it.
+        """
+        data, places, least = self._data, self._places, 0
+        for index, place in enumerate(places, 1):
+            known = self._last if index == len(places) else None
+            if isinstance(known, str):
+                raise CorruptRecordError(known)
+            header = known or checked_header(data, place, self._check_crcs)
+            base, last = header.base_offset, header.last_offset
+            if last < self._asked:
+                raise CorruptRecordError(
+                    f"batch of offsets {base} to {last} before offset {self._asked}"
+                )
+            if base < least:
+                raise CorruptRecordError(
+                    f"batch at offset {base} after one that ends at {least - 1}"
+                )
+            # Checked now: once the records are returned, the position has moved.
+            following = place + header.size_in_bytes
+            if len(data) - following >= _BASE_OFFSET.size:
+                (after,) = _BASE_OFFSET.unpack_from(data, following)
+                if after <= last:
+                    raise CorruptRecordError(
+                        f"batch of offsets {base} to {last} before one at offset {after}"
+                    )
+            least = last + 1
+            yield header, place
+
+
+def iter_batches(data: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
+    """Yield the complete batches in ``data``, whatever their offsets are.
+
+    Raises:
+        CorruptRecordError: if a batch fails its checks, after the batches before it.
+    """
+    for place in batch_places(data):
+        yield checked_header(data, place, check_crc), place
+
+
+def batch_places(data: BytesLike) -> Iterator[int]:
+    """Yield the index of the first byte of each batch.
+
+    Only lengths are read. Brokers truncate a response at a byte limit, so an incomplete last batch
+    is left out. So are messages of an old format behind batches: the next fetch begins with them,
+    and converts them. Nothing follows a batch whose length is impossible, which its checks refuse.
+    """
+    position, size = 0, len(data)
+    while position + HEADER_SIZE <= size:
+        (length,) = _LENGTH.unpack_from(data, position)
+        following = position + LOG_OVERHEAD + length
+        if following > size or (position and data[position + MAGIC_OFFSET] in OLD_FORMATS):
+            return
+        yield position
+        if length < HEADER_SIZE - LOG_OVERHEAD:
+            return
+        position = following
+
+
+def checked_header(data: BytesLike, place: int, check_crc: bool) -> BatchHeader:
+    """Return the header of the batch at ``place``. All readers get headers here.
+
+    Raises:
+        CorruptRecordError: if bytes are missing, the checksum differs, or a number is impossible.
+    """
+    header = read_header(data, place)
+    if check_crc:
+        check_batch_crc(data, place, header)
+    # The checksum does not cover the base offset. The next offset must fit into a request.
+    if not 0 <= header.base_offset < LIMIT:
+        raise CorruptRecordError(
+            f"record batch at byte {place} has impossible base offset {header.base_offset}"
+        )
+    return header
