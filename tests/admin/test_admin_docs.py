@@ -34,7 +34,7 @@ async def test_the_examples_run_one_after_another(broker: EmbeddedCluster) -> No
         "cleanup.policy": "delete,compact",
     }
     assert len(broker.topics["clicks"].partitions) == 4
-    assert list(names["made"].errors) == ["orders"]
+    assert list(names["created"].errors) == ["orders"]
     assert names["group"].state == "Empty"
 
 
