@@ -1,4 +1,4 @@
-"""Serializers that have to wait: how they tell the client, and what the client awaits."""
+"""Serializers that have to wait: how the client learns of it, and what it awaits."""
 
 from __future__ import annotations
 

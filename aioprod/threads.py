@@ -17,7 +17,7 @@ async def in_thread(function: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
+    def complete(result: T | None, error: BaseException | None) -> None:
         if future.done():  # cancelled
             return
         if error is not None:
@@ -32,7 +32,7 @@ async def in_thread(function: Callable[[], T]) -> T:
         except BaseException as raised:
             error = raised
         try:
-            loop.call_soon_threadsafe(settle, result, error)
+            loop.call_soon_threadsafe(complete, result, error)
         except RuntimeError:
             pass  # the loop has ended
 

@@ -378,10 +378,10 @@ def test_every_observer_hears_everything() -> None:
     request = RequestDone(1, "Produce", 0.003, None)
     observers.start(observed())
     observers.start(observed())  # a start that failed is tried again
-    observers.tell("on_connection", 1, "localhost:9092", True, None)
-    observers.tell("on_batch_sent", sent)
-    observers.tell("on_request", request)
-    observers.tell("on_batch_done", DONE)
+    observers.notify("on_connection", 1, "localhost:9092", True, None)
+    observers.notify("on_batch_sent", sent)
+    observers.notify("on_request", request)
+    observers.notify("on_batch_done", DONE)
     observers.close()
     assert (
         first.seen
@@ -396,14 +396,14 @@ def test_an_observer_that_fails_is_logged_once_until_it_works_again(
     broken, other = Broken(), Recorder()
     observers = ProducerObservers([broken, other])
     for _ in range(5):
-        observers.tell("on_batch_done", DONE)
+        observers.notify("on_batch_done", DONE)
     assert len(other.seen) == 5
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     assert "Broken.on_batch_done" in caplog.text and "a fault of the observer's" in caplog.text
     broken.failing = False
-    observers.tell("on_batch_done", DONE)
+    observers.notify("on_batch_done", DONE)
     broken.failing = True
-    observers.tell("on_batch_done", DONE)
+    observers.notify("on_batch_done", DONE)
     assert len(caplog.records) == 2
 
 

@@ -96,7 +96,7 @@ add_headers(CutRecords *self, Py_ssize_t index, Py_ssize_t count, PyObject *bloc
         return PyList_SetItem(self->headers, index, headers);
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return -1;
-    PyErr_Clear(); /* the source in Python meets and tells it again */
+    PyErr_Clear(); /* the source in Python meets and reports it again */
     return 1;
 }
 

@@ -1,14 +1,14 @@
 /* The accelerator: what runs once per record, batch or Produce request, beside its sources in Python.
  *
- * aioprod/native.py says which is used; tests/protocol/test_native*.py hold both against each other.
+ * aioprod/native.py says which is used; tests/protocol/test_native*.py compare both.
  *
  * On CPython's stable ABI (3.11): one library for all later versions. The only state is the types
  * and what they need, in static variables: slots of types, unlike functions, do not get the module.
  * Another interpreter in the process must not use them, and gets no accelerator.
  *
  * What a function can't do exactly as the source in Python, it leaves to that: parse_records returns
- * None for whatever is not a whole, valid batch, so errors have one source. The interpreter's lock
- * is held throughout, and no Python code runs between looking at an object and using it, but for
+ * None for whatever is not a whole, valid batch, so errors have one source. The thread has the
+ * GIL throughout, and no Python code runs between looking at an object and using it, but for
  * allocations, which may run the garbage collector; so every object used across one is owned.
  *
  * A list with items that are not set yet is seen by the garbage collector only, which knows of such.

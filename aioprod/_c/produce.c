@@ -355,7 +355,7 @@ take_topic(Rest *rest, int by_id)
     return name;
 }
 
-/* 1; 0 if the partition has an error or more to tell; -1 with an exception. */
+/* 1; 0 if the partition has an error or more fields; -1 with an exception. */
 static int
 take_partition(Rest *rest, PyObject *topic, PyObject *places)
 {

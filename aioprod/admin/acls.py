@@ -64,8 +64,8 @@ class AclCalls:
             )
             _same_number(reply.results, attempt.items, "create_acls")
             return {
-                acl: outcome(told.error_code, f"create ACL {acl}", told.error_message, None)
-                for acl, told in zip(attempt.items, reply.results, strict=True)
+                acl: outcome(answer.error_code, f"create ACL {acl}", answer.error_message, None)
+                for acl, answer in zip(attempt.items, reply.results, strict=True)
             }
 
         return await self._driver.each("create_acls", wanted, ask, timeout_ms)
@@ -142,8 +142,8 @@ class AclCalls:
             )
             _same_number(reply.filter_results, attempt.items, "delete_acls")
             return {
-                chosen: _deleted(chosen, told)
-                for chosen, told in zip(attempt.items, reply.filter_results, strict=True)
+                chosen: _deleted(chosen, answer)
+                for chosen, answer in zip(attempt.items, reply.filter_results, strict=True)
             }
 
         return await self._driver.each("delete_acls", filters, ask, timeout_ms)
@@ -189,11 +189,11 @@ def _deletion(chosen: AclFilter) -> DeleteAclsFilter:
     )
 
 
-def _deleted(chosen: AclFilter, told: DeleteAclsFilterResult) -> list[AclBinding] | KafkaError:
-    if told.error_code:
-        return broker_error(told.error_code, f"delete_acls: {chosen}", told.error_message)
+def _deleted(chosen: AclFilter, answer: DeleteAclsFilterResult) -> list[AclBinding] | KafkaError:
+    if answer.error_code:
+        return broker_error(answer.error_code, f"delete_acls: {chosen}", answer.error_message)
     deleted = []
-    for acl in told.matching_acls:
+    for acl in answer.matching_acls:
         binding = AclBinding(
             _known(ResourceType, acl.resource_type),
             acl.resource_name,

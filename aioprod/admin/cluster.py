@@ -113,13 +113,13 @@ class ClusterCalls:
             except UnsupportedVersionError:  # before 2.8
                 if include_authorized_operations:
                     raise
-            told = await self._driver.from_any(
+            answer = await self._driver.from_any(
                 MetadataRequest(topics=[], allow_auto_topic_creation=False)
             )
             return _cluster(
-                told.cluster_id,
-                told.controller_id,
-                [Node(each.node_id, each.host, each.port, each.rack) for each in told.brokers],
+                answer.cluster_id,
+                answer.controller_id,
+                [Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers],
             )
 
         return await self._driver.once("describe_cluster", ask, timeout_ms)
@@ -146,16 +146,16 @@ class ClusterCalls:
         return await self._driver.once("find_coordinator", ask, timeout_ms)
 
     async def _describe(self, with_operations: bool) -> ClusterDescription:
-        told = await self._driver.from_any(
+        answer = await self._driver.from_any(
             DescribeClusterRequest(include_cluster_authorized_operations=with_operations)
         )
-        check(told.error_code, "describe_cluster", told.error_message)
-        nodes = [Node(each.broker_id, each.host, each.port, each.rack) for each in told.brokers]
+        check(answer.error_code, "describe_cluster", answer.error_message)
+        nodes = [Node(each.broker_id, each.host, each.port, each.rack) for each in answer.brokers]
         return _cluster(
-            told.cluster_id,
-            told.controller_id,
+            answer.cluster_id,
+            answer.controller_id,
             nodes,
-            operations(told.cluster_authorized_operations),
+            operations(answer.cluster_authorized_operations),
         )
 
     async def describe_log_dirs(
@@ -200,20 +200,22 @@ def _cluster(
 def _log_dirs(reply: DescribeLogDirsResponse) -> list[LogDirDescription]:
     return [
         LogDirDescription(
-            told.log_dir,
-            None if told.total_bytes == _UNKNOWN_BYTES else told.total_bytes,
-            None if told.usable_bytes == _UNKNOWN_BYTES else told.usable_bytes,
+            answer.log_dir,
+            None if answer.total_bytes == _UNKNOWN_BYTES else answer.total_bytes,
+            None if answer.usable_bytes == _UNKNOWN_BYTES else answer.usable_bytes,
             {
                 TopicPartition(topic.name, each.partition_index): ReplicaLog(
                     each.partition_size, each.offset_lag, each.is_future_key
                 )
-                for topic in told.topics
+                for topic in answer.topics
                 for each in topic.partitions
             },
             error
-            if isinstance(error := outcome(told.error_code, told.log_dir, None, None), KafkaError)
+            if isinstance(
+                error := outcome(answer.error_code, answer.log_dir, None, None), KafkaError
+            )
             else None,
-            told.is_cordoned,
+            answer.is_cordoned,
         )
-        for told in reply.results
+        for answer in reply.results
     ]

@@ -228,13 +228,13 @@ class ConfigCalls:
                 )
             )
             outcomes: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
-            for told in reply.results:
+            for answer in reply.results:
                 resource = ConfigResource(
-                    ConfigResourceType(told.resource_type), told.resource_name
+                    ConfigResourceType(answer.resource_type), answer.resource_name
                 )
-                entries = {each.name: _entry(each) for each in told.configs}
+                entries = {each.name: _entry(each) for each in answer.configs}
                 outcomes[resource] = outcome(
-                    told.error_code, f"settings of {resource}", told.error_message, entries
+                    answer.error_code, f"settings of {resource}", answer.error_message, entries
                 )
             return outcomes
 
@@ -287,14 +287,14 @@ class ConfigCalls:
                 IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
             )
             outcomes: dict[ConfigResource, KafkaError | None] = {}
-            for told in reply.responses:
+            for answer in reply.responses:
                 resource = ConfigResource(
-                    ConfigResourceType(told.resource_type), told.resource_name
+                    ConfigResourceType(answer.resource_type), answer.resource_name
                 )
                 outcomes[resource] = outcome(
-                    told.error_code,
+                    answer.error_code,
                     f"settings of {resource}",
-                    told.error_message,
+                    answer.error_message,
                     None,
                     _secrets_of(written.get(resource, ())),
                 )
@@ -386,19 +386,19 @@ def _broker_of(given: object) -> int | None:
     return int(resource.name)
 
 
-def _entry(told: DescribeConfigsResourceResult) -> ConfigEntry:
+def _entry(answer: DescribeConfigsResourceResult) -> ConfigEntry:
     return ConfigEntry(
-        told.name,
-        told.value,
-        known(ConfigSource, told.config_source),
-        told.read_only,
-        told.is_sensitive,
-        known(ConfigType, told.config_type),
+        answer.name,
+        answer.value,
+        known(ConfigSource, answer.config_source),
+        answer.read_only,
+        answer.is_sensitive,
+        known(ConfigType, answer.config_type),
         tuple(
             ConfigSynonym(each.name, each.value, known(ConfigSource, each.source))
-            for each in told.synonyms
+            for each in answer.synonyms
         ),
-        told.documentation,
+        answer.documentation,
     )
 
 

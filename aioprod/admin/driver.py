@@ -27,7 +27,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import AdminClosedError, BrokerError, KafkaError, copy_of
 from aioprod.metrics import AdminObservers, CallDone, ObservedAdmin
 from aioprod.metrics.admin import AdminMetrics
-from aioprod.metrics.telemetry import TelemetrySource, admin_figures
+from aioprod.metrics.telemetry import TelemetrySource, admin_telemetry
 from aioprod.net.connection import Connection
 from aioprod.net.refusals import explain
 from aioprod.protocol.message import Message, Request
@@ -78,13 +78,13 @@ class AdminDriver(ClientLifecycle):
 
     def _telemetry(self) -> TelemetrySource:
         metrics = self._metrics
-        return TelemetrySource(dict, lambda wanted: admin_figures(metrics.snapshot(), wanted))
+        return TelemetrySource(dict, lambda wanted: admin_telemetry(metrics.snapshot(), wanted))
 
     def _connection_changed(
         self, node_id: int, address: str, opened: bool, error: KafkaError | None
     ) -> None:
         self._metrics.connection_changed(opened)
-        self._observers.tell("on_connection", node_id, address, opened, error)
+        self._observers.notify("on_connection", node_id, address, opened, error)
 
     # -- retries -----------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class AdminDriver(ClientLifecycle):
         if self._observers:
             shown = None if error is None else copy_of(error)
             done = CallDone(call, outcomes.items, failed, outcomes.attempts, seconds, shown)
-            self._observers.tell("on_call", done)
+            self._observers.notify("on_call", done)
 
     def _limit(self, timeout_ms: float | None) -> tuple[float, str]:
         if timeout_ms is None:

@@ -251,9 +251,9 @@ class GroupCalls:
         reply: ConsumerGroupDescribeResponse = await self._driver.from_coordinator(
             CoordinatorType.GROUP, group_id, attempt, prepare
         )
-        told = single(reply.groups, f"group {group_id}")
-        check(told.error_code, f"group {group_id}", told.error_message)
-        return _new_group(told)
+        answer = single(reply.groups, f"group {group_id}")
+        check(answer.error_code, f"group {group_id}", answer.error_message)
+        return _new_group(answer)
 
     async def _describe_classic_group(
         self, group_id: str, with_operations: bool, attempt: Attempt[str]
@@ -266,11 +266,11 @@ class GroupCalls:
         reply: DescribeGroupsResponse = await self._driver.from_coordinator(
             CoordinatorType.GROUP, group_id, attempt, prepare
         )
-        told = single(reply.groups, f"group {group_id}")
-        check(told.error_code, f"group {group_id}", told.error_message)
-        if told.group_state == _DEAD:  # brokers before 4.0, for an unknown group (KIP-1043)
+        answer = single(reply.groups, f"group {group_id}")
+        check(answer.error_code, f"group {group_id}", answer.error_message)
+        if answer.group_state == _DEAD:  # brokers before 4.0, for an unknown group (KIP-1043)
             raise broker_error(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
-        return _classic_group(told)
+        return _classic_group(answer)
 
     @overload
     async def delete_consumer_groups(  # type: ignore[overload-overlap]
@@ -306,8 +306,8 @@ class GroupCalls:
                 reply: DeleteGroupsResponse = await self._driver.from_coordinator(
                     CoordinatorType.GROUP, group_id, attempt, prepare
                 )
-                told = single(reply.results, f"group {group_id}")
-                check(told.error_code, f"group {group_id}", told.error_message)
+                answer = single(reply.results, f"group {group_id}")
+                check(answer.error_code, f"group {group_id}", answer.error_message)
 
             return await gather_outcomes(attempt.items, delete)
 
@@ -351,13 +351,13 @@ class GroupCalls:
             )
             check(reply.error_code, f"group {group_id}")
             return {
-                told.group_instance_id or "": outcome(
-                    told.error_code,
-                    f"group {group_id}, member {told.group_instance_id}",
+                answer.group_instance_id or "": outcome(
+                    answer.error_code,
+                    f"group {group_id}, member {answer.group_instance_id}",
                     None,
                     None,
                 )
-                for told in reply.members
+                for answer in reply.members
             }
 
         return await self._driver.each(
@@ -365,7 +365,7 @@ class GroupCalls:
         )
 
 
-def _new_group(told: DescribedConsumerGroup) -> GroupDescription:
+def _new_group(answer: DescribedConsumerGroup) -> GroupDescription:
     members = tuple(
         MemberDescription(
             member_id=each.member_id,
@@ -379,23 +379,23 @@ def _new_group(told: DescribedConsumerGroup) -> GroupDescription:
             subscription=frozenset(each.subscribed_topic_names),
             subscription_pattern=each.subscribed_topic_regex or None,
         )
-        for each in told.members
+        for each in answer.members
     )
     return GroupDescription(
-        group_id=told.group_id,
+        group_id=answer.group_id,
         type=CONSUMER,
-        state=told.group_state,
-        assignor=told.assignor_name,
+        state=answer.group_state,
+        assignor=answer.assignor_name,
         protocol_type=PROTOCOL_TYPE,
         members=members,
-        group_epoch=told.group_epoch,
-        assignment_epoch=told.assignment_epoch,
-        authorized_operations=operations(told.authorized_operations),
+        group_epoch=answer.group_epoch,
+        assignment_epoch=answer.assignment_epoch,
+        authorized_operations=operations(answer.authorized_operations),
     )
 
 
-def _classic_group(told: DescribedGroup) -> GroupDescription:
-    reads_topics = told.protocol_type == PROTOCOL_TYPE
+def _classic_group(answer: DescribedGroup) -> GroupDescription:
+    reads_topics = answer.protocol_type == PROTOCOL_TYPE
     members = tuple(
         MemberDescription(
             member_id=each.member_id,
@@ -408,16 +408,16 @@ def _classic_group(told: DescribedGroup) -> GroupDescription:
             member_metadata=bytes(each.member_metadata),
             member_assignment=bytes(each.member_assignment),
         )
-        for each in told.members
+        for each in answer.members
     )
     return GroupDescription(
-        group_id=told.group_id,
+        group_id=answer.group_id,
         type=CLASSIC,
-        state=told.group_state,
-        assignor=told.protocol_data,
-        protocol_type=told.protocol_type,
+        state=answer.group_state,
+        assignor=answer.protocol_data,
+        protocol_type=answer.protocol_type,
         members=members,
-        authorized_operations=operations(told.authorized_operations),
+        authorized_operations=operations(answer.authorized_operations),
     )
 
 

@@ -97,10 +97,10 @@ class QuotaCalls:
             reply = await self._driver.from_any(DescribeClientQuotasRequest(components, strict))
             check(reply.error_code, "describe_client_quotas", reply.error_message)
             return {
-                _entity((part.entity_type, part.entity_name) for part in told.entity): {
-                    value.key: value.value for value in told.values
+                _entity((part.entity_type, part.entity_name) for part in answer.entity): {
+                    value.key: value.value for value in answer.values
                 }
-                for told in reply.entries or ()
+                for answer in reply.entries or ()
             }
 
         return await self._driver.once("describe_client_quotas", ask, timeout_ms)
@@ -147,10 +147,10 @@ class QuotaCalls:
                 )
             )
             answers: dict[ClientQuotaEntity, KafkaError | None] = {}
-            for told in reply.entries:
-                entity = _entity((part.entity_type, part.entity_name) for part in told.entity)
+            for answer in reply.entries:
+                entity = _entity((part.entity_type, part.entity_name) for part in answer.entity)
                 answers[entity] = outcome(
-                    told.error_code, f"limits of {entity}", told.error_message, None
+                    answer.error_code, f"limits of {entity}", answer.error_message, None
                 )
             return answers
 

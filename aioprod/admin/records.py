@@ -18,7 +18,7 @@ from aioprod.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from aioprod.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from aioprod.protocol.messages.describe_producers import ProducerState as ToldProducer
+from aioprod.protocol.messages.describe_producers import ProducerState as DescribedProducer
 from aioprod.types import TopicPartition
 
 #: Instead of an offset: the high watermark.
@@ -152,12 +152,12 @@ class RecordCalls:
         )
 
 
-def _producer(told: ToldProducer) -> ProducerState:
+def _producer(answer: DescribedProducer) -> ProducerState:
     return ProducerState(
-        told.producer_id,
-        told.producer_epoch,
-        told.last_sequence,
-        told.last_timestamp,
-        told.coordinator_epoch if told.coordinator_epoch >= 0 else None,
-        told.current_txn_start_offset if told.current_txn_start_offset >= 0 else None,
+        answer.producer_id,
+        answer.producer_epoch,
+        answer.last_sequence,
+        answer.last_timestamp,
+        answer.coordinator_epoch if answer.coordinator_epoch >= 0 else None,
+        answer.current_txn_start_offset if answer.current_txn_start_offset >= 0 else None,
     )

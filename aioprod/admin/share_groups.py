@@ -157,9 +157,9 @@ class ShareGroupCalls:
                 reply: ShareGroupDescribeResponse = await self._driver.from_coordinator(
                     CoordinatorType.GROUP, group_id, attempt, prepare
                 )
-                told = single(reply.groups, f"share group {group_id}")
-                _check(told.error_code, group_id, told.error_message)
-                return _description(told)
+                answer = single(reply.groups, f"share group {group_id}")
+                _check(answer.error_code, group_id, answer.error_message)
+                return _description(answer)
 
             return await gather_outcomes(attempt.items, describe)
 
@@ -207,9 +207,9 @@ class ShareGroupCalls:
             reply: DescribeShareGroupOffsetsResponse = await self._driver.from_coordinator(
                 CoordinatorType.GROUP, group_id, attempt, prepare
             )
-            told = single(reply.groups, f"share group {group_id}")
-            _check(told.error_code, group_id, told.error_message)
-            found = _offsets(told)
+            answer = single(reply.groups, f"share group {group_id}")
+            _check(answer.error_code, group_id, answer.error_message)
+            found = _offsets(answer)
             return found if items is None else {tp: found.get(tp) for tp in items}
 
         return await self._driver.each_or_all(
@@ -331,13 +331,13 @@ def _check(code: int, group_id: str, text: str | None) -> None:
     check(code, what, text)
 
 
-def _description(told: DescribedGroup) -> ShareGroupDescription:
+def _description(answer: DescribedGroup) -> ShareGroupDescription:
     return ShareGroupDescription(
-        group_id=told.group_id,
-        state=told.group_state,
-        assignor=told.assignor_name,
-        group_epoch=told.group_epoch,
-        assignment_epoch=told.assignment_epoch,
+        group_id=answer.group_id,
+        state=answer.group_state,
+        assignor=answer.assignor_name,
+        group_epoch=answer.group_epoch,
+        assignment_epoch=answer.assignment_epoch,
         members=tuple(
             ShareMemberDescription(
                 member_id=each.member_id,
@@ -352,9 +352,9 @@ def _description(told: DescribedGroup) -> ShareGroupDescription:
                     for number in topic.partitions
                 ),
             )
-            for each in told.members
+            for each in answer.members
         ),
-        authorized_operations=operations(told.authorized_operations),
+        authorized_operations=operations(answer.authorized_operations),
     )
 
 
@@ -375,12 +375,12 @@ def _offsets_request(
 
 
 def _offsets(
-    told: DescribeShareGroupOffsetsResponseGroup,
+    answer: DescribeShareGroupOffsetsResponseGroup,
 ) -> dict[TopicPartition, ShareGroupOffset | KafkaError | None]:
     return {
         tp: outcome(
             each.error_code,
-            f"offsets of share group {told.group_id} for {partition_name(tp)}",
+            f"offsets of share group {answer.group_id} for {partition_name(tp)}",
             each.error_message,
             ShareGroupOffset(
                 each.start_offset,
@@ -390,7 +390,7 @@ def _offsets(
             if each.start_offset >= 0
             else None,
         )
-        for topic in told.topics
+        for topic in answer.topics
         for each in topic.partitions
         for tp in (TopicPartition(topic.topic_name, each.partition_index),)
     }

@@ -209,21 +209,21 @@ class TokenCalls:
             check(reply.error_code, call)
             return [
                 DelegationToken(
-                    told.token_id,
-                    told.hmac,
-                    str(_Principal(told.principal_type, told.principal_name)),
+                    answer.token_id,
+                    answer.hmac,
+                    str(_Principal(answer.principal_type, answer.principal_name)),
                     _named(
-                        told.token_requester_principal_type, told.token_requester_principal_name
+                        answer.token_requester_principal_type, answer.token_requester_principal_name
                     ),
                     tuple(
                         str(_Principal(each.principal_type, each.principal_name))
-                        for each in told.renewers
+                        for each in answer.renewers
                     ),
-                    told.issue_timestamp,
-                    told.expiry_timestamp,
-                    told.max_timestamp,
+                    answer.issue_timestamp,
+                    answer.expiry_timestamp,
+                    answer.max_timestamp,
                 )
-                for told in reply.tokens
+                for answer in reply.tokens
             ]
 
         return await self._driver.once(call, ask, timeout_ms)
@@ -278,7 +278,7 @@ class _Secret:
 
     @classmethod
     def of(cls, token: object) -> _Secret:
-        """Raises no error: its frame would hold the HMAC."""
+        """Raises no error: its frame would have the HMAC."""
         if isinstance(token, DelegationToken):
             return cls(token.hmac)
         if isinstance(token, bytes):

@@ -202,10 +202,13 @@ class TopicCalls:
                 )
             )
             return {
-                told.name: outcome(
-                    told.error_code, f"topic {told.name}", told.error_message, _created(told)
+                answer.name: outcome(
+                    answer.error_code,
+                    f"topic {answer.name}",
+                    answer.error_message,
+                    _created(answer),
                 )
-                for told in reply.topics
+                for answer in reply.topics
             }
 
         results = await self._driver.each("create_topics", wanted, ask, timeout_ms)
@@ -243,10 +246,10 @@ class TopicCalls:
                 request.topic_names = attempt.items
             reply = await connection.request(request)
             return {
-                told.name or "": outcome(
-                    told.error_code, f"topic {told.name}", told.error_message, None
+                answer.name or "": outcome(
+                    answer.error_code, f"topic {answer.name}", answer.error_message, None
                 )
-                for told in reply.responses
+                for answer in reply.responses
             }
 
         if isinstance(topics, str):
@@ -288,8 +291,10 @@ class TopicCalls:
                 )
             )
             return {
-                told.name: outcome(told.error_code, f"topic {told.name}", told.error_message, None)
-                for told in reply.results
+                answer.name: outcome(
+                    answer.error_code, f"topic {answer.name}", answer.error_message, None
+                )
+                for answer in reply.results
             }
 
         return await self._driver.each("create_partitions", wanted, ask, timeout_ms)
@@ -309,8 +314,8 @@ class TopicCalls:
                 MetadataRequest(topics=None, allow_auto_topic_creation=False)
             )
             listed = [
-                TopicListing(told.name or "", _id(told.topic_id), told.is_internal)
-                for told in reply.topics
+                TopicListing(answer.name or "", _id(answer.topic_id), answer.is_internal)
+                for answer in reply.topics
             ]
             return {
                 each.name: each
@@ -366,10 +371,10 @@ class TopicCalls:
             reply = await self._driver.from_any(request)
             check(reply.error_code, "describe_topics")
             return {
-                told.name or "": outcome(
-                    told.error_code, f"topic {told.name}", None, _described(told, reply)
+                answer.name or "": outcome(
+                    answer.error_code, f"topic {answer.name}", None, _described(answer, reply)
                 )
-                for told in reply.topics
+                for answer in reply.topics
             }
 
         if isinstance(topics, str):
@@ -395,7 +400,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     )
 
 
-def _created(told: CreatableTopicResult) -> CreatedTopic:
+def _created(answer: CreatableTopicResult) -> CreatedTopic:
     entries = [
         ConfigEntry(
             each.name,
@@ -404,13 +409,13 @@ def _created(told: CreatableTopicResult) -> CreatedTopic:
             each.read_only,
             each.is_sensitive,
         )
-        for each in told.configs or ()
+        for each in answer.configs or ()
     ]
     return CreatedTopic(
-        told.name,
-        _id(told.topic_id),
-        told.num_partitions,
-        told.replication_factor,
+        answer.name,
+        _id(answer.topic_id),
+        answer.num_partitions,
+        answer.replication_factor,
         {each.name: each for each in entries},
     )
 
@@ -424,7 +429,7 @@ def _growth(name: str, new: int | NewPartitions) -> CreatePartitionsTopic:
     return CreatePartitionsTopic(name, new.total_count, assignments or None)
 
 
-def _described(told: MetadataResponseTopic, reply: MetadataResponse) -> TopicDescription:
+def _described(answer: MetadataResponseTopic, reply: MetadataResponse) -> TopicDescription:
     nodes = {
         broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
         for broker in reply.brokers
@@ -438,13 +443,13 @@ def _described(told: MetadataResponseTopic, reply: MetadataResponse) -> TopicDes
             tuple(each.isr_nodes),
             tuple(each.offline_replicas),
         )
-        for each in sorted(told.partitions, key=lambda each: each.partition_index)
+        for each in sorted(answer.partitions, key=lambda each: each.partition_index)
     ]
-    allowed = operations(told.topic_authorized_operations)
+    allowed = operations(answer.topic_authorized_operations)
     return TopicDescription(
-        told.name or "", _id(told.topic_id), told.is_internal, tuple(partitions), allowed
+        answer.name or "", _id(answer.topic_id), answer.is_internal, tuple(partitions), allowed
     )
 
 
-def _id(told: uuid.UUID) -> uuid.UUID | None:
-    return told if told.int else None
+def _id(topic_id: uuid.UUID) -> uuid.UUID | None:
+    return topic_id if topic_id.int else None

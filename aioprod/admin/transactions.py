@@ -225,16 +225,18 @@ class TransactionCalls:
 def _described(
     transactional_id: str, reply: DescribeTransactionsResponse
 ) -> TransactionDescription:
-    told = single(reply.transaction_states, f"transactional id {transactional_id!r}")
-    check(told.error_code, f"transactional id {transactional_id!r}")
+    answer = single(reply.transaction_states, f"transactional id {transactional_id!r}")
+    check(answer.error_code, f"transactional id {transactional_id!r}")
     return TransactionDescription(
         transactional_id,
-        told.transaction_state,
-        told.producer_id,
-        told.producer_epoch,
-        told.transaction_timeout_ms,
-        told.transaction_start_time_ms if told.transaction_start_time_ms >= 0 else None,
+        answer.transaction_state,
+        answer.producer_id,
+        answer.producer_epoch,
+        answer.transaction_timeout_ms,
+        answer.transaction_start_time_ms if answer.transaction_start_time_ms >= 0 else None,
         frozenset(
-            TopicPartition(each.topic, number) for each in told.topics for number in each.partitions
+            TopicPartition(each.topic, number)
+            for each in answer.topics
+            for number in each.partitions
         ),
     )

@@ -43,7 +43,7 @@ class ScramMechanism(IntEnum):
 
 
 class ScramCredentialInfo(NamedTuple):
-    """What a broker tells of a credential.
+    """What a broker reports of a credential.
 
     Attributes:
         mechanism: for which it is.
@@ -177,8 +177,10 @@ class UserCalls:
                 )
             )
             return {
-                told.user: outcome(told.error_code, what[told.user], told.error_message, None)
-                for told in reply.results
+                answer.user: outcome(
+                    answer.error_code, what[answer.user], answer.error_message, None
+                )
+                for answer in reply.results
             }
 
         return await self._driver.each("alter_user_scram_credentials", by_user, ask, timeout_ms)
@@ -199,16 +201,16 @@ def _described(
 ) -> dict[str, tuple[ScramCredentialInfo, ...] | KafkaError]:
     check(reply.error_code, "describe_user_scram_credentials", reply.error_message)
     return {
-        told.user: outcome(
-            told.error_code,
-            f"user {told.user}",
-            told.error_message,
+        answer.user: outcome(
+            answer.error_code,
+            f"user {answer.user}",
+            answer.error_message,
             tuple(
                 ScramCredentialInfo(_mechanism(info.mechanism), info.iterations)
-                for info in told.credential_infos
+                for info in answer.credential_infos
             ),
         )
-        for told in reply.results
+        for answer in reply.results
     }
 
 

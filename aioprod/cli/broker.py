@@ -233,7 +233,7 @@ def _users(path: Path | None) -> dict[str, str]:
     users = {}
     for number, line in enumerate(lines, start=1):
         name, colon, password = line.partition(":")
-        # The line is not shown: it may hold a password.
+        # The line is not shown: it may contain a password.
         if line and not (colon and name and password):
             raise _UsageError(f"line {number} of --users {path} is not NAME:PASSWORD")
         if line:

@@ -33,7 +33,7 @@ class Sample(NamedTuple):
         groups: the consumer and share groups.
         committed: the committed offsets of each group; of a share group its start offsets.
         lags: of share groups, as their records are not done in order; a partition is left out if
-            the broker does not tell its lag.
+            the broker does not report its lag.
         ends: the offset of the next record of each partition; partitions without a leader are left
             out.
     """

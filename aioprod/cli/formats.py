@@ -115,41 +115,41 @@ def record_of_line(
         FormatError: if it is invalid.
     """
     try:
-        told = load_json(line, MOST_DEPTH, "a line")
+        fields = load_json(line, MOST_DEPTH, "a line")
     except ValueError as error:
         raise FormatError(f"not JSON: {error}") from None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise FormatError('not a JSON object such as {"key": "k", "value": "v"}')
-    if unknown := told.keys() - _NAMES:
+    if unknown := fields.keys() - _NAMES:
         raise FormatError(f"unknown name {min(unknown)!r} (known: {', '.join(sorted(_NAMES))})")
     return ProducerRecord(
         topic,
-        _object_of(told, "value") if "value" in objects else _bytes_of(told, "value"),
-        _object_of(told, "key") if "key" in objects else _bytes_of(told, "key"),
-        _number(told, "partition", at_least=0),
-        _number(told, "timestamp"),
-        _headers(told.get("headers")),
+        _object_of(fields, "value") if "value" in objects else _bytes_of(fields, "value"),
+        _object_of(fields, "key") if "key" in objects else _bytes_of(fields, "key"),
+        _number(fields, "partition", at_least=0),
+        _number(fields, "timestamp"),
+        _headers(fields.get("headers")),
     )
 
 
-def _object_of(told: Mapping[str, Any], name: str) -> Any:
-    if told.get(f"{name}_base64") is not None:
+def _object_of(fields: Mapping[str, Any], name: str) -> Any:
+    if fields.get(f"{name}_base64") is not None:
         raise FormatError(f"{name}_base64: give {name}, which is encoded by its schema")
-    schema_id = told.get(f"{name}_schema_id")
+    schema_id = fields.get(f"{name}_schema_id")
     if schema_id is None:
-        return told.get(name)
+        return fields.get(name)
     if not isinstance(schema_id, int | str) or isinstance(schema_id, bool):
         raise FormatError(f"{name}_schema_id must be a number, or the text of a GUID")
-    return WithSchema(told.get(name), schema_id)
+    return WithSchema(fields.get(name), schema_id)
 
 
-def _bytes_of(told: Mapping[str, Any], name: str) -> bytes | None:
-    coded = told.get(f"{name}_base64")
+def _bytes_of(fields: Mapping[str, Any], name: str) -> bytes | None:
+    coded = fields.get(f"{name}_base64")
     if coded is not None:
-        if told.get(name) is not None:
+        if fields.get(name) is not None:
             raise FormatError(f"{name} and {name}_base64 are both given")
         return _decoded(coded, f"{name}_base64")
-    data = told.get(name)
+    data = fields.get(name)
     if data is None:
         return None
     return (data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)).encode()
@@ -162,8 +162,8 @@ def _decoded(coded: object, name: str) -> bytes:
         raise FormatError(f"{name} is not base64") from None
 
 
-def _number(told: Mapping[str, Any], name: str, at_least: int | None = None) -> int | None:
-    number = told.get(name)
+def _number(fields: Mapping[str, Any], name: str, at_least: int | None = None) -> int | None:
+    number = fields.get(name)
     if number is None:
         return None
     least = "" if at_least is None else f" of at least {at_least}"
@@ -176,10 +176,10 @@ def _number(told: Mapping[str, Any], name: str, at_least: int | None = None) -> 
     return number
 
 
-def _headers(told: object) -> tuple[Header, ...]:
-    if told is None:
+def _headers(given: object) -> tuple[Header, ...]:
+    if given is None:
         return ()
-    pairs = list(told.items()) if isinstance(told, dict) else told
+    pairs = list(given.items()) if isinstance(given, dict) else given
     if not isinstance(pairs, list) or not all(
         isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
     ):

@@ -85,7 +85,7 @@ def natural_int(text: str) -> int:
 
 
 def assignment(text: str) -> tuple[str, str]:
-    """Parse ``NAME=VALUE``. The error does not show the text: it may hold a password."""
+    """Parse ``NAME=VALUE``. The error does not show the text: it may contain a password."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise argparse.ArgumentTypeError("must be NAME=VALUE")

@@ -126,24 +126,24 @@ class RegistrySerializer:
         if data is None:
             return None
         wanted = KEY_HEADER if self._is_key else VALUE_HEADER
-        held = next((value for name, value in headers if name == wanted and value), None)
-        if held is not None:
-            schema_id, _ = read_id(held)
+        header = next((value for name, value in headers if name == wanted and value), None)
+        if header is not None:
+            schema_id, _ = read_id(header)
         known = self._known.get(schema_id)
         if known is None:
             raise NotPrepared(partial(self._prepare, schema_id))
         serializer, has_id = known
-        if held is not None and not has_id:
+        if header is not None and not has_id:
             raise ValueError(
                 f"the header {wanted} names the schema {schema_id}, which subject {self._subject} "
                 "does not have: remove the header, or give the --subject of that schema"
             )
         encoded: Any = serializer(topic, headers, data)
-        if not has_id or schema_id is None or (held is None and isinstance(schema_id, int)):
+        if not has_id or schema_id is None or (header is None and isinstance(schema_id, int)):
             return encoded
         suffix = serializer.id_suffix(None)
         body = encoded[_ID_SIZE + len(suffix) :]
-        return body if held is not None else write_id(schema_id) + suffix + body
+        return body if header is not None else write_id(schema_id) + suffix + body
 
     async def _prepare(self, schema_id: SchemaId | None) -> None:
         number = None if schema_id is None else await self._number_of(schema_id)

@@ -22,7 +22,7 @@ class TopScreen:
         self._problem: str | None = None
 
     def draw(self, heading: str, *tables: Rows) -> None:
-        """Show new figures."""
+        """Show new measurements."""
         self._problem = None
         self._parts = [Text(escaped(heading), style="bold", no_wrap=True)]
         for names, rows in tables:
@@ -34,7 +34,7 @@ class TopScreen:
             self._parts.append(made)
 
     def note(self, problem: str) -> None:
-        """Show an error above the last figures."""
+        """Show an error above the last ones."""
         self._problem = problem
 
     def __rich__(self) -> Group:

@@ -213,14 +213,14 @@ async def _find_coordinators(
     reply = await connection.request(
         FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys)), version=version
     )
-    told = {found.key: found for found in reply.coordinators}
+    by_key = {found.key: found for found in reply.coordinators}
     nodes = {}
     for key in keys:
-        if key not in told:
+        if key not in by_key:
             raise ProtocolError(
                 f"{connection.address}: the answer to FindCoordinator does not contain {key!r}"
             )
-        found = told[key]
+        found = by_key[key]
         _check(kind, key, found.error_code, found.error_message)
         nodes[key] = BrokerAddress(found.node_id, found.host, found.port)
     return nodes

@@ -1,4 +1,4 @@
-"""Tells a topic that was created again from the old metadata of a broker that is late."""
+"""Distinguishes a topic that was created again from the old metadata of a broker that is late."""
 
 from __future__ import annotations
 

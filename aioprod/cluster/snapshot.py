@@ -199,15 +199,18 @@ def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInf
         else {}
     )
     partitions = []
-    by_number = {told.partition_index: told for told in topic.partitions}
+    by_number = {answer.partition_index: answer for answer in topic.partitions}
     if by_number and not 0 <= min(by_number) <= max(by_number) < len(by_number) + _MAX_OMITTED:
         raise ProtocolError(
             f"metadata of topic {topic.name!r}: {len(by_number)} partitions, numbered from "
             f"{min(by_number)} to {max(by_number)}"
         )
-    for _, told in sorted(by_number.items()):
+    for _, answer in sorted(by_number.items()):
         info = PartitionInfo(
-            told.partition_index, told.leader_id, told.leader_epoch, ErrorCode.of(told.error_code)
+            answer.partition_index,
+            answer.leader_id,
+            answer.leader_epoch,
+            ErrorCode.of(answer.error_code),
         )
         before = known.get(info.partition)
         # A lagging broker may answer with the leader before last (KIP-320).

@@ -23,7 +23,7 @@ from aioprod.errors import (
     copy_of,
 )
 from aioprod.logs import get_logger
-from aioprod.metrics.telemetry import Figure, Ledger, TelemetrySource
+from aioprod.metrics.telemetry import Ledger, MetricValue, TelemetrySource
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.brokers import Brokers
 from aioprod.net.connection import Connection
@@ -167,7 +167,7 @@ class Telemetry:
                 await self._push(connection, source, plan.subscription, last)
         except KafkaError as error:
             plan.failed(error)
-        self._tell_problem()
+        self._report_problem()
 
     async def _connect(self) -> Connection:
         """Return the connection of the last request if it is open and of use, else another one to
@@ -203,51 +203,51 @@ class Telemetry:
     ) -> None:
         assert self._instance_id is not None
         time_ns = time.time_ns()
-        data, told = await self._payload(source, subscription, time_ns)
+        data, reported = await self._payload(source, subscription, time_ns)
         reply = await connection.request(
             PushTelemetryRequest(self._instance_id, subscription.id, last, subscription.codec, data)
         )
         if not reply.error_code:
-            self._ledger.acknowledged(told, time_ns)
+            self._ledger.acknowledged(reported, time_ns)
             self._ledger.trim()
         self._plan.pushed(reply.error_code)
 
     async def _payload(
         self, source: TelemetrySource, subscription: Subscription, time_ns: int
-    ) -> tuple[bytes, list[Figure]]:
+    ) -> tuple[bytes, list[MetricValue]]:
         """Return what to push, and the metrics in it: as many as the limits allow."""
         limit = MAX_UNCOMPRESSED_BYTES
         while True:
-            encoder, told = await self._encoder(source, subscription, time_ns, limit)
+            encoder, reported = await self._encoder(source, subscription, time_ns, limit)
             data = compress(subscription.codec, encoder.encoded())
-            if len(data) <= subscription.max_bytes or not told:
-                return data, told
+            if len(data) <= subscription.max_bytes or not reported:
+                return data, reported
             limit = encoder.size // 2
 
     async def _encoder(
         self, source: TelemetrySource, subscription: Subscription, time_ns: int, limit: int
-    ) -> tuple[MetricsEncoder, list[Figure]]:
+    ) -> tuple[MetricsEncoder, list[MetricValue]]:
         """Encode metrics until ``limit`` bytes are reached, in turns with other tasks."""
         delta, wanted = subscription.delta, subscription.selection
         labels = source.labels() if self._last_labels is None else self._last_labels
         encoder = MetricsEncoder(labels, ("aioprod", __version__), time_ns, delta=delta)
-        told: list[Figure] = []
-        for figure in source.figures(wanted):
+        reported: list[MetricValue] = []
+        for metric in source.metrics(wanted):
             if encoder.size >= limit:
-                return encoder, told
-            value, start_ns = self._ledger.count(figure, delta=delta)
+                return encoder, reported
+            value, start_ns = self._ledger.count(metric, delta=delta)
             if start_ns is not None:
                 start_ns = min(start_ns, time_ns)  # the clock may have been set back
-            encoder.add(Point(figure.name, value, figure.labels, start_ns))
-            told.append(figure)
-            if len(told) % _PORTION == 0:
+            encoder.add(Point(metric.name, value, metric.labels, start_ns))
+            reported.append(metric)
+            if len(reported) % _PORTION == 0:
                 await asyncio.sleep(0)
-        self._ledger.keep(told, wanted)
-        return encoder, told
+        self._ledger.keep(reported, wanted)
+        return encoder, reported
 
     # -- the log -----------------------------------------------------------------------------------
 
-    def _tell_problem(self) -> None:
+    def _report_problem(self) -> None:
         plan = self._plan
         if plan.problem is None:
             if self._problem_logged:

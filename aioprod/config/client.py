@@ -176,7 +176,7 @@ class ClientConfig(SecurityConfig):
             connects to ``bootstrap_servers`` again.
             Kafka: ``metadata.recovery.rebootstrap.trigger.ms`` (since 4.0, KIP-1102). Default:
             ``300_000`` ms; allowed: at least 0.
-        metadata_cluster_check_enable: Tell brokers (from Kafka 4.4 on) which cluster and node a
+        metadata_cluster_check_enable: Send brokers (from Kafka 4.4 on) the cluster and node that a
             connection is meant for. One that leads to another is refused, and the client connects
             to ``bootstrap_servers`` again. Ignored with ``metadata_recovery_strategy=none``.
             Kafka: ``metadata.cluster.check.enable`` (since 4.4, KIP-1242). Default: ``True``.

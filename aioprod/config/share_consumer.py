@@ -181,7 +181,7 @@ class ShareConsumerConfig(ClientConfig):
             connects to ``bootstrap_servers`` again.
             Kafka: ``metadata.recovery.rebootstrap.trigger.ms`` (since 4.0, KIP-1102). Default:
             ``300_000`` ms; allowed: at least 0.
-        metadata_cluster_check_enable: Tell brokers (from Kafka 4.4 on) which cluster and node a
+        metadata_cluster_check_enable: Send brokers (from Kafka 4.4 on) the cluster and node that a
             connection is meant for. One that leads to another is refused, and the client connects
             to ``bootstrap_servers`` again. Ignored with ``metadata_recovery_strategy=none``.
             Kafka: ``metadata.cluster.check.enable`` (since 4.4, KIP-1242). Default: ``True``.
@@ -232,7 +232,7 @@ class ShareConsumerConfig(ClientConfig):
             Kafka: ``value.deserializer``. Default: ``None``.
         stall_timeout_ms: Time after which a partition counts as stalled that is not read although
             the application polls, or whose acknowledgements fail; likewise a group that can't be
-            joined. It is told with the reason, in the log, in ````state```` and in the metrics. 0:
+            joined. The reason is reported in the log, in ````state```` and in the metrics. 0:
             never.
             Not in Kafka. Default: ``60_000`` ms; allowed: at least 0.
         observers: ``ShareConsumerObserver`` objects, which are called for polls, records,

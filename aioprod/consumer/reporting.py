@@ -65,13 +65,13 @@ class ReadingReporter(Generic[MetricsT]):
         """Report that a request was answered, or has failed."""
         if self._observers:
             event = RequestDone(node_id, api, latency_s, for_observers(error))
-            self._observers.tell("on_request", event)
+            self._observers.notify("on_request", event)
 
     def polled(self, now: float) -> None:
         """Report that the application asks for records."""
         interval_s = self._metrics.polled(now)
         if self._wants_polls and interval_s is not None:
-            self._observers.tell("on_poll", interval_s)
+            self._observers.notify("on_poll", interval_s)
 
     def waited(self, seconds: float, now: float) -> None:
         """Report that a call waited for records."""
@@ -82,14 +82,14 @@ class ReadingReporter(Generic[MetricsT]):
     ) -> None:
         """Report that a partition is not read, or is read again."""
         event = StallChanged(partition, reason, seconds, is_over)
-        self._observers.tell("on_stall", event)
+        self._observers.notify("on_stall", event)
 
     def connection_changed(
         self, node_id: int, address: str, opened: bool, error: KafkaError | None
     ) -> None:
         """Report a connection that was opened, or was closed because of ``error``."""
         self._metrics.connection_changed(opened, self.now())
-        self._observers.tell("on_connection", node_id, address, opened, error)
+        self._observers.notify("on_connection", node_id, address, opened, error)
 
 
 class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
@@ -125,7 +125,7 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         """Report that the application got records."""
         self._metrics.handed_out(tp.topic, records, now)
         if self._wants_records and records:
-            self._observers.tell("on_records", RecordsReturned(*tp, records))
+            self._observers.notify("on_records", RecordsReturned(*tp, records))
 
     def records_so_far(self, now: float) -> int:
         """Return how many records the application got."""
@@ -142,7 +142,9 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         """Report that offsets were committed, or were not."""
         self._metrics.commit_done(latency_s, error is not None, self.now())
         if self._observers:
-            self._observers.tell("on_commit", CommitDone(offsets, latency_s, for_observers(error)))
+            self._observers.notify(
+                "on_commit", CommitDone(offsets, latency_s, for_observers(error))
+            )
         if error is None:
             self._interceptors.on_commit(offsets)
 
@@ -153,7 +155,7 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         if event == "lost":
             self._metrics.partitions_lost(len(partitions), self.now())
         change = PartitionsChanged(event, tuple(sorted(partitions)), listener_s)
-        self._observers.tell("on_partitions", change)
+        self._observers.notify("on_partitions", change)
 
     def topic_recreated(
         self,
@@ -164,7 +166,7 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
     ) -> None:
         """Report that a topic was deleted and created again."""
         event = TopicRecreated(topic, tuple(sorted(partitions)), former_topic_id, topic_id)
-        self._observers.tell("on_topic_recreated", event)
+        self._observers.notify("on_topic_recreated", event)
 
     def rebalance_began(self) -> None:
         """Note the beginning of a rebalance, unless one is under way."""
@@ -183,7 +185,7 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         latency_s, self._rebalance_began = now - self._rebalance_began, None
         self._metrics.rebalanced(latency_s, error is not None, now)
         shown = for_observers(error) if isinstance(error, KafkaError) else error
-        self._observers.tell("on_rebalance", RebalanceDone(latency_s, shown))
+        self._observers.notify("on_rebalance", RebalanceDone(latency_s, shown))
 
 
 def for_observers(error: KafkaError | None) -> KafkaError | None:

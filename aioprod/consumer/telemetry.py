@@ -9,8 +9,8 @@ from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.metrics import ObservedConsumer
 from aioprod.metrics.telemetry import (
     TelemetrySource,
-    consumer_figures,
-    share_consumer_figures,
+    consumer_telemetry,
+    share_consumer_telemetry,
 )
 
 
@@ -36,5 +36,5 @@ def telemetry_source(
             given["group_member_id"] = member_id()
         return {name: value for name, value in given.items() if value}
 
-    figures = consumer_figures if isinstance(config, ConsumerConfig) else share_consumer_figures
-    return TelemetrySource(labels, lambda wanted: figures(observed(), wanted))
+    metrics = consumer_telemetry if isinstance(config, ConsumerConfig) else share_consumer_telemetry
+    return TelemetrySource(labels, lambda wanted: metrics(observed(), wanted))

@@ -63,9 +63,9 @@ class ObserverList(Generic[ObserverT]):
         """Call ``on_start`` of all observers, once even if the start is retried."""
         if not self._started:
             self._started = True
-            self.tell("on_start", client)
+            self.notify("on_start", client)
 
-    def tell(self, method: str, *event: Any) -> None:
+    def notify(self, method: str, *event: Any) -> None:
         """Call a method of all observers that override it."""
         for observer in self._overriding[method]:
             try:
@@ -77,7 +77,7 @@ class ObserverList(Generic[ObserverT]):
 
     def close(self) -> None:
         """Call ``close`` of all observers."""
-        self.tell("close")
+        self.notify("close")
 
     def overriding(self, method: str) -> tuple[ObserverT, ...]:
         """Return the observers that override a method."""

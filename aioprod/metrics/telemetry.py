@@ -127,7 +127,7 @@ _SHARE_CONSUMER_GROUPS = {
 }
 
 
-class Figure(NamedTuple):
+class MetricValue(NamedTuple):
     """A metric at one moment.
 
     Attributes:
@@ -170,19 +170,19 @@ class TelemetrySource(NamedTuple):
 
     Attributes:
         labels: returns what identifies the client to those who read the metrics.
-        figures: returns the selected metrics; those that matter most come first.
+        metrics: returns the selected metrics; those that matter most come first.
     """
 
     labels: Callable[[], Mapping[str, str]]
-    figures: Callable[[Selection], Iterable[Figure]]
+    metrics: Callable[[Selection], Iterable[MetricValue]]
 
 
-def producer_figures(
+def producer_telemetry(
     wanted: Selection,
     own: Callable[[], Mapping[str, float]],
     by_node: Callable[[], Mapping[int, Mapping[str, float]]],
     by_topic: Callable[[], Iterable[tuple[str, Mapping[str, float]]]],
-) -> Iterator[Figure]:
+) -> Iterator[MetricValue]:
     """Return the selected metrics of a producer: its own, by broker, by topic. Computes those of a
     topic only when they are reached.
     """
@@ -197,7 +197,7 @@ def producer_figures(
             yield from _selected(topic_group, values, wanted, (("topic", topic),))
 
 
-def consumer_figures(consumer: ObservedConsumer, wanted: Selection) -> Iterator[Figure]:
+def consumer_telemetry(consumer: ObservedConsumer, wanted: Selection) -> Iterator[MetricValue]:
     """Return the selected metrics of a consumer: its own, by broker, topic and partition."""
     yield from _of_reader(consumer, _CONSUMER_GROUPS, wanted)
     if wanted.may_have(f"{_ROOT}consumer.fetch.manager."):
@@ -208,14 +208,18 @@ def consumer_figures(consumer: ObservedConsumer, wanted: Selection) -> Iterator[
             yield from _grouped(_CONSUMER_GROUPS, values, wanted, labels)
 
 
-def share_consumer_figures(consumer: ObservedConsumer, wanted: Selection) -> Iterator[Figure]:
+def share_consumer_telemetry(
+    consumer: ObservedConsumer, wanted: Selection
+) -> Iterator[MetricValue]:
     """Return the selected metrics of a share consumer: its own, and by broker. Java's has none by
     topic.
     """
     yield from _of_reader(consumer, _SHARE_CONSUMER_GROUPS, wanted)
 
 
-def _of_reader(consumer: ObservedConsumer, groups: _Groups, wanted: Selection) -> Iterator[Figure]:
+def _of_reader(
+    consumer: ObservedConsumer, groups: _Groups, wanted: Selection
+) -> Iterator[MetricValue]:
     if not wanted.may_have(f"{_ROOT}consumer."):
         return
     yield from _grouped(groups, consumer.metrics(), wanted)
@@ -225,7 +229,7 @@ def _of_reader(consumer: ObservedConsumer, groups: _Groups, wanted: Selection) -
             yield from _selected(by_node, values, wanted, _of_node(node))
 
 
-def admin_figures(values: Mapping[str, float], wanted: Selection) -> Iterator[Figure]:
+def admin_telemetry(values: Mapping[str, float], wanted: Selection) -> Iterator[MetricValue]:
     """Return the selected metrics of an admin client, whose values are by Kafka's names."""
     yield from _selected(f"{_ROOT}admin.client.", values, wanted)
 
@@ -236,21 +240,21 @@ def _of_node(node: int) -> Labels:
 
 def _selected(
     group: str, values: Mapping[str, float], wanted: Selection, labels: Labels = ()
-) -> Iterator[Figure]:
+) -> Iterator[MetricValue]:
     for key, value in values.items():
         name = group + key.replace("-", ".")
         if name.removeprefix(_ROOT) not in _NOT_KAFKAS and wanted.has(name):
-            yield Figure(name, value, labels)
+            yield MetricValue(name, value, labels)
 
 
 def _grouped(
     groups: _Groups, values: Mapping[str, float], wanted: Selection, labels: Labels = ()
-) -> Iterator[Figure]:
+) -> Iterator[MetricValue]:
     for group, keys in groups.items():
         for key, value in values.items():
             name = f"{_ROOT}{group}.{key.replace('-', '.')}"
             if key in keys and wanted.has(name):
-                yield Figure(name, value, labels)
+                yield MetricValue(name, value, labels)
 
 
 _Key = tuple[str, Labels]
@@ -269,35 +273,35 @@ class Ledger:
         # The acknowledged values, with their times.
         self._known: dict[_Key, tuple[float, int]] = {}
 
-    def count(self, figure: Figure, *, delta: bool) -> tuple[float, int | None]:
-        """Return what to report of a figure, and since when it counts, in nanoseconds since 1970;
+    def count(self, metric: MetricValue, *, delta: bool) -> tuple[float, int | None]:
+        """Return what to report of a metric, and since when it counts, in nanoseconds since 1970;
         None if it is not a sum.
 
         Args:
             delta: report of a sum what was added since the last acknowledged push, instead of all
                 since the beginning.
         """
-        if not figure.is_sum:
-            return figure.value, None
-        value, at_ns = self._known.get((figure.name, figure.labels), (0.0, self._began_ns))
-        if figure.value < value:
+        if not metric.is_sum:
+            return metric.value, None
+        value, at_ns = self._known.get((metric.name, metric.labels), (0.0, self._began_ns))
+        if metric.value < value:
             # The metrics of an idle topic or broker were dropped, and begin at 0 again.
-            return figure.value, at_ns
+            return metric.value, at_ns
         if delta:
-            return figure.value - value, at_ns
-        return figure.value, self._began_ns
+            return metric.value - value, at_ns
+        return metric.value, self._began_ns
 
-    def acknowledged(self, figures: Iterable[Figure], time_ns: int) -> None:
-        """Note that a broker has these figures, of this time."""
+    def acknowledged(self, metrics: Iterable[MetricValue], time_ns: int) -> None:
+        """Note that a broker has these metrics, of this time."""
         self._known.update(
             {
                 (name, labels): (value, time_ns)
-                for name, value, labels in figures
+                for name, value, labels in metrics
                 if name.endswith(_SUM)
             }
         )
 
-    def keep(self, present: Iterable[Figure], wanted: Selection) -> None:
+    def keep(self, present: Iterable[MetricValue], wanted: Selection) -> None:
         """Forget the selected sums that the client does not have any more; ``present`` has all that
         it has.
         """

@@ -167,7 +167,7 @@ def basic_authorization(client_id: str, client_secret: str) -> str:
 
 
 def lifetime_of(value: str) -> float | None:
-    """Return for how many seconds a JSON Web Token is valid; None if it does not tell."""
+    """Return for how many seconds a JSON Web Token is valid; None if it does not say."""
     claims = _claims(value)
     expires, issued = claims.get("exp"), claims.get("iat")
     if not _is_number(expires) or not -_MAX_TIME_S < expires < _MAX_TIME_S:

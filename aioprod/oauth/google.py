@@ -34,7 +34,7 @@ class GoogleTokens(CloudTokens, metaclass=HidesArguments):
 
     Args:
         principal: e-mail address of the account; None takes that of the service account, or
-            ``GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL``. Users' credentials do not tell theirs.
+            ``GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL``. Users' credentials do not contain theirs.
         credentials: credentials of google-auth instead of the default ones, with the scope
             ``https://www.googleapis.com/auth/cloud-platform``.
         options: see :class:`~aioprod.oauth.cloud.CloudOptions`.
@@ -84,7 +84,7 @@ class GoogleTokens(CloudTokens, metaclass=HidesArguments):
         )
         if not principal:
             raise TokenRequestError(
-                f"{type(found).__name__} do not tell their principal: set principal or "
+                f"{type(found).__name__} do not contain their principal: set principal or "
                 f"{_PRINCIPAL}",
                 0,
             )
@@ -108,7 +108,7 @@ async def token() -> OAuthToken:
     text: ``sasl.oauth.token.provider=aioprod.oauth.google.token``.
 
     Raises:
-        TokenRequestError: if there are no credentials, or they do not tell their principal.
+        TokenRequestError: if there are no credentials, or they do not contain their principal.
         ConfigError: if google-auth is not installed.
     """
     return await _from_environment()()

@@ -256,25 +256,25 @@ class ProcessorFigures:
         self.handler_seconds += seconds
         if self._observers.wants("on_handled"):
             event = Handled(first.topic, first.partition, records, seconds)
-            self._observers.tell("on_handled", event)
+            self._observers.notify("on_handled", event)
 
     def failed(self, event: HandlerFailed) -> None:
         self.totals["handler-errors-total"] += 1
         if event.next_step not in ("dead letter", "drop", "stop"):
             self.totals["records-retried-total"] += event.records
         self.handler_seconds += event.seconds
-        self._observers.tell("on_handler_failed", event)
+        self._observers.notify("on_handler_failed", event)
 
     def dead_lettered(self, event: DeadLettered) -> None:
         self.totals["records-dead-lettered-total"] += 1
-        self._observers.tell("on_dead_letter", event)
+        self._observers.notify("on_dead_letter", event)
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.totals["commits-total"] += 1
-        self._observers.tell("on_offsets_committed", OffsetsCommitted(offsets))
+        self._observers.notify("on_offsets_committed", OffsetsCommitted(offsets))
 
     def acknowledged(self, event: Acknowledged) -> None:
-        self._observers.tell("on_acknowledged", event)
+        self._observers.notify("on_acknowledged", event)
 
     def snapshot(self) -> dict[str, float]:
         """Return the counts."""

@@ -17,7 +17,7 @@ from aioprod.errors import KafkaError, ProducerClosedError
 from aioprod.interceptors import InterceptorChain
 from aioprod.logs import get_logger
 from aioprod.metrics import ObservedProducer, ProducerMetrics, ProducerObservers
-from aioprod.metrics.telemetry import TelemetrySource, producer_figures
+from aioprod.metrics.telemetry import TelemetrySource, producer_telemetry
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender
@@ -212,7 +212,7 @@ class ProducerCore(ClientLifecycle):
         labels = {} if transactional_id is None else {"transactional_id": transactional_id}
         return TelemetrySource(
             lambda: labels,
-            lambda wanted: producer_figures(
+            lambda wanted: producer_telemetry(
                 wanted,
                 self.snapshot,
                 self.snapshot_by_node,

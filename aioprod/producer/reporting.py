@@ -51,7 +51,7 @@ class BatchReporter:
             if batch.state is BatchState.FAILED:
                 self._note_given_up(batch)
         if self._observed:
-            self._observers.tell("on_batch_done", _summary(batch, now))
+            self._observers.notify("on_batch_done", _summary(batch, now))
         if self._intercepted:
             error = _error_of(batch)
             for index in range(batch.count):
@@ -122,7 +122,7 @@ class RequestReporter:
             records += count
             self._metrics.batch_sent(batch.topic, count, size, plain_size, queue_time_s, now)
             if self._observed:
-                self._observers.tell(
+                self._observers.notify(
                     "on_batch_sent",
                     BatchSent(
                         batch.topic,
@@ -140,7 +140,9 @@ class RequestReporter:
     def replied(self, node_id: int, sent_at: float, throttle_time_ms: int, now: float) -> None:
         """Report the reply to a request."""
         if self._observed:
-            self._observers.tell("on_request", RequestDone(node_id, "Produce", now - sent_at, None))
+            self._observers.notify(
+                "on_request", RequestDone(node_id, "Produce", now - sent_at, None)
+            )
         self._metrics.request_done(node_id, now - sent_at, now)
         if throttle_time_ms:
             self._metrics.throttled(node_id, throttle_time_ms, now)
@@ -148,7 +150,7 @@ class RequestReporter:
     def failed(self, node_id: int, sent_at: float, error: KafkaError, now: float) -> None:
         """Report a request that gets no reply."""
         if self._observed:
-            self._observers.tell(
+            self._observers.notify(
                 "on_request", RequestDone(node_id, "Produce", now - sent_at, error)
             )
 
@@ -173,7 +175,7 @@ class ConnectionReporter:
             self._metrics.connection_opened(self._now())
         else:
             self._metrics.connection_closed(self._now())
-        self._observers.tell("on_connection", node_id, address, opened, error)
+        self._observers.notify("on_connection", node_id, address, opened, error)
 
 
 def _error_of(batch: ProducerBatch) -> KafkaError | None:

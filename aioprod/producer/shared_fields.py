@@ -19,8 +19,9 @@ class BatchFields:
         open_until: bytes of records up to which the batch takes another one without encoding.
         topic, partition: the partition.
         base_offset: offset of the first record; -1 if it is not stored, or not known.
-        starts, timestamps: indexes of records from which on a timestamp holds, the first is 0, and
-            these timestamps, in milliseconds since 1970. Both are empty until the batch is stored.
+        starts, timestamps: indexes of records from which on a timestamp applies, the first is 0,
+            and these timestamps, in milliseconds since 1970. Both are empty until the batch is
+            stored.
         key_sizes, value_sizes: bytes of each record's key and value, -1 for null; empty if all are
             null or unknown.
     """

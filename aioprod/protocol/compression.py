@@ -146,7 +146,7 @@ def _snappy_block(block: bytes, room: int, max_size: int) -> bytes:
     if size > room:
         raise too_large("snappy", max_size)
     if size > _SNAPPY_RATIO * len(block):
-        raise CorruptRecordError(f"snappy block of {len(block)} bytes claims to hold {size} bytes")
+        raise CorruptRecordError(f"snappy block of {len(block)} bytes claims to have {size} bytes")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 

@@ -21,7 +21,7 @@ _GROWTH_BYTES = 64 * 1024 * 1024
 # Blocks of memory that a connection keeps for large frames: one is read while another is filled and
 # a third one waits.
 _BLOCKS = 3
-# A block serves frames down to this part of its size, since its whole memory is held by the frame.
+# A block serves frames down to this part of its size, since the frame keeps its whole memory.
 _LARGEST_BLOCK = 4
 _SIZE = struct.Struct(">i")
 
@@ -124,7 +124,7 @@ class FrameReader:
             self._buffer[: self._leftover] = bytes(self._buffer[position:end])
 
     def close(self) -> None:
-        """Let go of the memory for large frames: no more bytes come."""
+        """Release the memory for large frames: no more bytes come."""
         self._blocks.clear()
         self._frame = self._lent = None
 

@@ -94,7 +94,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a transaction marker instead of an application's records."""
+        """Whether the batch has a transaction marker instead of an application's records."""
         return bool(self.attributes & CONTROL)
 
     @property

@@ -198,7 +198,7 @@ class RecordBuffer:
 
     @property
     def timestamp_runs(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Indexes of records from which on a timestamp holds, the first is 0; these timestamps."""
+        """Indexes of records from which on a timestamp applies, from 0 on; these timestamps."""
         if self.timestamps is not None:
             return range(self.count), self.timestamps
         return self._run_starts, self._run_timestamps

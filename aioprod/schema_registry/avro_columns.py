@@ -258,8 +258,8 @@ def _decimals(kind: AvroType, column: pa.Array, path: str) -> list[bytes]:
         raise _refused(kind, column, path)
     found = _cast(kind, column, path)
     width = found.type.byte_width
-    held = found.buffers()[1]
-    data = b"" if held is None else bytes(held)[found.offset * width :]
+    buffer = found.buffers()[1]
+    data = b"" if buffer is None else bytes(buffer)[found.offset * width :]
     numbers = [
         int.from_bytes(data[place : place + width], "little", signed=True)
         for place in range(0, len(found) * width, width)

@@ -201,7 +201,7 @@ class _Builder:
         for kind in ("array", "map"):
             if kinds.count(kind) > 1:
                 raise ConfigError(
-                    f"a union has two types that are an Avro {kind}, which can't be told apart: "
+                    f"a union has two types that are an Avro {kind}, which can't be distinguished: "
                     "use one with a union of items, or a dataclass around one of them"
                 )
         return found if len(found) > 1 else found[0]

@@ -208,7 +208,7 @@ def _dataclass_maker(model: Any, read: list[tuple[str, Field, Convert | None]]) 
 
 
 def _validates_by_name(model: Any) -> bool:
-    """Return whether pydantic can be told to ignore aliases: from 2.11 on."""
+    """Return whether pydantic can ignore aliases: from 2.11 on."""
     return "by_name" in inspect.signature(model.model_validate).parameters
 
 

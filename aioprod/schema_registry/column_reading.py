@@ -83,8 +83,8 @@ class ColumnReading(Generic[P]):
         Raises:
             ValueError: if it has no schema id.
         """
-        schema_id, held, end = find_id(headers, self._is_key, data)
-        return Place(schema_id), end if held is data else 0
+        schema_id, coded, end = find_id(headers, self._is_key, data)
+        return Place(schema_id), end if coded is data else 0
 
     def known(self, place: Place) -> P | None:
         """Return a schema if it need not be asked for."""

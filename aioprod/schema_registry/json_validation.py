@@ -261,9 +261,9 @@ def _evaluated(
     for keyword in ("allOf", "anyOf", "oneOf"):
         below += [each for each in schema.get(keyword, ()) if _fits(validator, instance, each)]
     if "if" in schema:
-        holds = _fits(validator, instance, schema["if"])
-        below += [schema["if"]] if holds else []
-        below.append(schema.get("then" if holds else "else", True))
+        matches = _fits(validator, instance, schema["if"])
+        below += [schema["if"]] if matches else []
+        below.append(schema.get("then" if matches else "else", True))
     for each in below:
         found |= _evaluated(search, validator, instance, each)
     for referenced, resolver in _referenced(validator, schema):

@@ -78,7 +78,7 @@ class LinearPattern:
                 self._looks.append((node, bit, _Machine(part, self._conditions, anchored=False)))
 
     def _masks(self, text: str, spend: Spend | None) -> list[int]:
-        """Return by place the bits of the conditions that hold there."""
+        """Return by place the bits of the conditions that are met there."""
         masks = [0] * (len(text) + 1)
         for condition, bit in self._conditions.items():
             if isinstance(condition, Place):
@@ -89,8 +89,8 @@ class LinearPattern:
                 found = list(machine.ends(text, masks, spend))
             else:
                 found = list(machine.ends(text[::-1], masks[::-1], spend))[::-1]
-            for place, holds in enumerate(found):
-                if holds != look.negated:
+            for place, is_met in enumerate(found):
+                if is_met != look.negated:
                     masks[place] |= bit
         return masks
 

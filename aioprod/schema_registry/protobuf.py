@@ -161,9 +161,9 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
 
     def locate(self, headers: Headers, data: bytes) -> tuple[Place, int]:
         """Return the schema and the place of the message in it, and where the data begin."""
-        schema_id, held, end = find_id(headers, self._is_key, data)
-        indexes, end = read_indexes(held, end)
-        return Place(schema_id, indexes), end if held is data else 0
+        schema_id, coded, end = find_id(headers, self._is_key, data)
+        indexes, end = read_indexes(coded, end)
+        return Place(schema_id, indexes), end if coded is data else 0
 
     async def parse_reader(self) -> None:
         """Do nothing: a class is ready."""
@@ -218,8 +218,8 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
         """
         if data is None:
             return None
-        schema_id, held, end = find_id(headers, self._is_key, data)
-        indexes, end = read_indexes(held, end)
+        schema_id, coded, end = find_id(headers, self._is_key, data)
+        indexes, end = read_indexes(coded, end)
         message_type = self._type
         if message_type is None:
             messages = self._ready.get(schema_id)
@@ -227,7 +227,7 @@ class ProtobufDeserializer(SchemaDeserializer["Messages"]):
                 raise NotPrepared(partial(self._prepare, schema_id))
             message_type = messages.at(indexes)
         try:
-            return message_type.FromString(data[end:] if held is data else data)
+            return message_type.FromString(data[end:] if coded is data else data)
         except DecodeError as error:
             raise ValueError(f"the data are not a {message_type.__name__}: {error}") from error
 

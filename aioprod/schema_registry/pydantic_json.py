@@ -145,12 +145,12 @@ def _chosen(parts: tuple[Any, ...], value: Any) -> Any:
     for part in parts:
         kind = without_annotation(part)[0]
         origin = get_origin(kind)
-        if wanted is not None and isinstance(origin, type) and _holds(origin, wanted):
+        if wanted is not None and isinstance(origin, type) and _contains(origin, wanted):
             return kind
     return None
 
 
-def _holds(origin: type, wanted: type) -> bool:
+def _contains(origin: type, wanted: type) -> bool:
     return issubclass(origin, dict) == (wanted is dict)
 
 

@@ -109,7 +109,7 @@ class SchemaSerializer(Generic[P]):
     # -- what formats implement --------------------------------------------------------------------
 
     def kind_of(self, data: Any) -> Hashable:
-        """Return what tells data of one schema from those of another; None if all have the same."""
+        """Return what identifies the schema of data; None if all have the same."""
         return None
 
     async def own_schema(
@@ -229,7 +229,7 @@ class SchemaSerializer(Generic[P]):
         return subject, await ask(subject, schema, normalize=self.normalize)
 
     async def _guid_of(self, subject: str, found: RegisteredSchema) -> uuid.UUID:
-        if found.guid is None:  # not all registries tell it when a schema is registered
+        if found.guid is None:  # not all registries return it when a schema is registered
             found = await self.registry.lookup(subject, found.schema, normalize=self.normalize)
         if found.guid is None:
             raise SchemaRegistryError(
@@ -312,11 +312,11 @@ class SchemaDeserializer(ColumnReading[P]):
         """
         if data is None:
             return None
-        schema_id, held, end = find_id(headers, self._is_key, data)
+        schema_id, coded, end = find_id(headers, self._is_key, data)
         parsed = self._ready.get(schema_id)
         if parsed is None:
             raise NotPrepared(partial(self._prepare, schema_id))
-        content = data[end:] if held is data else data
+        content = data[end:] if coded is data else data
         if self._apart and (outcome := self._apart.take((schema_id, content))) is not None:
             if outcome.error is not None:
                 raise outcome.error

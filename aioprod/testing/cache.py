@@ -55,8 +55,8 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def locked(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold the lock file ``path`` against other processes and threads. The lock is released when
-    its holder dies.
+    """Lock the file ``path`` against other processes and threads. The lock is released when
+    its process dies.
 
     On Windows nothing is locked: the protected operations must be atomic anyway.
 
@@ -80,6 +80,6 @@ def _acquire(descriptor: int, path: Path, timeout_s: float) -> None:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise SetupError(
-                    f"another process has held the lock {path} for more than {timeout_s:g} s"
+                    f"another process has had the lock {path} for more than {timeout_s:g} s"
                 ) from None
             time.sleep(0.1)

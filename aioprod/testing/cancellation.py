@@ -68,7 +68,7 @@ async def cancel_at_each_point(
     Args:
         scenario: the coroutine function to run.
         check: a coroutine function that is called after each run as ``check(n, cancelled)``;
-            ``cancelled`` tells whether the cancellation ended the scenario.
+            ``cancelled`` says whether the cancellation ended the scenario.
         again_after: cancel a second time, this many suspensions later: while the scenario cleans
             up. 0 means once.
         promptly: cancel before anything runs that the suspension has just scheduled, such as the

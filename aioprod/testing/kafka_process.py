@@ -203,7 +203,7 @@ class KafkaProcess:
         self._process.send_signal(number)
 
     def terminate(self, timeout_s: float) -> None:
-        """Shut the node down cleanly (SIGTERM): it hands over its partitions first.
+        """Shut the node down cleanly (SIGTERM): it moves its leaderships first.
 
         Raises:
             TimeoutError: if it is still running after ``timeout_s`` seconds.

@@ -193,7 +193,7 @@ class RealCluster:
             self._process(node_id).signal(signal.SIGCONT)
 
     def terminate(self, node_id: int, timeout_s: float = 30) -> None:
-        """Shut a node down cleanly (SIGTERM): it hands over its partitions first.
+        """Shut a node down cleanly (SIGTERM): it moves its leaderships first.
 
         Raises:
             RuntimeError: if it is not running.

@@ -13,19 +13,19 @@ from aioprod.metrics.consumer_observers import ObservedConsumer
 from aioprod.metrics.producer import ProducerMetrics
 from aioprod.metrics.share_consumer import ShareConsumerMetrics
 from aioprod.metrics.telemetry import (
-    Figure,
     Ledger,
+    MetricValue,
     Selection,
-    consumer_figures,
-    producer_figures,
-    share_consumer_figures,
+    consumer_telemetry,
+    producer_telemetry,
+    share_consumer_telemetry,
 )
 from aioprod.types import AcknowledgeType, TopicPartition
 
 ALL = Selection(("*",))
 ROOT = "org.apache.kafka."
 BEGAN = 1_000
-SENT = Figure(f"{ROOT}producer.record.send.total", 10.0)
+SENT = MetricValue(f"{ROOT}producer.record.send.total", 10.0)
 # The metrics that KIP-714 requires of each client.
 REQUIRED_OF_PRODUCERS = {
     "connection.creation.rate",
@@ -54,7 +54,9 @@ REQUIRED_OF_CONSUMERS = {
 }
 
 
-def counted(ledger: Ledger, *figures: Figure, delta: bool = True) -> list[tuple[float, int | None]]:
+def counted(
+    ledger: Ledger, *figures: MetricValue, delta: bool = True
+) -> list[tuple[float, int | None]]:
     return [ledger.count(figure, delta=delta) for figure in figures]
 
 
@@ -79,12 +81,12 @@ def test_metrics_are_selected_by_prefix(prefixes: tuple[str, ...], selected: boo
     ]
 
 
-def of_producer(wanted: Selection) -> Iterator[Figure]:
+def of_producer(wanted: Selection) -> Iterator[MetricValue]:
     metrics = ProducerMetrics()
     metrics.batch_sent("orders", 3, 100, 200, 0.5, now=1.0)
     metrics.request_sent(7, 3, 130, now=1.0)
     metrics.request_done(7, 0.25, now=1.25)
-    return producer_figures(
+    return producer_telemetry(
         wanted,
         lambda: metrics.snapshot(2.0),
         lambda: metrics.snapshot_by_node(2.0),
@@ -122,7 +124,7 @@ def test_a_producer_has_what_the_kip_requires() -> None:
 def test_a_consumer_has_what_the_kip_requires() -> None:
     figures = {
         (each.name.removeprefix(f"{ROOT}consumer."), each.labels): each.value
-        for each in consumer_figures(consumer(), ALL)
+        for each in consumer_telemetry(consumer(), ALL)
     }
     assert {name for name, _ in figures} >= REQUIRED_OF_CONSUMERS
     assert figures["poll.idle.ratio.avg", ()] == 0.5
@@ -156,7 +158,7 @@ def test_a_share_consumer_has_those_of_javas() -> None:
     )
     figures = {
         (each.name.removeprefix(f"{ROOT}consumer."), each.labels): each.value
-        for each in share_consumer_figures(observed, ALL)
+        for each in share_consumer_telemetry(observed, ALL)
     }
     assert figures["share.fetch.manager.acknowledgements.send.total", ()] == 3
     assert figures["share.fetch.manager.records.per.request.max", ()] == 3
@@ -167,7 +169,7 @@ def test_a_share_consumer_has_those_of_javas() -> None:
     assert not any("accept" in name or "buffered" in name for name, _ in figures)
     assert {labels for _, labels in figures} == {(), (("node_id", "node-7"),)}
     wanted = Selection((f"{ROOT}producer.",))
-    assert list(share_consumer_figures(observed, wanted)) == []
+    assert list(share_consumer_telemetry(observed, wanted)) == []
 
 
 def test_metrics_that_are_not_asked_for_are_not_computed() -> None:
@@ -175,9 +177,9 @@ def test_metrics_that_are_not_asked_for_are_not_computed() -> None:
         raise AssertionError("not asked for")
 
     wanted = Selection((f"{ROOT}consumer.",))
-    assert list(producer_figures(wanted, fails, fails, fails)) == []
+    assert list(producer_telemetry(wanted, fails, fails, fails)) == []
     wanted = Selection((f"{ROOT}producer.record.", f"{ROOT}producer.node."))
-    assert list(producer_figures(wanted, dict, dict, fails)) == []
+    assert list(producer_telemetry(wanted, dict, dict, fails)) == []
 
 
 def test_topics_are_computed_one_after_another() -> None:
@@ -215,7 +217,7 @@ class TestLedger:
         assert counted(ledger, SENT._replace(value=15.0), delta=False) == [(15, BEGAN)]
 
     def test_a_gauge_is_reported_as_it_is(self) -> None:
-        gauge = Figure(f"{ROOT}producer.record.send.rate", 4.0)
+        gauge = MetricValue(f"{ROOT}producer.record.send.rate", 4.0)
         ledger = Ledger(BEGAN)
         ledger.acknowledged([gauge], 2_000)
         assert counted(ledger, gauge) == [(4, None)]
@@ -234,8 +236,8 @@ class TestLedger:
 
     def test_sums_that_are_gone_are_forgotten_and_those_not_asked_for_are_kept(self) -> None:
         ledger = Ledger(BEGAN)
-        gone = Figure(f"{ROOT}producer.topic.byte.total", 5.0, (("topic", "t"),))
-        unwanted = Figure(f"{ROOT}producer.request.total", 5.0)
+        gone = MetricValue(f"{ROOT}producer.topic.byte.total", 5.0, (("topic", "t"),))
+        unwanted = MetricValue(f"{ROOT}producer.request.total", 5.0)
         ledger.acknowledged([SENT, gone, unwanted], 2_000)
         ledger.keep([SENT], Selection((SENT.name, gone.name)))
         assert counted(ledger, SENT, gone, unwanted) == [(0, 2_000), (5, BEGAN), (0, 2_000)]

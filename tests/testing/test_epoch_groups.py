@@ -128,7 +128,7 @@ def check_owners(clients: list[Client], group: EpochGroup) -> None:
     for one, other in combinations(clients, 2):
         assert not one.owned & other.owned, (one.name, other.name)
     for mine, theirs in combinations(group.members.values(), 2):
-        assert not mine.held & theirs.held, (mine, theirs)
+        assert not mine.reserved & theirs.reserved, (mine, theirs)
 
 
 @pytest.mark.parametrize("kind", [EpochGroup, ShareGroup])

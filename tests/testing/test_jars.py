@@ -120,7 +120,7 @@ def test_a_lock_that_stays_taken_is_an_error_with_its_path(tmp_path: Path) -> No
     path = tmp_path / "taken.lock"
     with (
         locked(path, timeout_s=1),
-        pytest.raises(SetupError, match=f"another process has held the lock {path}"),
+        pytest.raises(SetupError, match=f"another process has had the lock {path}"),
         locked(path, timeout_s=0.1),
     ):
         pass

@@ -148,7 +148,7 @@ CONNECTIONS = section(
     switch(
         "metadata_cluster_check_enable",
         True,
-        "Tell brokers (from Kafka 4.4 on) which cluster and node a connection is meant for. One "
+        "Send brokers (from Kafka 4.4 on) the cluster and node that a connection is meant for. One "
         "that leads to another is refused, and the client connects to `bootstrap_servers` again. "
         "Ignored with `metadata_recovery_strategy=none`.",
         since="4.4, KIP-1242",

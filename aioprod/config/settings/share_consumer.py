@@ -78,7 +78,7 @@ SHARE_OBSERVERS = section(
         FETCHING["stall_timeout_ms"],
         meaning="Time after which a partition counts as stalled that is not read although the "
         "application polls, or whose acknowledgements fail; likewise a group that can't be joined. "
-        "It is told with the reason, in the log, in ``state`` and in the metrics. 0: never.",
+        "The reason is reported in the log, in ``state`` and in the metrics. 0: never.",
     ),
     Setting(
         "observers",

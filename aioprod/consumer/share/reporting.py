@@ -59,7 +59,7 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
         """Report that records are returned to the application."""
         self._metrics.handed_out(tp.topic, len(records), now)
         if self._wants_records:
-            self._observers.tell("on_records", RecordsDelivered(*tp, tuple(records)))
+            self._observers.notify("on_records", RecordsDelivered(*tp, tuple(records)))
 
     # -- acknowledgements --------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
         self._metrics.acknowledged(numbers, error is not None, now)
         if self._wants_acknowledgements:
             done = AcknowledgementsDone(*tp, numbers, now - since, for_observers(error))
-            self._observers.tell("on_acknowledged", done)
+            self._observers.notify("on_acknowledged", done)
 
     # -- the group ---------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
                 tuple(sorted(present - before)),
                 tuple(sorted(before - present)),
             )
-            self._observers.tell("on_assignment", change)
+            self._observers.notify("on_assignment", change)
 
 
 def _numbers(types: list[AcknowledgeType]) -> dict[AcknowledgeType, int]:

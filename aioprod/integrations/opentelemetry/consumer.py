@@ -85,15 +85,15 @@ class OpenTelemetryConsumerObserver(ConsumerObserver):
     def lags(self) -> Iterable[Observation]:
         """Return the lag of each partition."""
         assert self._consumer is not None
-        for tp, figures in self._consumer.metrics_by_partition().items():
-            if "records-lag" in figures:
+        for tp, values in self._consumer.metrics_by_partition().items():
+            if "records-lag" in values:
                 attributes: Attributes = {
                     "messaging.system": "kafka",
                     **self.client,
                     "messaging.destination.name": tp.topic,
                     "messaging.destination.partition.id": str(tp.partition),
                 }
-                yield Observation(figures["records-lag"], attributes)
+                yield Observation(values["records-lag"], attributes)
 
 
 # An instrument can't be removed, so all consumers of a provider share the one of the lag.

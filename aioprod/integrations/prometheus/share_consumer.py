@@ -73,8 +73,8 @@ def _example() -> Iterable[Samples]:
     yield Samples("share-consumer-metrics", {}, example.snapshot(0.0, dict.fromkeys(gauges, 0.0)))
     by_topic = example.snapshot_by_topic(0.0)[""]
     yield Samples("share-consumer-topic-metrics", {"topic": ""}, by_topic)
-    figures = dict.fromkeys(("records-buffered", "stalled"), 0.0)
-    yield Samples("share-consumer-partition-metrics", {"topic": "", "partition": ""}, figures)
+    values = dict.fromkeys(("records-buffered", "stalled"), 0.0)
+    yield Samples("share-consumer-partition-metrics", {"topic": "", "partition": ""}, values)
 
 
 _KIND = ClientKind(

@@ -12,7 +12,7 @@ class ClientMechanism(ABC):
     """The client's side of one authentication: sends the first message, then answers each
     challenge until the exchange is complete.
 
-    Use an object once. It holds secrets, so its repr has only the name of the mechanism.
+    Use an object once. It has secrets, so its repr has only the name of the mechanism.
 
     Attributes:
         on_refused: to call if the broker refuses the login, or None.

@@ -81,7 +81,7 @@ class Action:
         """Change the response before it is sent."""
 
     def release(self) -> None:
-        """Let the requests that this action holds continue."""
+        """Let the requests that wait for this action continue."""
 
 
 class _Fail(Action):
@@ -97,7 +97,7 @@ class _Delay(Action):
         await asyncio.sleep(self._seconds)
 
 
-class _Hold(Action):
+class _Wait(Action):
     def __init__(self, event: asyncio.Event | None) -> None:
         self._event = event or asyncio.Event()
 
@@ -108,7 +108,7 @@ class _Hold(Action):
         self._event.set()
 
 
-class _HoldAnswer(_Hold):
+class _DelayedAnswer(_Wait):
     async def before(self) -> None:
         pass
 
@@ -181,7 +181,7 @@ def delay(seconds: float) -> Action:
 
 
 def throttle(milliseconds: int) -> Action:
-    """Handle the request and answer at once, but tell the client to pause, like a broker that
+    """Handle the request and answer at once, but ask the client to wait, like a broker that
     enforces a quota (KIP-219).
 
     Args:
@@ -208,14 +208,14 @@ def hold(event: asyncio.Event | None = None) -> Action:
     """Handle the request only after ``event`` is set or, without an event, after
     :meth:`Rule.release`.
     """
-    return _Hold(event)
+    return _Wait(event)
 
 
 def hold_answer(event: asyncio.Event | None = None) -> Action:
     """Handle the request at once, but send the response only when released, as with :func:`hold`:
     the client does not know that the request was applied.
     """
-    return _HoldAnswer(event)
+    return _DelayedAnswer(event)
 
 
 def split(piece_bytes: int = 1) -> Action:

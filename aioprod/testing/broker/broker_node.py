@@ -227,12 +227,12 @@ def _bind(family: socket.AddressFamily, address: Any) -> socket.socket | None:
     """
     if family == socket.AF_UNSPEC:
         return None
-    holder = socket.socket(family)
+    reserved = socket.socket(family)
     try:
         if os.name == "posix":  # old connections may be in TIME_WAIT
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(address)
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(address)
     except OSError:
-        holder.close()
+        reserved.close()
         return None
-    return holder
+    return reserved

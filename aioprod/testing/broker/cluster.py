@@ -103,12 +103,12 @@ class Cluster:
     def node_up(self, address: NodeAddress) -> None:
         """Note that a node is listening."""
         self._addresses[address.node_id] = address
-        self._tell_watchers()
+        self._call_watchers()
 
     def node_down(self, node_id: int) -> None:
         """Note that a node has stopped."""
         self._addresses.pop(node_id, None)
-        self._tell_watchers()
+        self._call_watchers()
 
     def check_node(self, node_id: int) -> int:
         """Return ``node_id``; raise ConfigError if the node does not exist."""
@@ -177,8 +177,8 @@ class Cluster:
     def move_coordinator(self, kind: int, key: str, node_id: int) -> None:
         """Make a node the coordinator. Requests to other nodes are refused with NOT_COORDINATOR."""
         self._moved_coordinators[kind, key] = node_id
-        self._tell_watchers()
+        self._call_watchers()
 
-    def _tell_watchers(self) -> None:
+    def _call_watchers(self) -> None:
         for watcher in self.watchers:
             watcher()

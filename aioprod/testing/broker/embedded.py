@@ -78,7 +78,7 @@ class EmbeddedCluster(Uncopyable):
         auto_create_topics: create a topic when a client asks for its metadata (broker setting
             auto.create.topics.enable).
         max_message_bytes: the largest record batch in bytes (broker setting message.max.bytes).
-        max_memory_bytes: the most bytes of record batches to hold; further batches are refused with
+        max_memory_bytes: the most bytes of record batches to keep; further batches are refused with
             POLICY_VIOLATION.
         wall_clock: returns seconds since 1970, for log append time; None for ``time.time``.
         random_source: the source of topic and member ids. With one, runs repeat exactly, and the

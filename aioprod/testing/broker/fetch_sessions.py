@@ -216,12 +216,12 @@ class FetchSessions:
         if now - oldest.last_used > _EVICTION_SECONDS:
             del self._sessions[oldest.session_id]
             return True
-        settled = [
+        evictable = [
             session
             for session in self._sessions.values()
             if now - session.created > _EVICTION_SECONDS
         ]
-        smallest = min(settled, key=lambda session: len(session.partitions), default=None)
+        smallest = min(evictable, key=lambda session: len(session.partitions), default=None)
         if smallest is None or size <= len(smallest.partitions):
             return False
         del self._sessions[smallest.session_id]

@@ -66,16 +66,16 @@ class TransactionIndex:
             EndedTransaction
         ] = []  # these two are in the order of the markers, for bisecting
         self._aborted_by_producer: dict[int, list[EndedTransaction]] = {}
-        self._unsettled: deque[EndedTransaction] = deque()  # some replicas may lack their markers
+        self._unmarked: deque[EndedTransaction] = deque()  # some replicas may lack their markers
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Return the start of the oldest transaction that is open, or whose marker is not below the
         high watermark. Return None if there is none.
         """
-        while self._unsettled and self._unsettled[0].last_offset < high_watermark:
-            self._unsettled.popleft()
+        while self._unmarked and self._unmarked[0].last_offset < high_watermark:
+            self._unmarked.popleft()
         return min(
-            chain(self._open.values(), (each.first_offset for each in self._unsettled)),
+            chain(self._open.values(), (each.first_offset for each in self._unmarked)),
             default=None,
         )
 
@@ -99,7 +99,7 @@ class TransactionIndex:
         if first_offset is None:
             return
         ended = EndedTransaction(producer_id, first_offset, marker_offset)
-        self._unsettled.append(ended)
+        self._unmarked.append(ended)
         if not commit:
             self._aborted.append(ended)
             self._aborted_by_producer.setdefault(producer_id, []).append(ended)

@@ -45,7 +45,7 @@ class Partition:
         self.transactions = TransactionIndex()
         self.leadership = leadership
         self.config = config
-        self._held: dict[int, int] = {}  # the end offset of each replica that is not replicating
+        self._lagging: dict[int, int] = {}  # the end offset of each replica that is not replicating
         self._limit: int | None = None  # the high watermark, if it is not the end of the log
         self._waiting_markers: list[bytes] = []  # until there is a leader
 
@@ -89,19 +89,19 @@ class Partition:
     def end_offsets(self) -> dict[int, int]:
         """The end offset of each replica's log."""
         return {
-            node_id: self._held.get(node_id, self.log.end_offset)
+            node_id: self._lagging.get(node_id, self.log.end_offset)
             for node_id in self.leadership.replicas
         }
 
     @property
     def laggards(self) -> list[int]:
         """The followers that count as in sync but lack records."""
-        if not self._held:
+        if not self._lagging:
             return []
         return [
             node_id
             for node_id in self.leadership.in_sync
-            if self._held.get(node_id, self.log.end_offset) < self.log.end_offset
+            if self._lagging.get(node_id, self.log.end_offset) < self.log.end_offset
         ]
 
     def find_epoch_end(self, epoch: int) -> EpochEnd:
@@ -204,8 +204,8 @@ class Partition:
         self._waiting_markers = [
             batch for batch in dropped if read_header(batch).is_control
         ] + self._waiting_markers
-        self._held = {
-            node_id: min(held, self.log.end_offset) for node_id, held in self._held.items()
+        self._lagging = {
+            node_id: min(end, self.log.end_offset) for node_id, end in self._lagging.items()
         }
         if self._limit is not None:
             self._limit = min(self._limit, self.log.end_offset)
@@ -229,7 +229,7 @@ class Partition:
         leadership = self.leadership
         for node_id in leadership.replicas:
             if node_id not in running:
-                self._held.setdefault(node_id, self.log.end_offset)
+                self._lagging.setdefault(node_id, self.log.end_offset)
         alive = tuple(node_id for node_id in leadership.in_sync if node_id in running)
         # The last ones stay in sync: only they have all records.
         leadership.in_sync = alive or leadership.in_sync
@@ -253,13 +253,15 @@ class Partition:
         leadership = self.leadership
         added = tuple(node_id for node_id in replicas if node_id not in leadership.replicas)
         leadership.replicas += added
-        self._held.update(dict.fromkeys(added, self.log.start_offset))
+        self._lagging.update(dict.fromkeys(added, self.log.start_offset))
         self.adapt(running, paused)
         leadership.replicas = replicas
         leadership.in_sync = (
             tuple(node_id for node_id in replicas if node_id in leadership.in_sync) or replicas
         )
-        self._held = {node_id: held for node_id, held in self._held.items() if node_id in replicas}
+        self._lagging = {
+            node_id: end for node_id, end in self._lagging.items() if node_id in replicas
+        }
         if leadership.leader not in replicas:
             self._elect(
                 next((node_id for node_id in leadership.in_sync if node_id in running), NO_NODE)
@@ -274,8 +276,8 @@ class Partition:
     def replicate(self) -> None:
         """Give all records to the in-sync replicas, even to those whose replication is paused."""
         for node_id in self.leadership.in_sync:
-            if node_id in self._held:
-                self._held[node_id] = self.log.end_offset
+            if node_id in self._lagging:
+                self._lagging[node_id] = self.log.end_offset
         self._update_high_watermark()
 
     def drop_from_in_sync(self, node_id: int) -> None:
@@ -304,7 +306,7 @@ class Partition:
         if node_id != NO_NODE:
             if node_id not in leadership.in_sync:
                 leadership.in_sync = (node_id,)
-            self._truncate(self._held.pop(node_id, self.log.end_offset))
+            self._truncate(self._lagging.pop(node_id, self.log.end_offset))
             self.log.epochs.begin(self.log.leader_epoch, self.log.end_offset)
             markers, self._waiting_markers = self._waiting_markers, []
             for marker in markers:
@@ -317,24 +319,28 @@ class Partition:
         if leadership.leader != NO_NODE:
             for node_id in leadership.replicas:
                 if node_id == leadership.leader or (node_id in running and node_id not in paused):
-                    self._held.pop(node_id, None)
+                    self._lagging.pop(node_id, None)
                 else:
-                    self._held.setdefault(node_id, self.log.end_offset)
+                    self._lagging.setdefault(node_id, self.log.end_offset)
             leadership.in_sync = tuple(
                 each
                 for each in leadership.replicas
-                if each in leadership.in_sync or each not in self._held
+                if each in leadership.in_sync or each not in self._lagging
             )
         self._update_high_watermark()
 
     def _update_high_watermark(self) -> None:
         """Compute the high watermark. Only a truncation lowers it."""
         before = self.high_watermark
-        held = [self._held[node_id] for node_id in self.leadership.in_sync if node_id in self._held]
+        ends = [
+            self._lagging[node_id]
+            for node_id in self.leadership.in_sync
+            if node_id in self._lagging
+        ]
         if self.is_short_of_replicas:
             self._limit = before
-        elif held:
-            self._limit = max(before, min(held))
+        elif ends:
+            self._limit = max(before, min(ends))
         else:
             self._limit = None
         if self.high_watermark != before:

@@ -59,7 +59,7 @@ class Rule:
         self._left = 0
 
     def release(self) -> None:
-        """Let the requests continue that ``hold()`` and ``hold_answer()`` of this rule hold, now
+        """Let the requests continue that ``hold()`` and ``hold_answer()`` of this rule delay, now
         and in the future.
         """
         for action in self.actions:
@@ -77,7 +77,7 @@ class Rule:
             )
 
     def applies(self, request: Message, node_id: int) -> bool:
-        """Count a request if it matches, and tell whether the rule is to act on it."""
+        """Count a request if it matches, and return whether the rule acts on it."""
         if (
             self._left == 0
             or self._node not in (None, node_id)

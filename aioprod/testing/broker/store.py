@@ -365,7 +365,7 @@ class Store:
         partition.reassign(tuple(replicas), self.cluster.running_ids, self.cluster.paused)
         self.lag_watch.update(partition)
 
-    def hand_over(self, node_id: int) -> None:
+    def replicate_led_by(self, node_id: int) -> None:
         """Replicate all that a node leads, before a controlled shutdown."""
         for partition in self.partitions():
             if partition.leadership.leader == node_id:

@@ -94,7 +94,7 @@ def client_settings(config: pytest.Config) -> dict[str, Any]:
     settings: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         name, equals, value = line.partition("=")
-        if not equals:  # not shown: it may hold a password
+        if not equals:  # not shown: it may contain a password
             raise pytest.UsageError(f"kafka_client_settings: line {number} must be name=value")
         settings[name.strip()] = os.path.expandvars(value.strip())
     try:

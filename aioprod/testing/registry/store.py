@@ -89,7 +89,7 @@ class RegistryStore:
             schema_id = self._ids.get((context, content))
         if schema_id is None:
             ids = self._next.setdefault(context, itertools.count(1))
-            taken = {held for (where, _), held in self._ids.items() if where == context}
+            taken = {taken_id for (where, _), taken_id in self._ids.items() if where == context}
             schema_id = next(number for number in ids if number not in taken)
         self._ids[context, content] = schema_id
         versions = self._versions.setdefault(subject, [])
@@ -259,12 +259,12 @@ class RegistryStore:
         """Return the schemas that one refers to, each before those that use it."""
         found: dict[Content, None] = {}
         for name, subject, number in content.references:
-            held = [each for each in self._versions.get(subject, ()) if each.number == number]
-            if not held:
+            named = [each for each in self._versions.get(subject, ()) if each.number == number]
+            if not named:
                 raise Refusal(
                     42201, f"No schema reference found for subject {subject!r} ({name}, {number})"
                 )
-            found.update(dict.fromkeys((*self.used_by(held[0].content), held[0].content)))
+            found.update(dict.fromkeys((*self.used_by(named[0].content), named[0].content)))
         return list(found)
 
     def _faults(

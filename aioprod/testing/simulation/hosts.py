@@ -41,7 +41,7 @@ class Hosts:
             self._ready.extend(missed)
             self._note(f"{name} continues, {len(missed)} callbacks late")
 
-    def holds(self, handle: Handle) -> bool:
+    def contains(self, handle: Handle) -> bool:
         """Whether a callback belongs to a frozen host; it is kept for later then."""
         missed = self.frozen.get(handle._context.get(HOST, ""))  # type: ignore[attr-defined]
         if missed is None:

@@ -178,7 +178,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._shuffle_tasks()
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not (handle._cancelled or (self.hosts.frozen and self.hosts.holds(handle))):
+            if not (handle._cancelled or (self.hosts.frozen and self.hosts.contains(handle))):
                 self._now += _STEP_SECONDS
                 self.steps += 1
                 handle._run()

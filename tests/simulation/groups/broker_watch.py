@@ -141,7 +141,8 @@ class BrokerWatch:
                 },
             )
         held = {
-            self.owners[each.member_id]: self._named(each.held) for each in group.members.values()
+            self.owners[each.member_id]: self._named(each.reserved)
+            for each in group.members.values()
         }
         if held != self._held:
             self._held = held

@@ -342,9 +342,9 @@ def _by_place(
 def _groups(found: Results[str, GroupDescription]) -> list[tuple[Any, ...]]:
     groups: list[tuple[Any, ...]] = []
     for group_id in found:
-        told = found.successes.get(group_id)
+        group = found.successes.get(group_id)
         code, _ = _error(found, group_id)
-        if told is None:
+        if group is None:
             dead = code == aioprod.ErrorCode.GROUP_ID_NOT_FOUND
             groups.append((0 if dead else code, group_id, "Dead" if dead else "", "", "", []))
             continue
@@ -356,7 +356,7 @@ def _groups(found: Results[str, GroupDescription]) -> list[tuple[Any, ...]]:
                 each.member_metadata,
                 each.member_assignment,
             )
-            for each in told.members
+            for each in group.members
         ]
-        groups.append((0, group_id, told.state, told.protocol_type, told.assignor, members))
+        groups.append((0, group_id, group.state, group.protocol_type, group.assignor, members))
     return groups

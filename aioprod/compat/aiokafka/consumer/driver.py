@@ -150,8 +150,8 @@ class Driver(aioprod.RebalanceListener):
         return await self._consumer.position(tp)
 
     async def unsubscribe(self) -> None:
-        """Read nothing; only for calls in the task. The listener of the next subscription is told
-        of the partitions, as in aiokafka.
+        """Read nothing; only for calls in the task. The listener of the next subscription is called
+        for the partitions, as in aiokafka.
         """
         if self.subscribe is not None:
             self._given_up = set(self._consumer.assignment()) or self._given_up
@@ -306,14 +306,14 @@ class Driver(aioprod.RebalanceListener):
 
     async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
         """Commit, if commits are automatic, and call the application's listener."""
-        self._ahead.hold(partitions)
+        self._ahead.stop_returning(partitions)
         if self._auto_commit_s is not None and self._in_group and not self._closing:
             await self._commit()
         await self._lose(partitions)
 
     async def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
         """Call the application's listener."""
-        self._ahead.hold(partitions)
+        self._ahead.stop_returning(partitions)
         await self._lose(partitions)
 
     async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:

@@ -92,7 +92,7 @@ class ReadAhead:
         self._partitions: dict[TopicPartition, ReadPartition] = {}
         # The partition whose turn it is, if its records may be returned.
         self._current: ReadPartition | None = None
-        self._held: set[TopicPartition] = set()
+        self._revoking: set[TopicPartition] = set()
         self._changes = 0  # of the assignment, under way: records that come now are void
         self._waiters: set[asyncio.Future[None]] = set()
         self.error: Exception | None = None
@@ -154,7 +154,7 @@ class ReadAhead:
                 self._changes
                 or not partition.records
                 or partition.paused
-                or tp in self._held
+                or tp in self._revoking
                 or (chosen and tp not in chosen)
             ):
                 continue
@@ -287,17 +287,17 @@ class ReadAhead:
         """Let the next call look at all partitions, and note that it was made."""
         self._current = None
 
-    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+    def stop_returning(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no more records of these: they are about to be revoked."""
         self.rest()
-        self._held.update(partitions)
+        self._revoking.update(partitions)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that were revoked."""
         self.rest()
         for tp in partitions:
             self._partitions.pop(tp, None)
-            self._held.discard(tp)
+            self._revoking.discard(tp)
 
     def restart(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget the records of partitions whose topic was deleted and created again, and where the
@@ -346,7 +346,7 @@ class ReadAhead:
         """Forget everything but what was paused since the change began."""
         paused = [tp for tp, partition in self._partitions.items() if partition.paused]
         self._partitions.clear()
-        self._held.clear()
+        self._revoking.clear()
         for tp in paused:
             self[tp].paused = True
 

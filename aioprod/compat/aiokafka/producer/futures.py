@@ -51,29 +51,29 @@ class Futures:
         if not deliveries:
             future.set_exception(KafkaTimeoutError("the batch is empty"))
             return future
-        deliveries[-1].add_done_callback(lambda _: self._settle_batch(future, deliveries))
+        deliveries[-1].add_done_callback(lambda _: self._complete_batch(future, deliveries))
         return future
 
     def _ended(self, batch: object, _: Delivery) -> None:
         items = iter(self._waiting.pop(batch))
         for future, delivery in zip(items, items, strict=True):
-            self._settle(future, delivery)
+            self._complete(future, delivery)
 
-    def _settle_batch(self, future: RecordFuture, deliveries: Deliveries) -> None:
+    def _complete_batch(self, future: RecordFuture, deliveries: Deliveries) -> None:
         pending = next((each for each in deliveries if not each.done()), None)
         if pending is not None:  # a part of the batch was retried
-            pending.add_done_callback(lambda _: self._settle_batch(future, deliveries))
+            pending.add_done_callback(lambda _: self._complete_batch(future, deliveries))
             return
         failed = next((each for each in deliveries if each.exception() is not None), None)
-        self._settle(future, deliveries[0] if failed is None else failed)
+        self._complete(future, deliveries[0] if failed is None else failed)
 
-    def _settle(self, future: RecordFuture, delivery: Delivery) -> None:
+    def _complete(self, future: RecordFuture, delivery: Delivery) -> None:
         if future.done():  # the application has cancelled it
             return
         try:
             topic, partition, offset, timestamp, _, _ = delivery.result()
         except asyncio.InvalidStateError:  # its batch was split, and this part has no outcome yet
-            delivery.add_done_callback(partial(self._settle, future))
+            delivery.add_done_callback(partial(self._complete, future))
         except aioprod.KafkaError:
             error = delivery.exception()  # without the traceback, which leads to the future
             assert error is not None

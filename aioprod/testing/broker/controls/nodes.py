@@ -65,7 +65,7 @@ class NodeControls:
         and in sync. A partition with no such node has no leader. The port stays reserved until the
         broker is stopped. Stopping a stopped node does nothing.
         """
-        self._store.hand_over(self._node(node_id).node_id)
+        self._store.replicate_led_by(self._node(node_id).node_id)
         await self.kill_node(node_id)
 
     async def kill_node(self, node_id: int) -> None:

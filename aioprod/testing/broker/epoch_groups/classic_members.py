@@ -97,9 +97,9 @@ def _join_or_find(
     if instance is not None:
         if request.member_id:
             return group.static_member(instance, member_id)
-        holder = group.static_members.get(instance)
-        if holder is not None:
-            return group.replace(group.members[holder], member_id)
+        owner = group.static_members.get(instance)
+        if owner is not None:
+            return group.replace(group.members[owner], member_id)
     known = group.members.get(member_id)
     return known or EpochMember(member_id, instance, None, caller.client_id, caller.client_host)
 
@@ -130,15 +130,15 @@ def sync(
 
 
 def heartbeat(group: EpochGroup, request: HeartbeatRequest, now: float) -> ErrorCode:
-    """Renew a member's session, and tell whether it has to rejoin: to learn of a new epoch, because
-    it has given up partitions, or because others have given up its own.
+    """Renew a member's session, and return whether it has to rejoin: to learn of a new epoch,
+    because it has given up partitions, or because others have given up its own.
 
     Raises:
         RequestError: if the sender is not a member in this epoch.
     """
     member, side = _find(group, request)
     group.renew_classic_session(member, side, now)
-    waits = (group.target_of(member.member_id) - member.assigned) & group.held_by_others(member)
+    waits = (group.target_of(member.member_id) - member.assigned) & group.reserved_by_others(member)
     if not (
         member.epoch < group.target_epoch
         or member.phase is Phase.UNREVOKED

@@ -121,8 +121,8 @@ class EpochGroup(ModernGroup[EpochMember]):
         changed = _update(member, request, caller)
         self.advance(member, owned, topics, changed=changed)
         self._set_deadlines(member, settings, now)
-        tell = _is_full(request) or member.assigned != before
-        return Beat(member.member_id, member.epoch, member.assigned if tell else None)
+        inform = _is_full(request) or member.assigned != before
+        return Beat(member.member_id, member.epoch, member.assigned if inform else None)
 
     def advance(
         self, member: EpochMember, owned: Partitions | None, topics: Topics, *, changed: bool
@@ -139,13 +139,13 @@ class EpochGroup(ModernGroup[EpochMember]):
         self._refresh(topics, changed=changed)
         reconcile(
             *(member, self.target_of(member.member_id), self.target_epoch),
-            *(self.held_by_others(member), owned),
+            *(self.reserved_by_others(member), owned),
         )
 
-    def held_by_others(self, member: EpochMember) -> Partitions:
+    def reserved_by_others(self, member: EpochMember) -> Partitions:
         """Return the partitions that a member can't get yet."""
         return frozenset[tuple[uuid.UUID, int]]().union(
-            *(each.held for each in self.members.values() if each is not member)
+            *(each.reserved for each in self.members.values() if each is not member)
         )
 
     def leave(self, request: ConsumerGroupHeartbeatRequest) -> Beat:
@@ -202,13 +202,13 @@ class EpochGroup(ModernGroup[EpochMember]):
             self._check_epoch_of_heartbeat(member, request.member_epoch, owned)
             return member
         known = self.members.get(member_id)
-        if instance is not None and (holder := self.static_members.get(instance)) is not None:
-            old = self.members[holder]
+        if instance is not None and (owner := self.static_members.get(instance)) is not None:
+            old = self.members[owner]
             if not old.is_away and old.classic is None:
                 raise RequestError(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
                     f"Static member {member_id} with instance id {instance} cannot join the group "
-                    f"because the instance id is owned by another member {holder}.",
+                    f"because the instance id is owned by another member {owner}.",
                 )
             return self.replace(old, member_id)
         if known is None and len(self.members) >= settings.max_size:
@@ -244,18 +244,18 @@ class EpochGroup(ModernGroup[EpochMember]):
 
     def static_member(self, instance_id: str, member_id: str) -> EpochMember:
         """Return a static member; raise RequestError if it does not exist, or has another id."""
-        holder = self.static_members.get(instance_id)
-        if holder is None:
+        owner = self.static_members.get(instance_id)
+        if owner is None:
             raise RequestError(
                 ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
             )
-        if holder != member_id:
+        if owner != member_id:
             raise RequestError(
                 ErrorCode.FENCED_INSTANCE_ID,
                 f"Static member {member_id} with instance id {instance_id} was fenced by member "
-                f"{holder}.",
+                f"{owner}.",
             )
-        return self.members[holder]
+        return self.members[owner]
 
     def replace(self, old: EpochMember, member_id: str) -> EpochMember:
         """Let a static member that comes back take its partitions over."""

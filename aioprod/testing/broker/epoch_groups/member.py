@@ -79,7 +79,7 @@ class EpochMember:
         return self.epoch == LEAVE_FOR_A_WHILE_EPOCH
 
     @property
-    def held(self) -> Partitions:
+    def reserved(self) -> Partitions:
         """The partitions that no other member may get."""
         return self.assigned | self.revoking
 

@@ -16,14 +16,14 @@ def reconcile(
     member: EpochMember,
     target: Partitions,
     target_epoch: int,
-    held_by_others: Partitions,
+    reserved_by_others: Partitions,
     owned: Partitions | None,
 ) -> None:
     """Move a member as far as possible.
 
     Args:
         target: the member's partitions in ``target_epoch``.
-        held_by_others: the partitions that other members have, or have to give up.
+        reserved_by_others: the partitions that other members have, or have to give up.
         owned: the partitions that the member says it has; None if it does not say.
     """
     if member.phase is Phase.STABLE and member.epoch == target_epoch:
@@ -36,7 +36,7 @@ def reconcile(
         member.assigned, member.revoking, member.phase = kept, to_revoke, Phase.UNREVOKED
         return
     added = target - kept
-    free = added - held_by_others
+    free = added - reserved_by_others
     member.assigned, member.revoking = kept | free, NO_PARTITIONS
     member.phase = Phase.STABLE if free == added else Phase.UNRELEASED
     member.move_to(target_epoch)

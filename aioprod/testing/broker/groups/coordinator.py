@@ -142,7 +142,7 @@ class GroupCoordinator(GroupRegistry):
         return answer
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Renew a member's session, and tell whether it has to rejoin.
+        """Renew a member's session, and return whether it has to rejoin.
 
         Raises:
             RequestError: if the sender is not a member of this generation.

@@ -18,7 +18,7 @@ from aioprod.testing.broker.groups.settings import GroupSettings
 
 # KIP-394: from this version on, clients rejoin with the member id of the response.
 KNOWN_ID_FROM = 4
-# KIP-814: from this version on, the response can tell the leader to keep the assignment.
+# KIP-814: from this version on, the response can ask the leader to keep the assignment.
 _SKIPS_FROM = 9
 # How long a new member, which can't send heartbeats yet, may wait for the others.
 _NEW_MEMBER_TIMEOUT_MS = 300_000

@@ -62,8 +62,8 @@ def sync(group: Group, request: SyncGroupRequest, now: float, reply: SyncReply) 
 
 
 def heartbeat(group: Group, request: HeartbeatRequest, now: float) -> ErrorCode:
-    """Renew a member's session, and tell whether it has to rejoin; raise RequestError if the sender
-    is not a member of this generation.
+    """Renew a member's session, and return whether it has to rejoin; raise RequestError if the
+    sender is not a member of this generation.
     """
     member = group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)

@@ -52,7 +52,7 @@ def _describe(group_id: str, with_operations: bool, context: RequestContext) -> 
             f"Group {group_id} {what}.",
             group_id,
         )
-    present = [member.held for member in group.members.values()]
+    present = [member.reserved for member in group.members.values()]
     if code := failure_of([*present, *group.targets.values()], context):
         return DescribedGroup(code, code.description, group_id)
     return DescribedGroup(
@@ -78,7 +78,7 @@ def _member(group: EpochGroup, member: EpochMember, context: RequestContext) -> 
         member.client_host,
         sorted(member.topic_names),
         member.topic_regex or "",
-        _assignment(member.held, context),
+        _assignment(member.reserved, context),
         _assignment(group.target_of(member.member_id), context),
         int(member.classic is None) if context.api_version >= _MEMBER_TYPE_FROM else -1,
     )

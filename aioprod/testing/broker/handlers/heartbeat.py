@@ -1,4 +1,4 @@
-"""Heartbeat: keep a member's session, and tell it whether to rejoin."""
+"""Heartbeat: keep a member's session, and answer whether to rejoin."""
 
 from __future__ import annotations
 

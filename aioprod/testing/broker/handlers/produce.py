@@ -111,7 +111,7 @@ async def _wait_for_replicas(
         outcomes = [(each, each.outcome()) for each in pending]
         for each, code in outcomes:
             if code is not None:
-                _settle(each, code, context)
+                _complete(each, code, context)
         pending = [each for each, code in outcomes if code is None]
         left = deadline - loop.time()
         if not pending or left <= 0 or context.disconnected.done():
@@ -122,7 +122,7 @@ async def _wait_for_replicas(
         each.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
 
 
-def _settle(pending: _Pending, code: ErrorCode, context: RequestContext) -> None:
+def _complete(pending: _Pending, code: ErrorCode, context: RequestContext) -> None:
     pending.answer.error_code = code
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
         pending.answer.current_leader = _leader_hint(

@@ -78,7 +78,7 @@ class ShareGroup(ModernGroup[ShareMember]):
         settings: ShareSettings,
         now: float,
     ) -> Beat:
-        """Let a member join, or tell it its partitions.
+        """Let a member join, or send it its partitions.
 
         Raises:
             RequestError: if the member is not in this group or epoch.
@@ -97,12 +97,12 @@ class ShareGroup(ModernGroup[ShareMember]):
         if member.epoch != self.target_epoch:
             member.previous_epoch, member.epoch = member.epoch, self.target_epoch
         self._renew(member, settings, now)
-        tell = (
+        inform = (
             request.member_epoch == JOIN_EPOCH
             or request.subscribed_topic_names is not None
             or member.assigned != before[0]
         )
-        return Beat(member.member_id, member.epoch, member.assigned if tell else None)
+        return Beat(member.member_id, member.epoch, member.assigned if inform else None)
 
     def leave(self, member_id: str) -> Beat:
         """Remove a member; raise RequestError if it is not one."""

@@ -91,7 +91,7 @@ class InFlight:
         )
         self.delivery_count += 1
 
-    def settle(self, state: RecordState) -> None:
+    def move_to(self, state: RecordState) -> None:
         """Take it from its member, and write its state to the log of share groups."""
         self.state, self.member_id = state, ""
         self.saved_state, self.saved_count = state, self.delivery_count

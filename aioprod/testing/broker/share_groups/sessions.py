@@ -42,7 +42,7 @@ class ShareSession:
         connection: of the request that began the session.
         epoch: the epoch that the next request must have.
         places: in the order of reading; one that gave records moves to the end.
-        unanswered: places of which no response has told anything yet.
+        unanswered: places of which no response has said anything yet.
     """
 
     connection: object

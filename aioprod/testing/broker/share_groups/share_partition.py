@@ -116,7 +116,7 @@ class SharePartition:
                 for offset in range(batch.first, batch.last + 1):
                     record = taken.pop(offset, None)
                     if record is not None:
-                        record.settle(RecordState.ARCHIVED)
+                        record.move_to(RecordState.ARCHIVED)
         self._slide()
         return _in_runs(taken)
 
@@ -213,7 +213,7 @@ class SharePartition:
         elif kind == Acknowledge.REJECT:
             self._archive(offset, record, REJECTED)
         else:
-            record.settle(
+            record.move_to(
                 RecordState.ACKNOWLEDGED if kind == Acknowledge.ACCEPT else RecordState.ARCHIVED
             )
 
@@ -221,10 +221,10 @@ class SharePartition:
         if record.delivery_count >= settings.delivery_count_limit:
             self._archive(offset, record, DELIVERED_TOO_OFTEN)
         else:
-            record.settle(RecordState.AVAILABLE)
+            record.move_to(RecordState.AVAILABLE)
 
     def _archive(self, offset: int, record: InFlight, reason: str) -> None:
-        record.settle(RecordState.ARCHIVED)
+        record.move_to(RecordState.ARCHIVED)
         self._dead.append(DeadRecord(offset, record.delivery_count, reason))
 
     def take_dead(self) -> list[DeadRecord]:
@@ -258,7 +258,7 @@ class SharePartition:
             return
         for offset, record in self._all():
             if offset < log_start and record.state is RecordState.AVAILABLE:
-                record.settle(RecordState.ARCHIVED)
+                record.move_to(RecordState.ARCHIVED)
         self.start_offset = log_start
         self.end_offset = max(self.end_offset, log_start)
         self._slide()

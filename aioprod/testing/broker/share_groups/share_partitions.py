@@ -36,7 +36,7 @@ class Shared:
     Attributes:
         log: the partition.
         state: None until a member first fetches, after which the group has a start offset.
-        leader: the leader epoch for which ``state`` holds.
+        leader: the leader epoch of ``state``.
     """
 
     key: ShareKey

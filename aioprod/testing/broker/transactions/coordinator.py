@@ -77,7 +77,7 @@ class TransactionCoordinator:
     Args:
         version: the finalized feature transaction.version, 0 to 2.
         new_producer_id: returns a new producer id.
-        write_marker: ends a producer's transaction in a partition; the last argument tells whether
+        write_marker: ends a producer's transaction in a partition; the last argument says whether
             it commits.
         end_offsets: commits or drops the pending offsets of a producer's transaction in a group.
         now_ms: returns milliseconds since 1970.

@@ -32,7 +32,7 @@ class AbstractPartitionAssignor(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def metadata(cls, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        """Return what the member tells the leader."""
+        """Return what the member sends to the leader."""
 
     @classmethod
     @abc.abstractmethod

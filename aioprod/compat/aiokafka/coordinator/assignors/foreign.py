@@ -47,7 +47,7 @@ class ForeignAssignor:
         self.name = str(self._foreign.name)
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
-        """Return what the member tells the leader."""
+        """Return what the member sends to the leader."""
         found: ConsumerProtocolMemberMetadata = self._foreign.metadata(set(topics))
         return found.user_data
 
@@ -55,14 +55,14 @@ class ForeignAssignor:
         self, partitions_per_topic: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> dict[str, list[TopicPartition]]:
         """Return partitions by member id."""
-        told = {
+        metadata = {
             member.member_id: ConsumerProtocolMemberMetadata(
                 0, list(member.topics), member.user_data or b""
             )
             for member in members
         }
         found: Mapping[str, ConsumerProtocolMemberAssignment]
-        found = self._foreign.assign(Topics(partitions_per_topic), told)
+        found = self._foreign.assign(Topics(partitions_per_topic), metadata)
         return {member_id: each.partitions() for member_id, each in found.items()}
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
