@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.events import TimerHandle
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import Context
+from pathlib import Path
 from typing import Any, NoReturn
 
 from aioprod.testing.simulation import SimulatedLoop
@@ -65,8 +66,21 @@ def has_coarse_clock() -> bool:
 
 
 def _with_eager_tasks(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
-    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]  # Python 3.12
+    loop.set_task_factory(_eager_except_in_aiokafka)
     return loop
+
+
+def _eager_except_in_aiokafka(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any
+) -> asyncio.Task[Any]:
+    """aiokafka's ``GroupCoordinator`` starts a task before it has the attributes that the task
+    reads: its consumers never join a group if tasks are eager.
+    """
+    code = getattr(work, "cr_code", None)
+    if code is not None and "aiokafka" in Path(code.co_filename).parts:
+        return asyncio.Task(work, loop=loop, **options)
+    # Python 3.12
+    return asyncio.eager_task_factory(loop, work, **options)  # type: ignore[attr-defined, no-any-return]
 
 
 def _in_debug_mode(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:

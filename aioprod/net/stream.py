@@ -11,6 +11,7 @@ from aioprod.protocol.frame_reader import FrameReader
 from aioprod.protocol.primitives import BytesLike
 
 _CLOSE_TIMEOUT_S = 1.0
+_MAX_UNSENT_BYTES = 65_536  # the default of asyncio's transports
 
 
 class Stream(asyncio.BufferedProtocol):
@@ -42,6 +43,7 @@ class Stream(asyncio.BufferedProtocol):
         self._on_end = on_end
         self._writable = asyncio.Event()
         self._writable.set()
+        self._max_unsent_bytes = _MAX_UNSENT_BYTES
         self._lost = asyncio.Event()
         self._closer: asyncio.Task[None] | None = None
 
@@ -130,6 +132,10 @@ class Stream(asyncio.BufferedProtocol):
     def write(self, buffers: Sequence[bytes]) -> None:
         """Write bytes; buffer them if the socket takes no more."""
         self.transport.writelines(buffers)
+        if self._writable.is_set() and self.unsent_bytes > self._max_unsent_bytes:
+            # writelines() does not pause writers in Python 3.12 before 3.12.9 and in 3.13 before
+            # 3.13.2 (gh-127655). Setting a limit does.
+            self.transport.set_write_buffer_limits(self._max_unsent_bytes)
 
     async def writable(self) -> None:
         """Wait until the socket takes more bytes, or is closed."""
@@ -143,6 +149,7 @@ class Stream(asyncio.BufferedProtocol):
 
     async def flush(self) -> None:
         """Wait until the socket has taken all bytes, or is closed."""
+        self._max_unsent_bytes = 0
         self.transport.set_write_buffer_limits(0)
         await self._writable.wait()
 

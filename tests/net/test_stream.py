@@ -5,6 +5,7 @@ however the stream ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -61,7 +62,7 @@ async def stream_from(talk: Talk) -> AsyncIterator[Received]:
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
     received = Received()
-    async with server, asyncio.timeout(10):
+    async with asyncio.timeout(10), server:  # from Python 3.12 on, it waits for its connections
         await received.stream.open(host, port, None)
         try:
             yield received
@@ -170,6 +171,41 @@ async def write_to_a_full_socket() -> None:
         assert stream.closing
         done.set()
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("flushing", [False, True])
+def test_writers_wait_from_the_limit_of_unsent_bytes_on(run: Run, flushing: bool) -> None:
+    """Some releases of asyncio do not compare what ``writelines`` leaves with the limit."""
+    run(write_until_full(flushing))
+
+
+async def write_until_full(flushing: bool) -> None:
+    read, closed = asyncio.Event(), asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read.wait()
+        with contextlib.suppress(OSError):
+            while await reader.read(1_000_000):
+                pass
+        writer.transport.abort()
+        await asyncio.sleep(0)
+        closed.set()
+
+    async with stream_from(talk) as received:
+        stream = received.stream
+        while stream.unsent_bytes <= 65_536:
+            async with asyncio.timeout(1):
+                await stream.writable()
+            stream.write([bytes(9_000), bytes(9_000)])
+        wait = stream.flush if flushing else stream.writable
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        read.set()
+        await waiting
+        assert stream.unsent_bytes <= (0 if flushing else 65_536)
+        stream.abort()
+        await closed.wait()
 
 
 def test_a_closed_stream_holds_no_memory_for_large_frames(run: Run) -> None:
