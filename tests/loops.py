@@ -66,7 +66,7 @@ def has_coarse_clock() -> bool:
 
 
 def _with_eager_tasks(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
-    loop.set_task_factory(_eager_except_in_aiokafka)
+    loop.set_task_factory(_eager_except_in_aiokafka)  # type: ignore[arg-type]  # any coroutine
     return loop
 
 

@@ -21,7 +21,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay
 from tests.loops import factory
 from tests.test_architecture import FILES, tree
-from tests.testing.raw_client import until
+from tests.waiting import until
 
 _NODES = (1, 2)
 

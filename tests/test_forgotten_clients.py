@@ -9,7 +9,6 @@ import gc
 import itertools
 import logging
 import re
-import time
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
@@ -41,6 +40,7 @@ from aioprod.config.settings.producer import PRODUCER_SETTINGS
 from aioprod.config.settings.share_consumer import SHARE_CONSUMER_SETTINGS
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.types import Headers
+from tests.waiting import wait_until
 
 LIMIT_S = 5.0
 numbers = itertools.count(1)
@@ -198,7 +198,7 @@ def broker() -> Iterator[ThreadedCluster]:
     with EmbeddedCluster.in_thread() as running:
         running.create_topic("t", 1)
         asyncio.run(fill(running.bootstrap_servers))
-        until(lambda: connections(running) == 0)
+        wait_until(lambda: connections(running) == 0)
         yield running
 
 
@@ -214,13 +214,6 @@ def no_cycle_is_collected() -> Iterator[None]:
 
 def connections(broker: ThreadedCluster) -> int:
     return broker._broker.connection_count(1)
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 async def tasks_end() -> None:
@@ -262,7 +255,7 @@ def test_in_a_loop_that_goes_on(
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         (said,) = runner.run(main())
-        until(lambda: connections(broker) == 0)
+        wait_until(lambda: connections(broker) == 0)
     assert re.match(kind.said, said)
     # Nothing else is said of it, such as that time was short.
     assert [
@@ -297,7 +290,7 @@ def test_in_a_loop_that_ends(
     # The error has reported the loss already: consumers see nothing of the transaction.
     lost_before = name == "producer in a transaction" and kept
     assert re.match("unclosed producer 'c'" if lost_before else kind.said, said)
-    until(lambda: connections(broker) == 0)
+    wait_until(lambda: connections(broker) == 0)
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)

@@ -22,6 +22,7 @@ from aioprod.processing import (
 from aioprod.processing import failure_headers as headers
 from aioprod.testing import EmbeddedCluster
 from tests.testing.doc_blocks import python_blocks
+from tests.waiting import until
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "processing.md").read_text(encoding="utf-8")
@@ -39,8 +40,7 @@ async def test_the_code_of_the_page_works(broker: EmbeddedCluster, capsys: Any) 
     async with Producer(broker.bootstrap_servers) as producer:
         await producer.send_and_wait("orders", b'{"amount": 3}', key=b"42")
     async with app.router.lifespan_context(app), asyncio.timeout(30):
-        while not processor.metrics()["records-handled-total"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until(lambda: processor.metrics()["records-handled-total"])
         shown = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", METRICS))
         assert set(processor.metrics()) <= shown
         assert processor.in_flight_by_key() == {}
@@ -61,8 +61,7 @@ async def test_the_code_of_share_groups_works(broker: EmbeddedCluster, capsys: A
     async with Producer(broker.bootstrap_servers) as producer:
         await producer.send_and_wait("mails", b'{"to": "me"}')
     async with mailer, asyncio.timeout(30):
-        while not mailer.metrics()["records-accepted-total"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until(lambda: mailer.metrics()["records-accepted-total"])
         shown = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", METRICS))
         assert set(mailer.metrics()) <= shown
         own = METRICS.partition("metrics of a share processor |")[2].partition("\n\n")[0]

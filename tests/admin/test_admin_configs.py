@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -16,9 +16,9 @@ from aioprod.admin import (
     NewTopic,
     Subtract,
 )
+from tests.waiting import until
 
 NewName = Callable[[str], str]
-Until = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
 async def test_settings_of_a_topic_are_described_with_their_source(
@@ -45,9 +45,7 @@ async def test_settings_of_a_topic_are_described_with_their_source(
     assert {each.name: each.value for each in only.values()} == {"cleanup.policy": "delete"}
 
 
-async def test_single_settings_change_and_the_others_stay(
-    admin: Admin, new_name: NewName, until: Until
-) -> None:
+async def test_single_settings_change_and_the_others_stay(admin: Admin, new_name: NewName) -> None:
     name = new_name("orders")
     await admin.create_topics(NewTopic(name, 1, configs={"retention.ms": 1000, "segment.ms": 5000}))
     topic = ConfigResource.topic(name)
@@ -152,7 +150,7 @@ async def test_kafkas_own_description_of_a_setting(kafka: str, new_name: NewName
         assert "retain" in (settings["retention.ms"].documentation or "")
 
 
-async def test_settings_of_a_group(kafka: str, new_name: NewName, until: Until) -> None:
+async def test_settings_of_a_group(kafka: str, new_name: NewName) -> None:
     async with Admin(kafka) as admin:
         group = ConfigResource.group(new_name("group"))
         (

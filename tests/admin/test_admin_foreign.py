@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,8 +18,8 @@ from confluent_kafka.cimpl import NewTopic as TheirTopic
 
 from aioprod import Admin, OffsetAndMetadata, Producer, TopicPartition
 from aioprod.admin import ConfigResource, NewTopic, OffsetSpec
+from tests.waiting import until
 
-Until = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 LIMIT_S = 20
 EARLIEST: Any = TheirSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Any = TheirSpec.latest()  # type: ignore[no-untyped-call]
@@ -32,7 +32,7 @@ async def answers(asked: dict[Any, Future[Any]]) -> list[Any]:
 
 @pytest.mark.real_time
 async def test_both_see_and_do_the_same(
-    admin: Admin, bootstrap: str, new_name: Callable[[str], str], until: Until
+    admin: Admin, bootstrap: str, new_name: Callable[[str], str]
 ) -> None:
     theirs = await asyncio.to_thread(AdminClient, {"bootstrap.servers": bootstrap})
     ours, other = new_name("ours"), new_name("theirs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -21,9 +21,9 @@ from aioprod import (
 )
 from aioprod.admin import AclOperation, NewTopic, OffsetSpec
 from aioprod.testing import EmbeddedCluster
+from tests.waiting import until
 
 NewName = Callable[[str], str]
-Until = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 LIMIT_S = 60
 
 
@@ -227,7 +227,7 @@ async def test_a_coordinator_that_moves_is_found() -> None:
             await admin.list_groups(brokers=[before], timeout_ms=300)
 
 
-async def test_a_group_of_the_new_protocol(kafka: str, new_name: NewName, until: Until) -> None:
+async def test_a_group_of_the_new_protocol(kafka: str, new_name: NewName) -> None:
     topic, group = new_name("orders"), new_name("group")
     async with Admin(kafka) as admin:
         partitions = await filled_topic(admin, kafka, topic)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
 from aioprod import Admin, BrokerError, ConfigError, ErrorCode
 from aioprod.admin import ClientQuotaEntity, QuotaMatch
+from tests.waiting import until
 
 NewName = Callable[[str], str]
-Until = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
-async def test_quotas_are_altered_described_and_removed(
-    admin: Admin, new_name: NewName, until: Until
-) -> None:
+async def test_quotas_are_altered_described_and_removed(admin: Admin, new_name: NewName) -> None:
     client = ClientQuotaEntity(client_id=new_name("batch"))
     both = ClientQuotaEntity(user=new_name("anna"), client_id=client.client_id)
     others = ClientQuotaEntity(user=both.user, client_id=QuotaMatch.DEFAULT)

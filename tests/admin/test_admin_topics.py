@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
 from aioprod import Admin, BrokerError, ConfigError, ErrorCode, Producer
 from aioprod.admin import AclOperation, ConfigSource, NewPartitions, NewTopic
 from aioprod.testing import EmbeddedCluster
+from tests.waiting import until
 
 NewName = Callable[[str], str]
-Until = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
 def code_of(error: BaseException) -> ErrorCode:
@@ -20,7 +20,7 @@ def code_of(error: BaseException) -> ErrorCode:
 
 
 async def test_a_topic_is_created_described_listed_and_deleted(
-    admin: Admin, new_name: NewName, until: Until
+    admin: Admin, new_name: NewName
 ) -> None:
     name = new_name("orders")
     made = await admin.create_topics(
@@ -107,7 +107,7 @@ async def test_validate_only_changes_nothing(admin: Admin, new_name: NewName) ->
     assert len((await admin.describe_topics(name)).partitions) == 2
 
 
-async def test_partitions_are_added(admin: Admin, new_name: NewName, until: Until) -> None:
+async def test_partitions_are_added(admin: Admin, new_name: NewName) -> None:
     name, other = new_name("orders"), new_name("orders")
     (await admin.create_topics([NewTopic(name, 2), NewTopic(other, 2)])).check()
     node = (await admin.describe_topics(name)).partitions[0].replicas[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -16,6 +15,7 @@ from aioprod.cli.acls import OPERATIONS, RESOURCES
 from aioprod.cli.users import MECHANISMS
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
+from tests.waiting import wait_until
 
 Run = Callable[..., tuple[int, str, str]]
 SECRET = "hunter2"
@@ -181,13 +181,6 @@ def test_a_tokens_life(run: Run, guarded: RealKafka, tmp_path: Path) -> None:
     made = json.loads(run("tokens", "create", "--json", "--max-lifetime-ms", "1", *alice)[1])
     assert made["max"] == made["expires"] and made["hmac"]
     assert run("users", "remove", "alice", *where)[0] == 0
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait for a state: a broker learns of users and ACLs after the controller has them."""
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -20,6 +19,7 @@ from aioprod.cli.copy_plan import plan
 from aioprod.cli.copy_topic import TopicCopy
 from aioprod.error_codes import ErrorCode
 from aioprod.testing import ApiKey, EmbeddedCluster, ThreadedCluster, fail
+from tests.waiting import wait_until
 
 Run = Callable[..., tuple[int, str, str]]
 FIRST_MS = 1_700_000_000_000
@@ -83,13 +83,6 @@ def following(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    ends_at = time.monotonic() + LIMIT_S
-    while not reached():
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)
 
 
 def between(source: ThreadedCluster, target: ThreadedCluster) -> list[str]:

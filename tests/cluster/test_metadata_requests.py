@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from aioprod import Producer
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, delay, fail
+from tests.waiting import until
 
 LIMIT_SECONDS = 10.0
 
@@ -24,12 +24,6 @@ def listen(broker: EmbeddedCluster) -> list[set[str]]:
 
     broker.on(ApiKey.METADATA, delay(0), times=None, where=note)
     return asked
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not happens():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def test_a_new_topic_is_asked_for_alone(broker: EmbeddedCluster) -> None:

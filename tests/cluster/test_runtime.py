@@ -20,6 +20,7 @@ from aioprod.errors import (
     WrongEventLoopError,
 )
 from aioprod.testing import EmbeddedCluster
+from tests.waiting import until
 
 LIMIT_S = 5
 
@@ -306,9 +307,7 @@ async def test_a_client_that_is_dropped_warns_and_is_released(client: Client) ->
     assert [str(each.message) for each in caught] == [
         "unclosed client 'c': 3 records; use 'async with', or await close()"
     ]
-    async with asyncio.timeout(LIMIT_S):
-        while client.steps[-1] != "closed":  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: client.steps[-1] == "closed", LIMIT_S)
     assert client.steps == ["connect", "begin", "stop", "close_plugins", "release", "closed"]
     assert str(client.stopped_by) == "the client was dropped without close()"
     assert client.runtime.brokers.connected == 0

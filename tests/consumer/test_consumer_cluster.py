@@ -8,7 +8,7 @@ import asyncio
 import socket
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_cluster import RealCluster
 from tests.testing.fault_proxy import FaultProxy
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(240)]
 
@@ -88,12 +89,6 @@ async def give_back(cluster: RealCluster, node: int) -> None:
         cluster.resume(node)
     else:
         await asyncio.to_thread(cluster.restart, node)
-
-
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not await true():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 async def make_topic(admin: Admin, assignments: Sequence[Sequence[int]], **configs: str) -> str:

@@ -34,6 +34,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.testing import EmbeddedCluster, hold
 from tests.consumer.number_topics import FAST, TOPIC, TP, consumer_of, fill, numbers, reading, take
+from tests.waiting import until
 
 
 async def test_async_for_getone_and_getmany_hand_out_every_record_once(
@@ -233,9 +234,7 @@ async def test_a_fetch_is_sent_before_the_records_of_the_last_one_are_read(
                 for partition in topic.partitions
             ]
 
-        async with asyncio.timeout(10):
-            while consumer.metrics()["buffered-bytes"] < 30_000:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(lambda: consumer.metrics()["buffered-bytes"] >= 30_000, 10)
         assert offsets() == sorted(set(offsets())), "no record is fetched twice"
         assert consumer.metrics()["buffered-bytes"] <= 3 * 20_000
         assert numbers([first, *await take(consumer, 199)]) == list(range(200))

@@ -24,6 +24,7 @@ from aioprod.consumer.recreated_topics import RecreatedTopics
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, GroupSettings, delay, drop_after, drop_before, throttle
 from aioprod.testing.simulation import SimulatedLoop
+from tests.waiting import until
 
 TOPIC = "orders"
 SEEDS = range(int(os.environ.get("AIOPROD_RECREATION_SEEDS", "6")))
@@ -156,9 +157,7 @@ async def world(seed: int, way: str) -> list[str]:
         watch = asyncio.create_task(run.watch())
         try:
             await asyncio.gather(run.write_lives(), run.disturb())
-            async with asyncio.timeout(120):
-                while not run.is_done():  # noqa: ASYNC110 - a state of several readers
-                    await asyncio.sleep(0.1)
+            await until(run.is_done, 120)
             return run.findings + run.gaps()
         except TimeoutError:
             return [*run.findings, *run.gaps(), "the last topic is not read to its end"]

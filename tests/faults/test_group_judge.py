@@ -33,6 +33,7 @@ from tests.faults.harness.groups.ledger import (
 from tests.faults.harness.groups.member import EAGER, Settings
 from tests.faults.harness.groups.members import Group
 from tests.faults.harness.groups.runner import group_id, missing
+from tests.waiting import until
 
 WRITTEN = [Written(float(number), 0, number) for number in range(10)]
 
@@ -188,9 +189,9 @@ async def test_members_of_each_client_note_what_they_process(tmp_path: Path) -> 
                     written[group.topic] = [
                         Written(time.monotonic(), 0, number) for number in range(20)
                     ]
-            async with asyncio.timeout(120):
-                while any(missing(written[g.topic], g.ledgers()) for g in groups):  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+            await until(
+                lambda: not any(missing(written[g.topic], g.ledgers()) for g in groups), 120
+            )
             await asyncio.gather(*(group.members[0].leave() for group in groups))
             for group in groups:
                 [ledger] = group.ledgers()

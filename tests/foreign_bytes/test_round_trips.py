@@ -19,7 +19,8 @@ from aioprod.protocol.record_encoder import encode_varint
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from tests.foreign_bytes.batches import batch
 from tests.protocol.record_bytes import record
-from tests.testing.raw_client import RawClient, until
+from tests.testing.raw_client import RawClient
+from tests.waiting import until
 
 NAMES = [b"h", "é".encode(), b"\xff\xfe", b"caf\xe9", "\uef80".encode(), b"\xed\xb2\x80", b""]
 STAMPS = [-1, -2, -86_400_000, 0, 1_700_000_000_000]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,15 +18,10 @@ from aioprod.integrations.prometheus import (
 )
 from aioprod.processing import Processor, Record, RetryPolicy
 from aioprod.testing import EmbeddedCluster
+from tests.waiting import until
 
 Raw = Record[bytes | None, bytes | None]
 RECORDS = 6
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(600):
-        while not condition():  # noqa: ASYNC110 - a state of the broker
-            await asyncio.sleep(0.01)
 
 
 async def handle(record: Raw) -> ProducerRecord:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import pytest
@@ -44,6 +44,7 @@ from aioprod.metrics import BatchDone, BatchSent, ObservedProducer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail, hold
 from aioprod.types import Header, Headers, ProducerRecord, RecordMetadata, TopicPartition
+from tests.waiting import until
 
 
 class HasHeaders(Protocol):
@@ -392,12 +393,6 @@ def test_headers_that_are_none_leave_no_span_open(spans: Spans) -> None:
         given = ProducerRecord("orders", b"x", headers=headers)
         assert chain.on_send(given) is given
     assert len(spans.ended) == 3
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not happens():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 # -- with a producer -------------------------------------------------------------------------------

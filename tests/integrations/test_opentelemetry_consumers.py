@@ -25,8 +25,9 @@ from aioprod.integrations.opentelemetry import (
 from aioprod.processing import BatchProcessor, Processor, RetryPolicy
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
-from tests.integrations.metrics_of_clients import Raw, of_processor, until
+from tests.integrations.metrics_of_clients import Raw, of_processor
 from tests.integrations.test_opentelemetry import Spans, attributes, points, spans
+from tests.waiting import until
 
 __all__ = ["spans"]  # the fixture
 

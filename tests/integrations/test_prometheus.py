@@ -31,7 +31,8 @@ from aioprod.metrics import (
 )
 from aioprod.processing import Processor, ShareProcessor
 from aioprod.testing import EmbeddedCluster
-from tests.integrations.metrics_of_clients import Raw, at_work, of_processor, until
+from tests.integrations.metrics_of_clients import Raw, at_work, of_processor
+from tests.waiting import until
 
 
 @pytest.fixture

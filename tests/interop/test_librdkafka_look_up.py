@@ -23,7 +23,7 @@ from aioprod.testing import EmbeddedCluster, hold
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_kafka import RealKafka
 from tests.testing.fault_proxy import FaultProxy, Hold
-from tests.testing.raw_client import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.interop
 

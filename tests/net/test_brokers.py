@@ -17,6 +17,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerConnectionError, BrokerError
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.testing import EmbeddedCluster
+from tests.waiting import until
 
 LIMIT_SECONDS = 5.0
 
@@ -51,13 +52,6 @@ async def brokers_of(
             yield brokers
     finally:
         await brokers.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a state for which there is no event."""
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize("known", [True, False])

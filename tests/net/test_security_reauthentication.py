@@ -25,6 +25,7 @@ from aioprod.protocol.messages.produce import PartitionProduceData, ProduceReque
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, Rule, drop_before, hold, hold_answer
 from aioprod.types import OAuthToken
+from tests.waiting import until
 
 LIMIT_S = 10.0
 SESSION_MS = 600
@@ -86,8 +87,7 @@ async def connected(
 
 async def used(rule: Rule, times: int = 1) -> None:
     """Wait until a rule was used."""
-    while rule.used < times:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    await until(lambda: rule.used >= times)
 
 
 def logins(broker: EmbeddedCluster) -> int:
@@ -154,8 +154,7 @@ async def test_what_is_in_flight_is_answered_first_and_what_comes_meanwhile_is_s
         held_answer = broker.on(ApiKey.METADATA, hold_answer(answered))
         first = asyncio.create_task(connection.request(MetadataRequest(topics=[])))
         await used(held_answer)
-        while not connection.holding:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await until(lambda: connection.holding)
         handshake = broker.on(ApiKey.SASL_HANDSHAKE, hold(begun))
         parked = [
             asyncio.create_task(connection.request(MetadataRequest(topics=[]))) for _ in range(3)

@@ -8,6 +8,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, fail
 from aioprod.types import OAuthToken
 from tests.net.certificates import Certificates
+from tests.waiting import until
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 USER = "alice, of =2C"
@@ -208,9 +210,7 @@ async def test_login_may_be_cancelled_anywhere(broker: EmbeddedCluster) -> None:
     for api in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
         rule = broker.on(api, delay(30))
         task = asyncio.create_task(log_in(broker, config()))
-        async with asyncio.timeout(5):
-            while not rule.used:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(partial(getattr, rule, "used"), 5)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

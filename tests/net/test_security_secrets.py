@@ -23,6 +23,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import Action, BrokerSecurity, EmbeddedCluster, delay, drop_before, fail
 from aioprod.types import OAuthToken
 from tests.testing import leaks
+from tests.waiting import until
 
 SECRET = "hunter2-hunter2"
 SHORT = "hunter2"  # it must not appear truncated, either
@@ -153,9 +154,9 @@ async def test_tasks_and_futures_show_none(refusing: EmbeddedCluster) -> None:
     refusing.on(ApiKey.SASL_AUTHENTICATE, delay(30))
     host, _, port = refusing.bootstrap_servers.rpartition(":")
     task = asyncio.create_task(connect(host, int(port), ClientConfig(**settings("PLAIN"))))
-    async with asyncio.timeout(5):
-        while not any(seen.api_key == ApiKey.SASL_AUTHENTICATE for seen in refusing.requests):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(
+        lambda: any(seen.api_key == ApiKey.SASL_AUTHENTICATE for seen in refusing.requests), 5
+    )
     shown = [
         repr(each) for each in gc.get_objects() if isinstance(each, asyncio.Future | asyncio.Handle)
     ]

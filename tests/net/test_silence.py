@@ -30,6 +30,7 @@ from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from aioprod.protocol.messages.init_producer_id import InitProducerIdRequest
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from aioprod.testing import EmbeddedCluster, hold_answer
+from tests.waiting import until
 
 LIMIT_SECONDS = 5.0
 SILENCE_SECONDS = 0.05
@@ -112,9 +113,7 @@ class TestWatch:
             await asyncio.sleep(SILENCE_SECONDS / 4)
             heard_at = loop.time()
         busy_until = heard_at
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while not called:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        await until(lambda: called, LIMIT_SECONDS)
         watch.stop()
         assert called[0] >= busy_until + SILENCE_SECONDS * 0.9
 
@@ -257,8 +256,9 @@ class TestAskingAny:
             released = asyncio.Event()
             three.on(ApiKey.METADATA, hold_answer(released), times=None)
             asking = asyncio.create_task(brokers.ask_any(ask))
-            while [seen.api_key for seen in three.requests].count(ApiKey.METADATA) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+            await until(
+                lambda: [seen.api_key for seen in three.requests].count(ApiKey.METADATA) >= 2
+            )
             released.set()
             assert await asking in (three.address(1), three.address(2))
             assert brokers.connected == 2

@@ -19,6 +19,7 @@ from aioprod.errors import ProtocolError
 from aioprod.net.stream import Stream
 from aioprod.protocol.frame_reader import FrameSizeError
 from aioprod.protocol.primitives import BytesLike
+from tests.waiting import until
 
 MAX_BYTES = 400_000
 LARGE = 300_000
@@ -226,9 +227,7 @@ async def receive_and_close(reply: bytes) -> None:
 
     before = tracemalloc.get_traced_memory()[0]
     async with stream_from(talk) as received:
-        async with asyncio.timeout(10):
-            while not received.frames:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(lambda: received.frames, 10)
         received.frames.clear()
         assert tracemalloc.get_traced_memory()[0] - before > LARGE
     assert received.ended.is_set()

@@ -33,6 +33,7 @@ from aioprod.testing import (
 from aioprod.testing.simulation import SimulatedLoop
 from tests.processing import oracle
 from tests.processing.oracle import History
+from tests.waiting import until
 
 TOPIC, OUTPUT, LETTERS = "orders", "shipments", "orders.dead"
 GROUP = "shipping"
@@ -324,9 +325,7 @@ class Run:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a state within the limit of the run."""
-        async with asyncio.timeout(LIMIT_S):
-            while not condition():  # noqa: ASYNC110 - a state of the broker
-                await asyncio.sleep(0.1)
+        await until(condition, LIMIT_S)
 
     def is_committed(self) -> bool:
         """Whether all positions are committed up to the end."""

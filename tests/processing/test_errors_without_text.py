@@ -12,7 +12,8 @@ import pytest
 from aioprod import Producer, ProducerRecord
 from aioprod.processing import BatchProcessor, ProcessingError, Processor, Record, RetryPolicy
 from aioprod.testing import EmbeddedCluster
-from tests.processing.test_processor import committed, fill, settings, until
+from tests.processing.test_processor import committed, fill, settings
+from tests.waiting import until
 
 pytestmark = pytest.mark.virtual_time
 

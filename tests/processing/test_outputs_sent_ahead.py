@@ -27,6 +27,7 @@ from aioprod.processing import (
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, delay, fail, hold
+from tests.waiting import until
 
 pytestmark = pytest.mark.virtual_time
 
@@ -73,12 +74,6 @@ def requests_to(broker: EmbeddedCluster, topic: str) -> Callable[[Any], bool]:
         return any(each.topic_id == wanted or each.name == topic for each in request.topic_data)
 
     return is_for
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(600):
-        while not condition():  # noqa: ASYNC110 - a state of the broker
-            await asyncio.sleep(0.01)
 
 
 def position(broker: EmbeddedCluster) -> int:

@@ -40,6 +40,7 @@ from aioprod.processing import (
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, drop_after, drop_before, fail
 from aioprod.testing.simulation import SimulatedLoop
+from tests.waiting import until
 
 pytestmark = pytest.mark.virtual_time
 
@@ -69,12 +70,6 @@ def settings(broker: EmbeddedCluster, **changes: Any) -> ProcessorSettings:
         del made["retry"]
     result: ProcessorSettings = made
     return result
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(600):
-        while not condition():  # noqa: ASYNC110 - a state of the broker
-            await asyncio.sleep(0.01)
 
 
 def committed(broker: EmbeddedCluster, position: int) -> Callable[[], bool]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
 
 import pytest
@@ -16,6 +15,7 @@ from aioprod import Admin, Consumer, Producer, ProducerRecord
 from aioprod.admin import NewTopic
 from aioprod.processing import Processor, Record
 from aioprod.processing.records import Handler
+from tests.waiting import until
 
 Raw = Record[bytes | None, bytes | None]
 PARTITIONS = 4
@@ -55,12 +55,6 @@ async def write(servers: str, topic: str, pause_s: float = 0.0) -> list[bytes]:
             await producer.send(topic, values[-1], key=key)
             await asyncio.sleep(pause_s)
     return values
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - a state of several clients
-            await asyncio.sleep(0.02)
 
 
 def processor_of(

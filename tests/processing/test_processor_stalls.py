@@ -17,7 +17,8 @@ from aioprod.processing import BatchProcessor, Processor, ProcessorStatus, Retry
 from aioprod.processing.group_processor import ProcessorBase
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail, hold
-from tests.processing.test_processor import ORDERS, Raw, committed, fill, settings, until
+from tests.processing.test_processor import ORDERS, Raw, committed, fill, settings
+from tests.waiting import until
 
 pytestmark = pytest.mark.virtual_time
 

@@ -39,6 +39,7 @@ from aioprod.processing import (
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
 from tests.consumer.share.share_groups import ShareTopic, lag
+from tests.waiting import until
 
 pytestmark = pytest.mark.virtual_time
 
@@ -72,12 +73,6 @@ async def until_done(topic: ShareTopic) -> None:
     async with asyncio.timeout(3_600):
         while await lag(topic) != 0:  # noqa: ASYNC110 - a state of the broker
             await asyncio.sleep(1)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(3_600):
-        while not condition():  # noqa: ASYNC110 - a state of the handlers
-            await asyncio.sleep(0.05)
 
 
 class Handled:
@@ -417,9 +412,9 @@ async def test_a_handler_that_hangs_is_not_healthy(topic: ShareTopic) -> None:
     await topic.write([0])
     slow = Handled(seconds=1_000.0)
     async with processor(topic, slow, unhealthy_after_ms=10_000, drain_timeout_ms=0) as it:
-        await until(lambda: slow.calls)
+        await until(lambda: slow.calls, 600)
         assert it.healthy
-        await until(lambda: not it.healthy)
+        await until(lambda: not it.healthy, 600)
         assert it.state.status is ProcessorStatus.STALLED
         assert "offset 0" in str(it.state.error)
 
@@ -430,16 +425,16 @@ async def test_the_state_is_that_of_its_consumer(
     broker.on(ApiKey.SHARE_GROUP_HEARTBEAT, fail(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=100)
     it = processor(topic, Handled(), unhealthy_after_ms=20_000)
     async with it:
-        await until(lambda: it.state.status is ProcessorStatus.FAILING)
+        await until(lambda: it.state.status is ProcessorStatus.FAILING, 600)
         assert not it.ready and it.healthy
-        await until(lambda: it.ready)
+        await until(lambda: it.ready, 600)
         assert it.state.status is ProcessorStatus.RUNNING
         await topic.write([0])
         await until_done(topic)
         broker.on(ApiKey.SHARE_FETCH, fail(ErrorCode.SHARE_SESSION_NOT_FOUND), times=10_000)
-        await until(lambda: it.state.status is ProcessorStatus.FAILING)
+        await until(lambda: it.state.status is ProcessorStatus.FAILING, 600)
         assert it.healthy
-        await until(lambda: not it.healthy)
+        await until(lambda: not it.healthy, 600)
         assert isinstance(it.state.error, BrokerError)
 
 

@@ -24,6 +24,7 @@ from aioprod.testing import EmbeddedCluster, cancel_at_each_point
 from tests.consumer.share.conftest import share_broker as share_broker
 from tests.consumer.share.share_groups import ShareTopic, lag
 from tests.consumer.share.test_share_embedded_faults import COUNT, REFUSED, disturb
+from tests.waiting import until
 
 Raw = Record[bytes | None, bytes | None]
 ACKNOWLEDGE = ApiKey.SHARE_ACKNOWLEDGE
@@ -134,9 +135,7 @@ async def test_cancelled_at_each_point_it_loses_nothing_and_leaves_nothing(
 
     async def scenario(number: int) -> None:
         async with processor() as it:
-            async with asyncio.timeout(20):
-                while not it.metrics()["records-accepted-total"]:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+            await until(lambda: it.metrics()["records-accepted-total"], 20)
 
     async def check(number: int, cancelled: bool) -> None:
         tasks = [task for task in asyncio.all_tasks() if "aioprod" in task.get_name()]

@@ -8,7 +8,7 @@ import asyncio
 import re
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -35,6 +35,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, delay, fail, hold, hold_answer
 from tests.testing.bounded_producer import running
+from tests.waiting import stored, until
 
 LIMIT_SECONDS = 10.0
 FAST: dict[str, Any] = {
@@ -61,18 +62,6 @@ async def three() -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster(nodes=3) as broker:
         broker.create_topic("t", 3)
         yield broker
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not happens():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-
-
-def stored(
-    broker: EmbeddedCluster, topic: str = "t", partition: int | None = None
-) -> list[bytes | None]:
-    return [record.value for record in broker.records(topic, partition)]
 
 
 def asked(broker: EmbeddedCluster, api_key: int) -> int:

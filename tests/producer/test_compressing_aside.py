@@ -14,6 +14,7 @@ from aioprod.codecs import Codec
 from aioprod.producer import compressor
 from aioprod.protocol.compression import compress
 from aioprod.testing import EmbeddedCluster
+from tests.waiting import until
 
 BIG = b"compresses very well " * 50
 LIMIT_S = 10.0
@@ -112,9 +113,7 @@ async def test_a_batch_may_expire_while_it_is_compressed(
     monkeypatch.setattr(loop, "time", lambda: real_time() + ahead_s)
     async with producer_of(broker, delivery_timeout_ms=60_000, linger_ms=0) as producer:
         deliveries = await producer.send_many("t", [BIG] * 100)
-        async with asyncio.timeout(LIMIT_S):
-            while not held.begun.is_set():  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(held.begun.is_set, LIMIT_S)
         ahead_s = 60.0  # its time is over; the next batch has as much
         with pytest.raises(DeliveryTimeoutError):
             await deliveries.wait()

@@ -31,6 +31,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.init_producer_id import InitProducerIdResponse
 from aioprod.protocol.messages.metadata import MetadataResponse
 from aioprod.testing import EmbeddedCluster, change_answer, drop_before, fail
+from tests.waiting import until
 
 #: All codes of Kafka 4.1, and some without a name.
 CODES = [code for code in ErrorCode if code != ErrorCode.NONE] + [
@@ -157,8 +158,7 @@ async def test_api_versions_at_the_start(broker: EmbeddedCluster) -> None:
             else:
                 assert isinstance(error, KafkaError)
                 assert ErrorCode.of(code).name in str(error)
-                while broker.connection_count(1):  # noqa: ASYNC110
-                    await asyncio.sleep(0)  # no half-open connection stays
+                await until(lambda: not broker.connection_count(1))
                 await producer.start()
             await producer.send_and_wait("t", b"%d" % int(code))
             await producer.close()

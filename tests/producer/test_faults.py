@@ -36,6 +36,7 @@ from aioprod.testing import (
     hold,
     hold_answer,
 )
+from tests.waiting import stored
 
 FAST = {
     "retry_backoff_ms": 5,
@@ -51,10 +52,6 @@ def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
         broker.bootstrap_servers,
         **{"batch_size": 200, "linger_ms": 0, **FAST, **settings},  # type: ignore[arg-type]
     )
-
-
-def stored(broker: EmbeddedCluster, topic: str = "t") -> list[bytes | None]:
-    return [record.value for record in broker.records(topic)]
 
 
 async def send_numbers(producer: Producer, count: int) -> None:

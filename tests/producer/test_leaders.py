@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,6 +29,7 @@ from aioprod.testing import (
     throttle,
 )
 from tests.testing.bounded_producer import running
+from tests.waiting import stored, until
 
 LIMIT_SECONDS = 10.0
 FAST = {
@@ -83,17 +84,6 @@ def produced_at(broker: EmbeddedCluster) -> list[int]:
     return [seen.node_id for seen in broker.requests if seen.api_key == ApiKey.PRODUCE]
 
 
-def stored(broker: EmbeddedCluster, partition: int = 0) -> list[bytes | None]:
-    return [record.value for record in broker.records("t", partition)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that no event tells."""
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
-
-
 async def send_one_by_one(producer: Producer, partitions: list[int], rounds: int) -> None:
     for number in range(rounds):
         for partition in partitions:
@@ -116,7 +106,7 @@ class TestNewLeaderInTheAnswer:
             await producer.send_and_wait("t", b"after", partition=0)
             await producer.send_and_wait("t", b"later", partition=0)
             assert metadata_requests(three) == asked
-        assert stored(three) == [b"before", b"after", b"later"]
+        assert stored(three, partition=0) == [b"before", b"after", b"later"]
         assert produced_at(three) == [1, 1, 2, 2]
 
     async def test_all_that_was_in_flight_goes_over_at_once_and_in_order(
@@ -138,7 +128,7 @@ class TestNewLeaderInTheAnswer:
             for delivery in deliveries:
                 await delivery
             assert metadata_requests(three) == asked
-        assert stored(three) == [b"first", *[b"%d" % number for number in range(20)]]
+        assert stored(three, partition=0) == [b"first", *[b"%d" % number for number in range(20)]]
         # The five that were under way were refused; each went once more, and the rest only to the
         # new leader.
         assert [event.node_id for event in watcher.sent] == [1] * 6 + [3] * 20
@@ -219,7 +209,7 @@ class TestNewLeaderInTheAnswer:
             three.on(ApiKey.PRODUCE, change_answer(change), node=1, times=None)
             await producer.send_and_wait("t", b"after", partition=0)
             assert metadata_requests(three) > asked
-        assert stored(three) == [b"before", b"after"]
+        assert stored(three, partition=0) == [b"before", b"after"]
         assert 3 not in produced_at(three)
         assert produced_at(three)[-1] == 2
 
@@ -273,7 +263,7 @@ class TestDeadNodes:
                 await single.stop_node(1)
             else:
                 single.freeze_node(1)
-            before = stored(single, 0)
+            before = stored(single, partition=0)
             pending += [
                 await producer.send("t", b"%d" % number, partition=0) for number in range(50)
             ]
@@ -286,7 +276,7 @@ class TestDeadNodes:
                 single.unfreeze_node(1)
             for delivery in pending:
                 await delivery
-        assert stored(single, 0) == before + [b"%d" % number for number in range(50)]
+        assert stored(single, partition=0) == before + [b"%d" % number for number in range(50)]
 
     async def test_a_new_topic_is_learned_while_a_node_is_silent(
         self, single: EmbeddedCluster
@@ -316,7 +306,7 @@ class TestDeadNodes:
             assert not waiting.done()
             await single.start_node(1)
             await waiting
-        assert len(stored(single, 1)) + len(stored(single, 2)) == 102
+        assert len(stored(single, partition=1)) + len(stored(single, partition=2)) == 102
 
     async def test_metadata_is_not_kept_waiting_by_silent_nodes(self) -> None:
         """The only connection is lost, and most of the nodes that metadata could be asked of take
@@ -332,7 +322,7 @@ class TestDeadNodes:
                 # Each of them may take socket_connection_setup_timeout_ms, 10 s.
                 async with asyncio.timeout(LIMIT_SECONDS / 2):
                     await producer.send_and_wait("t", b"after")
-        assert stored(broker) == [b"before", b"after"]
+        assert stored(broker, partition=0) == [b"before", b"after"]
 
     async def test_a_stopped_leader_costs_no_more_than_its_heir_s_name(
         self, three: EmbeddedCluster
@@ -342,7 +332,7 @@ class TestDeadNodes:
                 if number in (10, 20):
                     await three.stop_node(three.leader("t", 0))
                 await producer.send_and_wait("t", b"%d" % number, partition=0)
-        assert stored(three) == [b"%d" % number for number in range(30)]
+        assert stored(three, partition=0) == [b"%d" % number for number in range(30)]
 
 
 class TestBootstrapAgain:
@@ -369,7 +359,7 @@ class TestBootstrapAgain:
             await two.start_node(2, new_port=True)  # only it has all records, so it leads
             await waiting
             await producer.send_and_wait("t", b"after")
-        assert stored(two) == [b"before", b"meanwhile", b"after"]
+        assert stored(two, partition=0) == [b"before", b"meanwhile", b"after"]
 
     @pytest.mark.virtual_time
     async def test_with_the_strategy_none_it_does_not(self, two: EmbeddedCluster) -> None:
@@ -387,7 +377,7 @@ class TestBootstrapAgain:
                 await producer.send_and_wait("t", b"lost")
             await two.start_node(2)
             await producer.send_and_wait("t", b"after")
-        assert stored(two) == [b"before", b"after"]
+        assert stored(two, partition=0) == [b"before", b"after"]
 
     async def test_all_known_brokers_are_silent(self, two: EmbeddedCluster) -> None:
         settings = {
@@ -401,7 +391,7 @@ class TestBootstrapAgain:
             await two.start_node(1)
             two.move_leader("t", 0, 1)
             await producer.send_and_wait("t", b"after")
-        assert stored(two) == [b"before", b"after"]
+        assert stored(two, partition=0) == [b"before", b"after"]
 
     async def test_a_broker_asks_for_it(self, two: EmbeddedCluster) -> None:
         def send_away(answer: MetadataResponse) -> None:
@@ -422,7 +412,7 @@ class TestBootstrapAgain:
                 )
             )
             await producer.send_and_wait("t", b"after")
-        assert stored(two) == [b"before", b"after"]
+        assert stored(two, partition=0) == [b"before", b"after"]
 
     async def test_the_addresses_of_two_brokers_are_mixed_up(self, two: EmbeddedCluster) -> None:
         """As after a restart in which the brokers got each other's addresses."""
@@ -435,7 +425,7 @@ class TestBootstrapAgain:
         two.on(ApiKey.METADATA, change_answer(mix_up), times=3)
         async with producer_of(self.addresses(two), **FAST) as producer:
             await producer.send_and_wait("t", b"one")
-        assert stored(two) == [b"one"]
+        assert stored(two, partition=0) == [b"one"]
         asked = [seen for seen in two.requests if seen.api_key == ApiKey.API_VERSIONS]
         assert len(asked) > 3
         # A broker that does not lead the partition has got no records.
@@ -458,7 +448,7 @@ class TestBootstrapAgain:
             for delivery in waiting:
                 await delivery
             await send_one_by_one(producer, [0, 1, 2], 1)
-        assert [stored(three, partition) for partition in range(3)] == [
+        assert [stored(three, partition=partition) for partition in range(3)] == [
             [b"0", b"meanwhile", b"0"]
         ] * 3
         assert sorted(produced_at(three)[-3:]) == [1, 2, 3]
@@ -476,7 +466,7 @@ class TestIdleConnections:
                 await until(
                     lambda: not any(three.connection_count(node_id) for node_id in three.node_ids)
                 )
-                assert len(stored(three)) == number + 1
+                assert len(stored(three, partition=0)) == number + 1
 
     async def test_one_that_waits_for_an_answer_is_not_idle(self, three: EmbeddedCluster) -> None:
         async with producer_of(three.address(1), connections_max_idle_ms=30, **FAST) as producer:
@@ -501,7 +491,7 @@ class TestIdleConnections:
             for number in range(150):
                 await producer.send_and_wait("t", b"%d" % number, partition=0)
                 await asyncio.sleep(rng.uniform(0, 0.02))
-        assert stored(three) == [b"%d" % number for number in range(150)]
+        assert stored(three, partition=0) == [b"%d" % number for number in range(150)]
 
 
 @pytest.mark.virtual_time
@@ -596,7 +586,9 @@ async def test_random_moves_stops_and_freezes_lose_double_and_reorder_nothing(
                 for delivery in sent:
                     await delivery
     for partition in range(3):
-        assert stored(three, partition) == [b"%d" % number for number in range(partition, count, 3)]
+        assert stored(three, partition=partition) == [
+            b"%d" % number for number in range(partition, count, 3)
+        ]
 
 
 async def test_a_refusal_without_a_move_backs_off(three: EmbeddedCluster) -> None:

@@ -8,7 +8,7 @@ s) would break its limit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from aioprod.testing import EmbeddedCluster, change_answer, hold_answer
 from tests.testing.bounded_producer import running
+from tests.waiting import stored, until
 
 LIMIT_SECONDS = 5.0
 SILENCE_SECONDS = 0.05
@@ -55,16 +56,6 @@ def requests(broker: EmbeddedCluster, api_key: ApiKey, node_id: int | None = Non
     )
 
 
-def stored(broker: EmbeddedCluster, partition: int = 0) -> list[bytes | None]:
-    return [record.value for record in broker.records("t", partition)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
-
-
 class TestFrozenLeader:
     @pytest.mark.parametrize("in_flight", [1, 5])
     async def test_what_it_has_not_answered_goes_to_its_successor_in_order_and_once(
@@ -87,7 +78,11 @@ class TestFrozenLeader:
                 await delivery
             three.unfreeze_node(1)  # what it was sent may still be handled, and is refused or known
             await producer.send_and_wait("t", b"after", partition=0)
-        assert stored(three) == [b"before", *[b"%d" % number for number in range(20)], b"after"]
+        assert stored(three, partition=0) == [
+            b"before",
+            *[b"%d" % number for number in range(20)],
+            b"after",
+        ]
 
     async def test_one_that_was_never_reached_is_left_too(self, three: EmbeddedCluster) -> None:
         """The connection is set up by the system, and then nothing comes."""
@@ -116,7 +111,7 @@ class TestFrozenLeader:
             three.on(ApiKey.METADATA, change_answer(without_first), times=None)
             for delivery in deliveries:
                 await delivery
-        assert stored(three) == [b"0", b"1"]
+        assert stored(three, partition=0) == [b"0", b"1"]
 
     async def test_one_that_stays_leader_is_waited_for(self, three: EmbeddedCluster) -> None:
         """It may only be slow: its requests are left alone, and the others are asked who leads."""
@@ -229,7 +224,7 @@ class TestTotalOutage:
             await three.start()
             for delivery in deliveries:
                 await delivery
-        assert stored(three) == [b"0", b"1", b"2", b"3"]
+        assert stored(three, partition=0) == [b"0", b"1", b"2", b"3"]
 
     @pytest.mark.virtual_time
     @pytest.mark.parametrize("dark", [True, False], ids=["silent", "refusing"])

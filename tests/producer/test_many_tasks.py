@@ -25,6 +25,7 @@ from aioprod import (
 from aioprod.config.addresses import split_address
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold
+from tests.waiting import until
 
 TASKS = 10_000
 SMALL_BUFFER = 1_048_576
@@ -52,11 +53,6 @@ async def nothing_pending(producer: Producer) -> None:
     assert metrics["waiting-threads"] == 0
     async with asyncio.timeout(SHORT["request_timeout_ms"] / 1000 + SLACK_SECONDS):
         await until(lambda: not producer.metrics()["requests-in-flight"])
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    while not happens():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
 
 
 # -- many tasks, little memory ---------------------------------------------------------------------

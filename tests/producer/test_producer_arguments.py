@@ -29,6 +29,7 @@ from aioprod import (
 )
 from aioprod.foreign_text import shown
 from aioprod.testing import EmbeddedCluster
+from tests.waiting import until
 
 TP = TopicPartition("t", 0)
 Call = Callable[[Any], Awaitable[object]]
@@ -312,7 +313,5 @@ async def test_a_limit_may_be_any_number_from_0_on(
 
 
 async def _gone(broker: EmbeddedCluster) -> bool:
-    async with asyncio.timeout(5):
-        while broker.connection_count(1):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: not broker.connection_count(1), 5)
     return True

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +13,7 @@ from aioprod import DeliveryTimeoutError, ErrorCode, KafkaError, Producer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import MetadataResponse
 from aioprod.testing import EmbeddedCluster, change_answer, drop_before, fail
+from tests.waiting import until
 
 FAST = {
     "retry_backoff_ms": 5,
@@ -47,12 +47,6 @@ def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
         for record in caplog.records
         if record.levelno == level and not record.name.startswith("aioprod.testing")
     ]
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not happens():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def failed_tries(producer: Producer, node_id: int, count: int) -> None:

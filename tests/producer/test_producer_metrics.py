@@ -14,6 +14,7 @@ from aioprod.metrics import BatchDone, BatchSent, ObservedProducer, ProducerObse
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, delay, drop_before, fail, hold, throttle
 from tests.loops import has_coarse_clock
+from tests.waiting import until
 
 FAST = {
     "retry_backoff_ms": 5,
@@ -25,12 +26,6 @@ FAST = {
 
 def quick(broker: EmbeddedCluster, **settings: object) -> Producer:
     return Producer(broker.bootstrap_servers, **{"linger_ms": 0, **FAST, **settings})  # type: ignore[arg-type]
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not happens():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def send_all(producer: Producer, values: list[bytes], topic: str = "t") -> None:

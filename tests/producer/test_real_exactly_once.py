@@ -55,6 +55,7 @@ from tests.testing.fault_proxy import (
 )
 from tests.testing.raw_client import RawClient
 from tests.testing.raw_transactions import V1, TransactionalClient, ask_until
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -443,9 +444,9 @@ async def test_transactions_are_seen_whole_and_once_or_not_at_all(proxied: Proxi
         )
         if told.offset >= 0:
             assert await asyncio.to_thread(committed_offset, servers, topic) == told.offset
-        async with asyncio.timeout(LIMIT_S):
-            while sum(map(len, followed)) < sum(map(len, seen)) and not following.done():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(
+            lambda: following.done() or sum(map(len, followed)) >= sum(map(len, seen)), LIMIT_S
+        )
         assert followed == told.committed
     finally:
         following.cancel()

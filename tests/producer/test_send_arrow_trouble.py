@@ -29,6 +29,7 @@ from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay, drop_a
 from aioprod.types import TopicPartition
 from tests.producer.arrow_rows import assert_nothing_held, number_of, numbered, where
 from tests.producer.collaborators import NoEvents
+from tests.waiting import until
 
 NOW = 1_700_000_000_000
 LIMIT_S = 30.0
@@ -37,9 +38,7 @@ __all__ = ["where"]
 
 
 async def waits_for_memory(producer: Producer) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not producer._pool.waiting:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: producer._pool.waiting, LIMIT_S)
 
 
 # -- memory ----------------------------------------------------------------------------------------
@@ -86,9 +85,7 @@ async def test_without_memory_in_time_all_rows_that_are_left_fail(
     ) as producer:
         # However long that takes, which max_block_ms would limit.
         producer._metadata.touch("t")
-        async with asyncio.timeout(LIMIT_S):
-            while "t" not in producer._accumulator.topics:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(lambda: "t" in producer._accumulator.topics, LIMIT_S)
         released = asyncio.Event()
         broker.on(ApiKey.PRODUCE, hold(released), times=None)
         async with asyncio.timeout(5):

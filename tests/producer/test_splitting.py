@@ -13,10 +13,7 @@ import pytest
 from aioprod import BrokerError, Delivery, ErrorCode, Producer, RecordMetadata, RecordTooLargeError
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, delay, drop_after, fail
-
-
-def stored(broker: EmbeddedCluster, topic: str = "t") -> list[bytes | None]:
-    return [record.value for record in broker.records(topic)]
+from tests.waiting import stored
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

@@ -10,7 +10,7 @@ import random
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -32,6 +32,7 @@ from aioprod.producer.sequences import MAX_SEQUENCE
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.testing import EmbeddedCluster, drop_after, fail, hold
+from tests.waiting import stored, until
 
 FAST: dict[str, Any] = {
     "linger_ms": 0,
@@ -43,19 +44,9 @@ FAST: dict[str, Any] = {
 LIMIT_SECONDS = 10.0
 
 
-def stored(broker: EmbeddedCluster, topic: str = "t", partition: int = 0) -> list[bytes | None]:
-    return [record.value for record in broker.records(topic, partition)]
-
-
 def headers_of(broker: EmbeddedCluster, partition: int = 0) -> list[BatchHeader]:
     """The headers of a partition's batches."""
     return [header for header, _ in broker.topics["t"].partitions[partition].log.batches()]
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not happens():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 # -- 3: sequences wrap -----------------------------------------------------------------------------
@@ -83,7 +74,7 @@ async def test_sequences_wrap_to_zero_on_the_way(broker: EmbeddedCluster, troubl
             broker.on(ApiKey.PRODUCE, drop_after(), times=2)
         for delivery in [await producer.send("t", b"%02d" % number) for number in range(90)]:
             await delivery
-    assert stored(broker) == [b"first", *[b"%02d" % number for number in range(90)]]
+    assert stored(broker, partition=0) == [b"first", *[b"%02d" % number for number in range(90)]]
     expected = MAX_SEQUENCE - 20
     for header in headers_of(broker):
         assert header.base_sequence == expected and header.producer_epoch == 0
@@ -218,7 +209,7 @@ async def test_a_single_record_waits_for_no_timer(broker: EmbeddedCluster) -> No
         with time_stands_still():
             for number in range(20):
                 await producer.send_and_wait("t", b"%d" % number)
-    assert len(stored(broker)) == 21
+    assert len(stored(broker, partition=0)) == 21
 
 
 # -- 18: headers -----------------------------------------------------------------------------------
@@ -279,7 +270,7 @@ async def test_a_poisoned_record_in_many_leaves_the_others_exactly_once(
         ]
         assert all(isinstance(outcomes[place], SerializationError) for place in (0, 13, 27, 43))
         await producer.send_and_wait("t", b"later")
-    assert stored(broker) == [b"%02d" % number for number in range(40)] + [b"later"]
+    assert stored(broker, partition=0) == [b"%02d" % number for number in range(40)] + [b"later"]
 
 
 # -- 24: rejected sends ----------------------------------------------------------------------------
@@ -472,7 +463,7 @@ async def test_the_number_of_tasks_does_not_change_the_work_of_a_record() -> Non
                 await asyncio.gather(
                     *(producer.send_and_wait("t", b"x" * 100) for _ in range(tasks))
                 )
-            assert len(stored(broker)) == tasks + 1
+            assert len(stored(broker, partition=0)) == tasks + 1
         return counter[0] / tasks
 
     # With fewer tasks, no call would wait for memory.
@@ -521,4 +512,4 @@ async def test_a_send_during_close_is_refused_and_hangs_no_later_flush(
         await closing
         await producer.flush()
         assert (await pending).offset == 1
-    assert stored(broker) == [b"first", b"second"]
+    assert stored(broker, partition=0) == [b"first", b"second"]

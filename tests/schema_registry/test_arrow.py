@@ -27,6 +27,7 @@ from aioprod.testing import EmbeddedCluster
 from aioprod.testing.registry import EmbeddedSchemaRegistry
 from tests.schema_registry import confluent
 from tests.schema_registry.messages import User
+from tests.waiting import until
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.UTC)
 ORDER: dict[str, Any] = {
@@ -282,9 +283,7 @@ async def test_a_call_has_the_rows_of_one_topic(
         for tp in consumer.assignment():
             consumer.seek(tp, 0)
         buffered = consumer._records._ready._buffer._queue
-        async with asyncio.timeout(10):
-            while len(buffered) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: len(buffered) >= 2, 10)
         tables += [await consumer.getarrow(timeout_ms=10_000) for _ in range(2)]
     assert [each.num_rows for each in tables] == [1] * 4
     found = {each["topic"][0].as_py(): each["value"].type for each in tables}

@@ -21,6 +21,7 @@ from aioprod.spark.sink_options import parse_sink_options
 from aioprod.spark.source_options import parse_source_options
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import PreparedTransaction
+from tests.waiting import until
 
 TOPIC, OTHER = "orders", "other"
 PARTITIONS = 2
@@ -258,9 +259,7 @@ async def is_written_by_spark_exactly_once(place: Place) -> None:
     await asyncio.sleep(min(place.pause_s, 10))
     report = TaskReport(attempt, prepared, rows=COUNT, topics=frozenset({TOPIC}))
     await driver.commit_batch(sink, [report], 1)
-    async with asyncio.timeout(10):
-        while place.stored() != values(FIRST):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+    await until(lambda: place.stored() == values(FIRST), 10)
 
 
 CLIENTS: dict[str, Callable[[Place], Awaitable[None]]] = {

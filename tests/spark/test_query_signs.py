@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -22,6 +21,7 @@ from aioprod.spark import ProgressListener, QuerySigns
 from aioprod.spark.alerts import Alert, AlertRules
 from aioprod.spark.page.history import ProgressHistory
 from aioprod.spark.pipeline import watching
+from tests.waiting import wait_until
 
 from .page_progress import FIGURES, REJECTED, batch, signs_of
 
@@ -168,13 +168,6 @@ def test_a_stall_timeout_that_idle_queries_would_exceed_is_refused(
     assert f"must be a whole number of at least 20 seconds, not {text!r}" in capsys.readouterr().err
 
 
-def until(condition: Callable[[], bool], what: str, limit_s: float = 60) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def test_spark_tells_that_a_query_is_idle_and_nothing_of_one_that_stands_still(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -200,7 +193,7 @@ def test_spark_tells_that_a_query_is_idle_and_nothing_of_one_that_stands_still(
             .start()
         )
         try:
-            until(lambda: "lines" in signs.silences(), "the query was not heard of")
+            wait_until(lambda: "lines" in signs.silences())
             began, heard = time.monotonic(), 0
             last = signs.silences()["lines"]
             while heard < 5:  # it waits for records, and says so
@@ -211,13 +204,13 @@ def test_spark_tells_that_a_query_is_idle_and_nothing_of_one_that_stands_still(
             assert signs.stalled() == {}
             (lines / "one").write_text("a line\n")
             assert inside.wait(60)
-            until(lambda: "lines" in signs.stalled(), "the query does not count as stalled")
+            wait_until(lambda: "lines" in signs.stalled())
             release.set()
-            until(lambda: not signs.stalled(), "the query still counts as stalled")
+            wait_until(lambda: not signs.stalled())
         finally:
             release.set()
             query.stop()
-        until(lambda: not signs.silences(), "the query's end was not reported")
+        wait_until(lambda: not signs.silences())
     finally:
         spark.conf.set(name, interval)
         spark.streams.removeListener(listener)

@@ -26,10 +26,10 @@ from aioprod.testing import EmbeddedCluster
 from aioprod.testing.jars import kafka_jars
 from aioprod.testing.real_kafka import RealKafka
 from tests.telemetry.decoded import Push, decode, sums
-from tests.telemetry.waiting import LIMIT_S, until
 from tests.testing.java_client import java_clients
 from tests.testing.java_compiler import compile_to_jar
 from tests.testing.raw_client import CLIENT_ID, RawClient
+from tests.waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.kafka
 

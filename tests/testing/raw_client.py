@@ -5,7 +5,7 @@ batches, so that they don't come from the code under test.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -104,13 +104,6 @@ class RawClient:
             produce_request(topic, batch, partition=partition, acks=acks), version
         )
         return response.responses[0].partition_responses[0]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition for which there is no event."""
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 def make_batch(

@@ -47,7 +47,8 @@ from aioprod.protocol.messages.list_offsets import (
 )
 from aioprod.testing import EmbeddedCluster
 from tests.testing.raw_admin import BROKER, TOPIC
-from tests.testing.raw_client import RawClient, fetch_request, make_batch, until
+from tests.testing.raw_client import RawClient, fetch_request, make_batch
+from tests.waiting import until
 
 SET, DELETE = 0, 1
 PREFERRED, UNCLEAN = 0, 1

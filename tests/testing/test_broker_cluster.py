@@ -22,7 +22,8 @@ from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster, fail
-from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
+from tests.waiting import until
 
 BATCH = make_batch([b"x"])
 

@@ -17,7 +17,8 @@ from aioprod.protocol.messages.list_offsets import (
 )
 from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
 from aioprod.testing import EmbeddedCluster, change_answer, fail
-from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
+from tests.waiting import until
 
 BATCH = make_batch([b"x"])
 NO_NODE = -1

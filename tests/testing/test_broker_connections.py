@@ -17,7 +17,8 @@ from aioprod.protocol.messages.api_versions import ApiVersionsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.produce import ProduceRequest
 from aioprod.testing import EmbeddedCluster
-from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
+from tests.waiting import until
 
 
 async def test_requests_sent_together_are_answered_in_their_order(broker: EmbeddedCluster) -> None:

@@ -27,7 +27,8 @@ from aioprod.testing import (
     split,
     throttle,
 )
-from tests.testing.raw_client import RawClient, make_batch, produce_request, until
+from tests.testing.raw_client import RawClient, make_batch, produce_request
+from tests.waiting import until
 
 BATCH = make_batch([b"x"])
 

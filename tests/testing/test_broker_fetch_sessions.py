@@ -13,7 +13,8 @@ from aioprod.protocol.messages.fetch import FetchPartition, FetchRequest, FetchT
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.fetch_sessions import FetchSessions, RequestedPartition
-from tests.testing.raw_client import RawClient, fetch_request, make_batch, until
+from tests.testing.raw_client import RawClient, fetch_request, make_batch
+from tests.waiting import until
 
 VERSION = 12
 

@@ -17,8 +17,9 @@ from aioprod.protocol.messages.list_groups import ListGroupsRequest
 from aioprod.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from aioprod.testing import EmbeddedCluster, GroupSettings, fail
 from aioprod.types import TopicPartition
-from tests.testing.raw_client import RawClient, until
+from tests.testing.raw_client import RawClient
 from tests.testing.raw_group import RawMember, Scene, assignment, open_scene, subscription
+from tests.waiting import until
 
 QUICK = GroupSettings(min_session_timeout_ms=50)
 

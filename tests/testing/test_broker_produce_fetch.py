@@ -22,7 +22,8 @@ from aioprod.protocol.messages.produce import PartitionProduceData, ProduceReque
 from aioprod.protocol.record_reader import read_records
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.broker.handlers import HANDLERS
-from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
+from tests.waiting import until
 
 PRODUCE_BY_NAME = range(HANDLERS[ApiKey.PRODUCE].versions[0], 13)
 FETCH_BY_NAME = range(HANDLERS[ApiKey.FETCH].versions[0], 13)

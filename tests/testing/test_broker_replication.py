@@ -20,8 +20,9 @@ from aioprod.protocol.messages.list_offsets import (
 from aioprod.protocol.messages.produce import ProduceRequest, ProduceResponse
 from aioprod.protocol.record_reader import read_records
 from aioprod.testing import EmbeddedCluster
-from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 from tests.testing.raw_transactions import V1, V2, TransactionalClient
+from tests.waiting import until
 
 BATCH = make_batch([b"x"])
 NO_NODE = -1

@@ -24,8 +24,9 @@ from aioprod.testing import EmbeddedCluster, ThreadedCluster, drop_after, drop_b
 from aioprod.testing.broker.transactions.coordinator import TransactionTimers
 from aioprod.testing.broker.transactions.transaction import TransactionState
 from aioprod.types import TopicPartition
-from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request, until
+from tests.testing.raw_client import RawClient, fetch_request, make_batch, produce_request
 from tests.testing.raw_transactions import V1, V2, Member, TransactionalClient
+from tests.waiting import until
 
 LAST_EPOCH = 2**15 - 2
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -19,7 +19,8 @@ from tests.testing.fault_proxy import (
     SingleBytes,
     Stall,
 )
-from tests.testing.raw_client import RawClient, make_batch, produce_request, until
+from tests.testing.raw_client import RawClient, make_batch, produce_request
+from tests.waiting import stored, until
 
 
 @pytest.fixture
@@ -31,10 +32,6 @@ def listening() -> Iterator[socket.socket]:
 
 def address(listening: socket.socket) -> str:
     return f"127.0.0.1:{listening.getsockname()[1]}"
-
-
-def stored(broker: EmbeddedCluster) -> list[bytes | None]:
-    return [record.value for record in broker.records("t")]
 
 
 async def test_without_a_plan_all_passes(broker: EmbeddedCluster, listening: socket.socket) -> None:

@@ -23,7 +23,8 @@ from confluent_kafka.admin import AdminClient
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import TopicPartition as Place
 from tests.testing.librdkafka_groups import commit_beginnings
-from tests.testing.raw_client import RawClient, make_batch, until
+from tests.testing.raw_client import RawClient, make_batch
+from tests.waiting import until
 
 with warnings.catch_warnings():
     # It reads its resources in a deprecated way.

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from aioprod import Consumer
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.testing.broker.groups.view import ConsumerGroup
-from tests.testing.raw_client import until
+from tests.waiting import until
 
 LIMIT_SECONDS = 20.0
 ROUNDS = 12

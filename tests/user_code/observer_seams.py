@@ -4,8 +4,7 @@ handlers.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -39,6 +38,7 @@ from tests.user_code.consumer_seams import (
 )
 from tests.user_code.producer_seams import faulty
 from tests.user_code.seams import Run, Seam, logged
+from tests.waiting import until
 
 
 def methods_of(base: type) -> list[str]:
@@ -49,11 +49,6 @@ def spy_of(base: type, heard: list[str]) -> Any:
     """An observer that notes the names of its methods that are called."""
     methods = {name: lambda _, *event, name=name: heard.append(name) for name in methods_of(base)}
     return type("Spy", (base,), methods)()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 - a state of the broker
-        await asyncio.sleep(0.01)
 
 
 # -- consumers ------------------------------------------------------------------------------------

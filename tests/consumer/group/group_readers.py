@@ -15,6 +15,7 @@ from aioprod.consumer.consumer import Consumer
 from aioprod.consumer.rebalance_listener import RebalanceListener
 from aioprod.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from aioprod.types import TopicPartition
+from tests.waiting import until
 
 QUICK: dict[str, Any] = {
     "heartbeat_interval_ms": 50,
@@ -146,9 +147,7 @@ async def all_processed(
 ) -> None:
     """Wait until as many were processed as were written."""
     try:
-        async with asyncio.timeout(limit_s):
-            while len(processed) < len(written):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: len(processed) >= len(written), limit_s)
     except TimeoutError:
         missing = [value for value in written if value not in set(processed)]
         raise AssertionError(

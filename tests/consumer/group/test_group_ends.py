@@ -28,6 +28,7 @@ from aioprod import (
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, GroupSettings, fail, hold_answer
 from tests.consumer.group.group_readers import make_topic
+from tests.waiting import until
 
 QUICK: dict[str, Any] = {
     "auto_offset_reset": "earliest",
@@ -262,8 +263,7 @@ async def test_the_state_tells_of_start_rebalance_and_reading(cluster: EmbeddedC
     before = cluster.request_count(ApiKey.JOIN_GROUP)
     cluster.rebalance_group("g")
     async with asyncio.timeout(LIMIT_S):
-        while consumer.state.status != "rebalancing":  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await until(lambda: consumer.state.status == "rebalancing")
         while consumer.state.status != "reading":
             await consumer.getmany(timeout_ms=10)
     assert cluster.request_count(ApiKey.JOIN_GROUP) > before

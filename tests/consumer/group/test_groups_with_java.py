@@ -28,6 +28,7 @@ from tests.consumer.group.process_members import (
     java_command,
     our_command,
 )
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -184,18 +185,14 @@ class Group:
     async def progress(self, count: int = 300) -> None:
         """Wait until so many records more were processed."""
         goal = len(self.processed) + count
-        async with asyncio.timeout(LIMIT_S):
-            while len(self.processed) < goal:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: len(self.processed) >= goal, LIMIT_S)
 
     async def finish(self) -> None:
         """Have all that was written be processed, and all members leave; judge them."""
         self._stopping = True
         await self._writing
         try:
-            async with asyncio.timeout(LIMIT_S):
-                while len(self.processed) < len(self.written):  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+            await until(lambda: len(self.processed) >= len(self.written), LIMIT_S)
         except TimeoutError:
             missing = sorted(set(self.written) - set(self.processed), key=int)
             raise AssertionError(

@@ -16,6 +16,7 @@ from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, cancel_at_each_point, fail, hold
 from aioprod.types import TopicPartition
 from tests.consumer.group.group_driver import Driver, Listener, shared_out
+from tests.waiting import until
 
 pytestmark = pytest.mark.virtual_time
 
@@ -162,8 +163,7 @@ async def test_it_leaves_although_the_coordinator_waits_for_others(
             else:
                 await leaving.close(0)
             async with asyncio.timeout(5):  # the session lasts longer
-                while len(broker.group("g").members) > 1:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+                await until(lambda: len(broker.group("g").members) <= 1)
 
 
 async def test_a_listener_that_fails_is_heard_and_changes_nothing(broker: EmbeddedCluster) -> None:

@@ -12,6 +12,7 @@ from aioprod import BrokerConnectionError, ShareConsumer
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold_answer
 from tests.consumer.share.share_groups import ShareTopic, numbers, take
+from tests.waiting import until
 
 
 async def three_records(servers: str) -> ShareTopic:
@@ -30,9 +31,7 @@ async def start_to_read(consumer: ShareConsumer) -> None:
 
 
 async def buffer_is_empty(consumer: ShareConsumer) -> None:
-    async with asyncio.timeout(10):
-        while consumer.metrics()["records-buffered"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: not consumer.metrics()["records-buffered"], 10)
 
 
 async def others_come_again(consumer: ShareConsumer, delivery_count: int = 2) -> None:

@@ -284,10 +284,3 @@ class FakeSender:
 def broken() -> KafkaError:
     """A request without an answer."""
     return BrokerConnectionError("127.0.0.1:1: connection closed by the broker")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Give the others turns until it holds."""
-    async with asyncio.timeout(2):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0)

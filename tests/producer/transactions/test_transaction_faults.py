@@ -32,6 +32,7 @@ from aioprod.testing import (
     hold_answer,
 )
 from aioprod.types import ConsumerGroupMetadata, TopicPartition
+from tests.waiting import until
 
 FAST = {
     "retry_backoff_ms": 5,
@@ -541,12 +542,10 @@ async def test_an_abort_has_batches_of_unknown_fate_settled_first(
         cut = asyncio.Event()
         lost = cluster.on(ApiKey.PRODUCE, hold(cut), drop_before())
         unknown = await producer.send("t", b"unknown", partition=0)
-        while not lost.used:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await until(lambda: lost.used)
         asked = len(cluster.requests)
         aborting = asyncio.create_task(producer.abort_transaction())
-        while producer._accumulator.aborting is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await until(lambda: producer._accumulator.aborting is not None)
         cut.set()
         await aborting
         later = [

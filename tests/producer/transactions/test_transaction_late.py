@@ -25,6 +25,7 @@ from tests.producer.transactions.coordinator_script import (
     FakeSender,
     broken,
 )
+from tests.waiting import until
 
 LIMIT_S = 10.0
 T0 = TopicPartition("t", 0)
@@ -85,9 +86,9 @@ async def test_what_is_to_go_again_behind_a_refused_batch_is_dropped(then: str, 
             await producer.send_and_wait("t", b"known")
             broker.on(ApiKey.PRODUCE, drop_before(), times=1)
             refused, behind = [await producer.send("t", letter * 190) for letter in (b"a", b"b")]
-            for in_flight in (2, 0):  # both leave, then the connection breaks
-                while producer._sender.in_flight != in_flight:  # noqa: ASYNC110
-                    await asyncio.sleep(0)
+            # Both leave, then the connection breaks.
+            await until(lambda: producer._sender.in_flight == 2)
+            await until(lambda: producer._sender.in_flight == 0)
             broker.on(ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), times=1)
             with pytest.raises(KafkaError, match="OUT_OF_ORDER"):
                 await refused

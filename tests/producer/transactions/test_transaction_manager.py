@@ -28,8 +28,8 @@ from tests.producer.transactions.coordinator_script import (
     CoordinatorScript,
     FakeSender,
     broken,
-    until,
 )
+from tests.waiting import until
 
 S = TransactionState
 E = ErrorCode

@@ -23,7 +23,8 @@ from aioprod.producer.transactions import TransactionManager, TransactionState
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail
 from aioprod.types import TopicPartition
-from tests.producer.transactions.coordinator_script import END, CoordinatorScript, FakeSender, until
+from tests.producer.transactions.coordinator_script import END, CoordinatorScript, FakeSender
+from tests.waiting import until
 
 S = TransactionState
 T0 = TopicPartition("t", 0)
