@@ -12,6 +12,7 @@ from aioprod import Consumer, Producer
 from aioprod.admin import Admin, NewTopic
 from aioprod.metrics import RebalanceDone
 from tests.consumer.test_consumer_observers import Recorder, until_shared
+from tests.loops import has_coarse_clock
 
 
 @pytest.fixture
@@ -43,7 +44,8 @@ async def test_rebalances_are_told_and_counted(bootstrap: str, topic: str) -> No
             (kept,) = one.assignment()
             metrics = one.metrics()
             assert metrics["rebalance-total"] == len(first.of(RebalanceDone)) > 1
-            assert 0 < metrics["rebalance-latency-max"] < 60_000
+            assert metrics["rebalance-latency-max"] < 60_000
+            assert metrics["rebalance-latency-max"] > 0 or has_coarse_clock()
     assert first.partitions()[1] == ("revoked", (1 - kept.partition,))
     assert second.partitions()[0] == ("assigned", (1 - kept.partition,))
     assert all(event.error is None for event in (*first.of(RebalanceDone),))

@@ -161,7 +161,7 @@ async def test_retry_topics_then_the_dead_letter_topic(
     )
     given = settings(broker, retry=policy, dead_letter_topic="dead", guarantee=guarantee)
     async with Processor(handle, "orders", **given) as processor:
-        await until(lambda: processor.metrics()["records-dead-lettered-total"])
+        await until(lambda: processor.metrics()["records-dead-lettered-total"], 600)
         figures = processor.metrics()
     assert [record.attempt for record, _ in seen] == [1, 2, 3]
     # The handler sees the same record each time.
