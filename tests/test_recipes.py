@@ -17,6 +17,7 @@ from aioprod import Producer
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, ThreadedCluster
 from tests.net.certificates import Certificates
 from tests.testing.doc_blocks import DOCS, python_blocks, run_block
+from tests.waiting import until
 
 pytest_plugins = ("pytester",)
 
@@ -142,8 +143,7 @@ async def test_aiohttp_and_kubernetes(
         else:
             async with Producer(broker.bootstrap_servers) as producer:
                 await producer.send_and_wait("orders", b"tea")
-        while not names["processor"].metrics()["records-handled-total"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until(lambda: names["processor"].metrics()["records-handled-total"])
         for probe in ("ready", "healthy"):
             assert (await client.get(f"/kafka/{probe}")).status == 200
     assert "ing b'tea'" in capsys.readouterr().out
