@@ -39,7 +39,7 @@ class BatchCursor:
 
     Args:
         data: batches; the last one may be incomplete.
-        asked: the requested offset. A broker begins with the batch that holds it, or the next one.
+        asked: the requested offset. A broker begins with the batch that has it, or the next one.
         check_crcs: whether to verify checksums.
     """
 
