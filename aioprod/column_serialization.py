@@ -14,7 +14,7 @@ from aioprod.user_code import ENDS_PROGRAM
 
 
 class EncodedColumn(NamedTuple):
-    """What a serializer makes of a column.
+    """A serialized column.
 
     Attributes:
         data: a ``pyarrow.ChunkedArray`` of binary.
@@ -41,7 +41,7 @@ class ColumnSerializer(Protocol):
 
 
 class DecodedColumn(NamedTuple):
-    """What a deserializer makes of a column.
+    """A deserialized column.
 
     Attributes:
         data: a ``pyarrow.Array``.

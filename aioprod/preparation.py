@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from aioprod.user_code import ENDS_PROGRAM, is_cancelled
 
-#: A serializer that is not prepared after so many attempts for one record has failed.
+#: A serializer that is not prepared after this number of attempts for one record has failed.
 MOST_ATTEMPTS = 10
 
 

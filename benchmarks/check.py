@@ -49,7 +49,7 @@ Checked = tuple[Results, Sequence[Target]]
 
 
 async def sending(servers: str, repetitions: int, round_s: float) -> list[Checked]:
-    """Measure many records, with the bulk methods beside the headline."""
+    """Measure many records, with the bulk methods in addition to the headline."""
     checked: list[Checked] = []
     for points, clients in (
         ([producer.HEADLINE], (*CLIENTS, *BULK)),

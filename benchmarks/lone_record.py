@@ -2,7 +2,7 @@
 
 The transport of the connection is replaced by one that answers each request in the next turn of the
 event loop with the same bytes. So the least of many rounds repeats within a few percent also on a
-machine with other work, unless it is overloaded. The raw round trip is the same on an asyncio
+busy machine, unless it is overloaded. The raw round trip is the same on an asyncio
 stream; what a record takes beyond it is the client's.
 """
 

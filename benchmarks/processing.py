@@ -1,5 +1,5 @@
-"""A `Processor` beside Confluent's parallel-consumer in KEY mode, on a real broker: handlers that
-wait, many keys, several limits on concurrency.
+"""A `Processor` compared with Confluent's parallel-consumer in KEY mode, on a real broker: handlers
+that wait, many keys, several limits on concurrency.
 
 Each runs in a process of its own, one at a time, and measures itself from the first handler to the
 end of the last one: connecting and joining the group are not included. Ratios are those of a round;

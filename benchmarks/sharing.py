@@ -1,4 +1,4 @@
-"""A `ShareConsumer` beside Java's, on a real broker: one member reads and accepts all records.
+"""`ShareConsumer` compared with Java's, on a real broker: one member reads and accepts all records.
 
 Each runs in a process of its own, one at a time, and measures itself from the first records to the
 end of ``close``: connecting and joining the group are not included. Ratios are those of a round;

@@ -21,7 +21,7 @@ from aioprod.testing import EmbeddedCluster
 CLIENTS: list[type[Producer | Consumer | Admin]] = [Producer, Consumer, Admin]
 TP = TopicPartition("t", 0)
 TOPIC = ConfigResource.topic("t")
-# What the methods with a limit are given beside it, by name, and for some by (client, method,
+# What the methods with a limit are given in addition, by name, and for some by (client, method,
 # name).
 ARGUMENTS: dict[str | tuple[str, str], Any] = {
     "partitions": [TP],

@@ -32,6 +32,16 @@ WORDS = {
     ),
     r"inner links": "callbacks",
     r"put together (?:anew|again)": "rebuilt, rebalanced",
+    r"hears of|heard of": "is called for, learns of",
+    r"beside|so many": "in addition to, compared with, next to; this number of",
+    r"for good|stands? still|standing still": "permanently; is stalled, hangs",
+    r"makes of|make of them": "converts, parses, returns for",
+    r"the rest of what|of which the first|looked at each|looks at each": (
+        "the remaining; the first of them; checked every"
+    ),
+    r"other work|thought dead": "a busy machine; removed from its group",
+    r"you want to": 'the task itself: "Send a record"',
+    r"where none is": "if there is none",
 }
 _BAD = re.compile("|".join(rf"(?:\b(?:{words})\b)" for words in WORDS), re.IGNORECASE)
 ROOMS = sorted(

@@ -47,7 +47,7 @@ class DelegationToken:
         hmac: the secret of the token.
         owner: who logs in by it, such as ``User:alice``.
         requester: who has created it; empty for brokers before 3.3.
-        renewers: who may renew it, beside the owner.
+        renewers: who may renew it, in addition to the owner.
         issue_timestamp_ms: when it was created, in milliseconds since 1970.
         expiry_timestamp_ms: when it expires unless it is renewed.
         max_timestamp_ms: until when it can be renewed.
@@ -88,7 +88,7 @@ class TokenCalls:
         login before that. This client needs a login, but not one by such a token.
 
         Args:
-            renewers: who may renew it beside the owner, such as ``["User:bob"]``.
+            renewers: who may renew it in addition to the owner, such as ``["User:bob"]``.
             max_lifetime_ms: how long it can be renewed, in milliseconds; at most and by default
                 the broker's ``delegation.token.max.lifetime.ms``.
             owner: another user (KIP-373, brokers since 3.3); by default the one that is logged in.

@@ -51,7 +51,7 @@ class WithSchema(NamedTuple):
     """A key or value for a serializer, with the id of the schema that it had.
 
     Attributes:
-        content: what JSON makes of it.
+        content: the parsed JSON.
         schema_id: a number, or the text of a GUID.
     """
 

@@ -107,7 +107,7 @@ class RegistryDeserializer:
 
 
 class RegistrySerializer:
-    """Serializes what JSON makes of a line: by the schema whose id the line or a header has, if it
+    """Serializes the parsed JSON of a line: by the schema whose id the line or a header has, if it
     is one of the subject, else by the latest of the subject.
     """
 

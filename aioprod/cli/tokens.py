@@ -45,7 +45,7 @@ def add_tokens(commands: Commands[Parser]) -> None:
         action="append",
         default=[],
         metavar="TYPE:NAME",
-        help="who may renew it beside its owner, such as User:bob; may be repeated",
+        help="who may renew it in addition to its owner, such as User:bob; may be repeated",
     )
     created.add_argument("--owner", metavar="TYPE:NAME", help="another user, who logs in by it")
     created.add_argument(

@@ -41,7 +41,7 @@ log = get_logger(__name__)
 LAST_PUSH_MS = 500
 #: The most bytes of a push before compression; further metrics, those of topics, are left out.
 MAX_UNCOMPRESSED_BYTES = 2 << 20
-#: After so many metrics other tasks run.
+#: After this number of metrics other tasks run.
 _PORTION = 200
 
 

@@ -19,7 +19,7 @@ class Connections:
         config: the consumer's settings.
         runtime: has the connections for all requests except fetches, and calls ``brokers_changed``
             of ``requests``.
-        reporter: hears of the connections for fetches.
+        reporter: is called for the connections for fetches.
         on_change: called when a connection opens or closes.
 
     Attributes:

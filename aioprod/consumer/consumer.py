@@ -203,7 +203,7 @@ class Consumer(Uncopyable):
         ``aioprod.schema_registry`` make typed columns, of one topic per call.
 
         Args:
-            max_records: take no further batch with so many, nor with about 16 MiB.
+            max_records: take no further batch after this number, nor after about 16 MiB.
             timeout_ms: as of :meth:`getmany`; None waits forever.
 
         Raises:

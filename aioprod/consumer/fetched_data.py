@@ -126,7 +126,7 @@ class FetchedData:
         return raw
 
     def take_arrow(self, limit: int) -> list[Any]:
-        """Return the records of whole batches, at least ``limit`` if there are so many, as
+        """Return the records of whole batches, at least ``limit`` if there are that many, as
         ``pyarrow.RecordBatch``; none at the end of the data. :attr:`position` moves past them.
 
         Raises:
@@ -223,7 +223,7 @@ class FetchedData:
 
     def _next_columns(self, limit: int) -> list[Any]:
         """Return the rows of the next batches that have some, at least ``limit`` rows if there are
-        so many, and note these batches as opened.
+        that many, and note these batches as opened.
         """
         while True:
             begin, count = self.position, 0

@@ -60,7 +60,7 @@ class Fetcher:
         buffer: gets the fetched data.
         problems: collects errors of nodes.
         backoff: the pauses after errors.
-        reporter: hears of responses and failures.
+        reporter: is called for responses and failures.
         results: handles the data in responses.
         scheduler: woken after each response.
     """

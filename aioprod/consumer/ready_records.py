@@ -23,22 +23,22 @@ from aioprod.user_code import surface
 # A group member takes the slow path at least this often, so that it notes the poll and does the
 # group's work.
 _SLOW_PATH_INTERVAL_S = 1.0
-# Columns of so many bytes are enough for one call: other tasks wait meanwhile.
+# Columns of this number of bytes are enough for one call: other tasks wait meanwhile.
 _ARROW_BYTES = 16 << 20
-# So many records are enough if deserializers read them, at 1 to 5 us each.
+# This number of records is enough if deserializers read them, at 1 to 5 us each.
 _MOST_CONVERTED = 10_000
 
 
 class ReadyRecords:
     """Decoded records of one partition, which ``async for`` and ``getone`` take one at a time.
 
-    The consumer takes them from :attr:`records` without any other work. Code that needs the
+    The consumer takes them from :attr:`records` directly. Code that needs the
     position of the application, or needs the next call to take the slow path, calls :meth:`settle`
     first.
 
     Args:
         buffer: the data that are not decoded yet.
-        reporter: hears of the records that the application got.
+        reporter: is called for the records that the application got.
         converter: converts the records of the data.
 
     Attributes:

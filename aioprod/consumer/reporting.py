@@ -98,7 +98,7 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
     Args:
         config: has the observers.
         metrics: counts.
-        interceptors: hear of commits.
+        interceptors: are called for commits.
         now: returns the loop time, for events that come without one.
     """
 

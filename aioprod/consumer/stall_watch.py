@@ -75,7 +75,7 @@ class StallWatch:
     Args:
         limit_ms: ``stall_timeout_ms``; 0 for no looks.
         reasons: tells what waits, and why.
-        reporter: hears of each stall, and of its end.
+        reporter: is called for each stall, and of its end.
     """
 
     def __init__(

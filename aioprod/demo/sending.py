@@ -22,7 +22,7 @@ CHUNK_RECORDS = 4096
 """Records sent between two checks of the clock, progress bar updates and yields."""
 
 MAX_OPEN_CHUNKS = 16
-"""Maximum chunks with open deliveries: bounds memory beside the producer's ``buffer_memory``."""
+"""Maximum chunks with open deliveries: bounds memory, as the producer's ``buffer_memory`` does."""
 
 PACED_CHUNKS_PER_SECOND = 10
 """With a rate, chunks are small enough to send this many per second."""

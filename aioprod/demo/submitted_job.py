@@ -63,7 +63,7 @@ class SubmittedJob:
         on_started: Callable[[], None],
         on_progress: Callable[[QueryProgress], None],
     ) -> PipelineResult:
-        """Start the cluster where none is given, submit the pipeline and end what was started.
+        """Start the cluster if none is given, submit the pipeline and end what was started.
 
         Raises:
             DemoError: the cluster did not start or the pipeline failed; the text names the log.

@@ -255,7 +255,7 @@ async def _send(
         failure = HttpFailure(f"{by}not reached: {reason_of(str(error), secrets)}", sent=False)
     except (aiohttp.ClientError, OSError) as error:
         failure = HttpFailure(f"{type(error).__name__}: {reason_of(str(error), secrets)}")
-    except Exception as error:  # whatever a library makes of odd bytes; its text may have secrets
+    except Exception as error:  # any error of a library with odd bytes; its text may have secrets
         failure = HttpFailure(f"the request can't be made: {type(error).__name__}", status=0)
     finally:
         del request, named, proxy, secrets

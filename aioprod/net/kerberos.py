@@ -54,7 +54,7 @@ _UNREACHABLE = 156
 
 # A thread that renews the tickets of a keytab first removes the old ones.
 _keytab_lock = threading.Lock()
-# In each event loop at most so many threads wait for a Kerberos server.
+# In each event loop at most this number of threads wait for a Kerberos server.
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 

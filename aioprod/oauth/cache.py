@@ -55,7 +55,7 @@ class Token:
 
 class Stopwatch:
     """Measures the time since it was made, also if the machine is suspended meanwhile:
-    ``time.monotonic`` may stand still then, and the clock of the day can be set back.
+    ``time.monotonic`` may stop then, and the clock of the day can be set back.
     """
 
     def __init__(

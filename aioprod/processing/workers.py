@@ -35,7 +35,7 @@ from aioprod.user_code import ENDS_PROGRAM, is_cancelled
 
 log = get_logger(__name__)
 
-# Handlers that never wait would keep the event loop from all other work.
+# Handlers that never wait would keep the event loop from everything else.
 _TURN_S = 0.01
 
 

@@ -34,7 +34,7 @@ _FULL = 15 / 16
 # A task that sends in a loop does not suspend while memory is free. After this many bytes of full
 # batches it lets other tasks run once. That costs 5 us; filling the batches takes 250 us.
 _TURN_EVERY = 65_536
-# A batch has at most so many bytes more than the size that the fast path counts for its record.
+# A batch has at most this number of bytes more than what the fast path counts for its record.
 _MOST_OVERHEAD = HEADER_SIZE + 16
 
 

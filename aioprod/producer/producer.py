@@ -264,7 +264,7 @@ class Producer(TransactionInterface, Uncopyable):
             SerializationError, InvalidPartitionError: if the table is invalid, or does not fit the
                 schema; the message names column and row. No row is sent.
             ConfigError: if the producer has other serializers, or interceptors or a partitioner
-                beside serializers.
+                together with serializers.
             ImportError: if pyarrow is missing.
             ProducerClosedError, TransactionStateError: as :meth:`send`; earlier rows are sent.
             AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier rows are sent.

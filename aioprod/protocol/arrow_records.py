@@ -332,7 +332,7 @@ def _continued_varints() -> pa.Array:
 def _cuts(sizes: pa.Array, ends: Sequence[int], limit: int, overhead: int) -> list[int]:
     """Return the rows at which batches begin, and the number of rows.
 
-    ``overhead``: bytes of a record beside its size, offset delta and length.
+    ``overhead``: bytes of a record except its size, offset delta and length.
     """
     smallest, largest = _range(sizes)
     overhead += varint_size(min(len(sizes), limit // smallest + 1))

@@ -16,7 +16,7 @@ from typing import Final
 from aioprod.native import accelerated
 from aioprod.protocol.record_encoder import NO_HEADERS, encode_record, encode_records
 
-#: Bytes of a record without headers beside value and key, at most: length 3, attributes 1,
+#: Bytes of a record without headers, value and key, at most: length 3, attributes 1,
 #: timestamp delta 3, offset delta 3, key and value length 3 each, header count 1. (Deltas and
 #: lengths from 2^20 on take more; these few bytes do not matter in such records.)
 RECORD_OVERHEAD: Final = 17

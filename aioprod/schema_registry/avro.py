@@ -63,9 +63,9 @@ class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
 
     Args:
         registry: the client of the registry.
-        schema: the schema: its text, the object that JSON makes of it, a :class:`Schema` (with
+        schema: the schema: its text, the same as a dict or list, a :class:`Schema` (with
             references), or a class (dataclass or pydantic model). None if the registry's is used.
-        to_dict: makes of the data what is written; by default models are written themselves.
+        to_dict: converts the data for writing; by default models are written themselves.
         strict: refuse dictionaries and models with fields that the schema does not have.
         options: as of :class:`SchemaSerializer`: ``is_key``, ``auto_register``,
             ``use_latest_version``, ``use_schema_id``, ``latest_ttl_ms``, ``normalize``,

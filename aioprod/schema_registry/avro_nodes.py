@@ -109,7 +109,7 @@ def parse_node(content: Any, named: dict[str, AvroNode] | None = None) -> AvroNo
     """Return the type that JSON describes.
 
     Args:
-        content: what JSON makes of a schema.
+        content: the parsed JSON of a schema.
         named: the types that it may refer to, by their full names; its own are added.
 
     Raises:

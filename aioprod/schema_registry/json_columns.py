@@ -35,7 +35,7 @@ class JsonType:
 
     Attributes:
         arrow: the type of its column.
-        read: makes of what JSON has what Arrow takes; None if they are the same.
+        read: converts a JSON value for Arrow; None if they are the same.
         write: leaves out what is null and may be missing; None if there is nothing of the kind.
     """
 

@@ -115,9 +115,9 @@ class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
 
     Args:
         registry: the client of the registry.
-        schema: the schema: its text, the object that JSON makes of it, a :class:`Schema` (with
+        schema: the schema: its text, the same as a dict or list, a :class:`Schema` (with
             references), or a class (dataclass or pydantic model). None if the registry's is used.
-        to_dict: makes of the data what JSON has; by default models become dictionaries.
+        to_dict: converts the data for JSON; by default models become dictionaries.
         validate: check data by the schema that they are written with.
         limits: what the check of a record may cost.
         options: as of :class:`AvroSerializer`.

@@ -65,7 +65,7 @@ class Document(NamedTuple):
     """A JSON Schema with those that it refers to.
 
     Attributes:
-        content: what JSON makes of it.
+        content: the parsed JSON.
         draft: jsonschema's class for its draft.
         specification: the same for ``referencing``.
         known: the schemas that it refers to.

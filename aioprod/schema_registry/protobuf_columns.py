@@ -40,8 +40,8 @@ class ProtobufType(NamedTuple):
 
     Attributes:
         arrow: the type of its column.
-        read: makes of what a message has what Arrow takes; None if they are the same.
-        write: makes of what Arrow has what the constructor of a message takes.
+        read: converts a message's value for Arrow; None if they are the same.
+        write: converts Arrow's value for the constructor of a message.
     """
 
     arrow: pa.DataType

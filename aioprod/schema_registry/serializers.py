@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aioprod.schema_registry.columns import Shape
 
 P = TypeVar("P")
-"""What a format makes of a schema, ready for use."""
+"""A schema in the form that its format uses."""
 
 GivenSchema = str | Schema | Mapping[str, Any] | list[Any] | type | None
 """The forms in which an application gives a schema that is JSON."""

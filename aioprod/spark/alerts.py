@@ -22,7 +22,7 @@ class Alert:
     Attributes:
         alert: ``failed``; ``lag`` (above its limit) and ``lag-over`` (at most half of it again);
             ``dead-letters`` (of this run, above their limit); ``stalled`` (no sign of life for more
-            seconds than the limit) and ``stalled-over`` (heard of again, or ended).
+            seconds than the limit) and ``stalled-over`` (it has reported again, or ended).
         pipeline: the name of the application.
         text: the same as a sentence.
         query: the query's name; None if the whole run has failed.

@@ -197,10 +197,10 @@ def old_brokers_explained() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def open_coordination(
-    producer_settings: Mapping[str, Any], client_id: str, *beside: Coroutine[Any, Any, None]
+    producer_settings: Mapping[str, Any], client_id: str, *others: Coroutine[Any, Any, None]
 ) -> AsyncIterator[Coordination]:
     """Connect with the settings of a producer, as far as they are every client's; do what is
-    ``beside`` at the same time.
+    ``others`` at the same time.
 
     Connecting ends within `max_block_ms`.
 
@@ -216,7 +216,7 @@ async def open_coordination(
             async def connect() -> None:
                 coordination.append(await client.connected())
 
-            await together([connect(), *beside])
+            await together([connect(), *others])
             yield coordination[0]
     finally:
         await client.close()

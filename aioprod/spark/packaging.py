@@ -52,7 +52,7 @@ def write_archive(path: Path | str, *, with_dependencies: bool = False) -> list[
 
 
 def _registration() -> Path:
-    """Return the package that registers the format ``aioprod`` with Spark: beside aioprod if that
+    """Return the package that registers the format ``aioprod`` with Spark: next to aioprod if that
     is installed, inside it in a checkout.
     """
     spec = importlib.util.find_spec(_REGISTRATION)

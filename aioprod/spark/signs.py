@@ -1,4 +1,4 @@
-"""Signs of life of streaming queries: one that waits for records gives them, one that stands still
+"""Signs of life of streaming queries: one that waits for records gives them, a stalled one
 does not.
 """
 
@@ -9,12 +9,12 @@ import time
 
 
 class QuerySigns:
-    """When each running query was last heard of. All methods may be called from any thread.
+    """The last report of each running query. All methods may be called from any thread.
 
     Spark reports the start of a query and each micro-batch, and, while a query waits for records,
     that it is idle: every 10 s (``spark.sql.streaming.noDataProgressEventInterval``), or with each
     trigger if these are further apart. A query that is silent for longer works on one micro-batch
-    or stands still.
+    or is stalled.
 
     Args:
         limit_s: a query that is silent for more seconds counts as stalled; None: none does.
@@ -46,7 +46,7 @@ class QuerySigns:
             self._heard_at.pop(run_id, None)
 
     def silences(self) -> dict[str, float]:
-        """Return for each running query the seconds since it was heard of, by name."""
+        """Return for each running query the seconds since its last report, by name."""
         with self._lock:
             now = self._clock()
             return {self._names[run]: now - heard for run, heard in self._heard_at.items()}
@@ -62,6 +62,6 @@ class QuerySigns:
 def stall_text(query: str, silent_s: float) -> str:
     """Return a sentence about a stalled query."""
     return (
-        f"{query}: no sign of life for {silent_s:,.0f} s: it works on one micro-batch, or stands "
-        "still"
+        f"{query}: no sign of life for {silent_s:,.0f} s: it works on one micro-batch, or is "
+        "stalled"
     )

@@ -1,5 +1,5 @@
 """Says what a task, a plan or a commit waits for if that takes long: each wait has a limit, but the
-limits are minutes, and a query that stands still must say why.
+limits are minutes, and a stalled query must say why.
 """
 
 from __future__ import annotations

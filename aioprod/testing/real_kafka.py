@@ -28,7 +28,7 @@ class RealKafka(RealCluster):
         version: one of ``aioprod.testing.jars.KAFKA_VERSIONS``.
         heap_mb: the JVM's largest heap in MiB.
         num_partitions: Kafka's ``num.partitions``, for automatically created topics.
-        listeners: listeners beside the plain one, for security tests;
+        listeners: listeners in addition to the plain one, for security tests;
             ``bootstrap_servers_of(name)`` returns their addresses.
         scram_users: passwords by user name, for both SCRAM mechanisms. Use made-up passwords: the
             process list shows them while the data directory is formatted.

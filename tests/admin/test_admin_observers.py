@@ -1,4 +1,4 @@
-"""What the observers of an admin client hear of its calls."""
+"""The observers of an admin client are called for its calls."""
 
 from __future__ import annotations
 

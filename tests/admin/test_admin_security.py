@@ -1,4 +1,4 @@
-"""Access rights and SCRAM users: a real broker with an authorizer, and confluent-kafka beside."""
+"""Access rights and SCRAM users: a real broker with an authorizer, and confluent-kafka."""
 
 from __future__ import annotations
 

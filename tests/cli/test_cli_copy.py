@@ -251,7 +251,7 @@ def test_a_signal_ends_it_without_an_open_transaction(
 def test_a_second_copy_of_the_same_topic_ends_the_first(
     run: Run, source: ThreadedCluster, target: ThreadedCluster
 ) -> None:
-    """Also if it copies other topics beside it."""
+    """Also if it copies other topics at the same time."""
     source.create_topic("clicks", 1)
     with following("orders", *between(source, target)) as process:
         wait_until(lambda: "orders" in target.topics and total(content(target, "orders")) == 200)

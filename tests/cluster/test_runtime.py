@@ -277,7 +277,7 @@ def test_after_the_event_loop_is_closed() -> None:
 def test_after_the_event_loop_is_closed_during_a_pause() -> None:
     client = Client("localhost:1")
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # it hears of the task that never ends
+    loop.set_exception_handler(lambda *_: None)  # it is called for the task that never ends
 
     async def pause() -> None:
         client.runtime.loop_binding.bind()

@@ -159,7 +159,7 @@ async def writing(cluster: RealCluster, topic: str) -> AsyncIterator[Writing]:
 
 
 async def read_on(consumer: Consumer, seen: list[ConsumerRecord], goal: int) -> None:
-    """Read until there are so many."""
+    """Read until there is this number."""
     async with asyncio.timeout(LIMIT_S):
         while len(seen) < goal:
             seen += await consumer.getmany(timeout_ms=100)

@@ -174,7 +174,7 @@ async def test_the_next_member_goes_on_where_the_last_one_was(
 async def test_a_loop_over_records_that_are_there_already_is_neither_silent_nor_uncommitted(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They came with one answer, and each takes its time: the group hears of the loop all the
+    """They came with one answer, and each takes its time: the group learns of the loop all the
     same.
     """
     monkeypatch.setattr("aioprod.consumer.ready_records._SLOW_PATH_INTERVAL_S", 0.05)

@@ -49,7 +49,7 @@ def other_node(broker: EmbeddedCluster, topic: str = TOPIC, partition: int = 0) 
 
 
 async def read_on(consumer: Consumer, count: int) -> tuple[list[int], list[KafkaError]]:
-    """So many records, and the errors on the way."""
+    """This number of records, and the errors on the way."""
     found: list[int] = []
     errors: list[KafkaError] = []
     async with asyncio.timeout(20):

@@ -1,4 +1,4 @@
-"""What observers hear of rebalances by the protocol of KIP-848."""
+"""Observers are called for rebalances by the protocol of KIP-848."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Packed:
 
 
 def _halves(pack: Pack) -> Pack:
-    """Compress the data in two parts, of which the first ends within a record."""
+    """Compress the data in two parts; the first ends within a record."""
     return lambda data: pack(data[: len(data) // 2 + 1]) + pack(data[len(data) // 2 + 1 :])
 
 

@@ -1,4 +1,4 @@
-"""Records of odd producers, with Kafka's answers, and what readers make of them."""
+"""Records of odd producers, with Kafka's answers, and what readers return for them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _first(
     value: bytes | None = b"v",
     headers: tuple[Any, ...] = (),
 ) -> Odd:
-    """A batch of two records, of which the first is odd."""
+    """A batch of two records, the first of them odd."""
     rows: list[Row] = [(0, timestamp, key, value, headers), _LAST_ROW]
     return Odd(name, batch(data + _LAST, count=2), rows)
 

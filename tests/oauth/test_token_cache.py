@@ -68,7 +68,7 @@ async def test_moments_of_renewal_differ_between_clients() -> None:
 async def test_a_token_that_expired_while_the_machine_was_suspended_is_not_used() -> None:
     source = Source()
     assert await source.get() == "token-1"
-    source.today += 90  # the other clock stands still meanwhile
+    source.today += 90  # the other clock stops meanwhile
     assert await source.get() == "token-2"
     source.today -= 3600  # set back by hand: the other clock goes on
     source.now += 90

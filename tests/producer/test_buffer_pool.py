@@ -64,7 +64,7 @@ def test_a_wait_can_end_after_its_event_loop_is_closed() -> None:
     pool = make_pool(100, 10)
     assert pool.try_allocate(100)
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # it hears of the task that never ends
+    loop.set_exception_handler(lambda *_: None)  # it is called for the task that never ends
     waiting = pool.allocate(10, 60)
     task = loop.create_task(waiting)
     loop.run_until_complete(asyncio.sleep(0))

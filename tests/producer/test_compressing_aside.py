@@ -1,4 +1,4 @@
-"""Large batches are compressed by threads, beside the event loop, and keep their order, their
+"""Large batches are compressed by threads, outside of the event loop, and keep their order, their
 limits and their outcome.
 """
 

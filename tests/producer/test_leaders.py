@@ -216,7 +216,7 @@ class TestNewLeaderInTheAnswer:
     async def test_metadata_that_is_older_than_the_hint_does_not_take_it_back(
         self, three: EmbeddedCluster
     ) -> None:
-        """A broker that has not heard of the move yet answers a metadata request (Kafka's clients
+        """A broker that does not know of the move yet answers a metadata request (Kafka's clients
         compare leader epochs).
         """
         stale: list[MetadataResponse] = []

@@ -1,4 +1,4 @@
-"""Ten thousand tasks and a small buffer, and brokers that are gone for good: everything has an
+"""Ten thousand tasks and a small buffer, and brokers that are gone permanently: everything has an
 outcome in its time, and nothing stays behind.
 """
 
@@ -111,7 +111,7 @@ async def test_tasks_that_give_up_while_they_wait_for_memory_hold_up_nobody(
             assert stored[b"%05d" % number] == 1
 
 
-# -- unreachable for good --------------------------------------------------------------------------
+# -- unreachable permanently ---------------------------------------------------------------------
 
 
 @asynccontextmanager

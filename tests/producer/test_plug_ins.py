@@ -144,7 +144,7 @@ async def test_one_record_of_many_that_finds_no_partition_fails_alone(
 
 
 class Witness(ProducerInterceptor):
-    """Notes every outcome that it hears of: the record's value, its partition, and the
+    """Notes every outcome that it is called for: the record's value, its partition, and the
     error.
     """
 

@@ -101,7 +101,7 @@ def sizes(*values: int) -> Record:
 
 
 def runs(length: int, *values: int, first: int = 0) -> Record:
-    """Return so many records with values of one size, then as many of the next."""
+    """Return this number of records with values of one size, then as many of the next."""
 
     def one(number: int) -> bytes:
         size = values[number // length % len(values)]

@@ -275,7 +275,7 @@ def test_garbage_raises_protocol_error_only(definition: Definition) -> None:
 
 
 def damages(valid: bytes, rng: random.Random) -> Iterator[bytes]:
-    """Truncated, overwritten, extended and random bytes; Hypothesis is slow for so many."""
+    """Truncated, overwritten, extended and random bytes; Hypothesis is slow for this number."""
     for _ in range(30):
         noise = rng.randbytes(rng.choice([1, 1, 2, 4, 50, 200]))
         position = rng.randint(0, len(valid))

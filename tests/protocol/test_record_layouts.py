@@ -60,7 +60,7 @@ def batch(rows: list[Row], body: bytes | None = None) -> bytes:
 
 
 def empty(count: int) -> Columns:
-    """Return columns for so many records, without any values."""
+    """Return columns for this number of records, without any values."""
     return [BASE] * count, [None] * count, [None] * count, [()] * count
 
 

@@ -1,4 +1,4 @@
-"""Avro beside other implementations: schemas and values that hypothesis makes, written and read as
+"""Avro compared with other implementations: schemas and values of hypothesis, written and read as
 rows, columns, JSON and by Spark's types, compared with Java's Avro, fastavro and confluent-kafka.
 
 Always a sample; ``pytest -m interop tests/schema_registry/test_avro_matrix.py -s`` compares many

@@ -112,7 +112,7 @@ async def test_the_work_in_the_event_loop_grows_with_the_bytes_only(
 ) -> None:
     for read in await placed(registry, case):
         found, calls = await outcome(read)
-        if not isinstance(found, Exception):  # a column has its errors beside it
+        if not isinstance(found, Exception):  # a column has its errors with it
             (found,) = found.errors.values()
         assert isinstance(found, ValueError | EOFError | OverflowError | SchemaRegistryError), found
         assert len(str(found)) < 1_000

@@ -1,4 +1,4 @@
-"""JSON Schema and Protobuf beside confluent-kafka: what it writes and reads is what we do, in rows
+"""JSON Schema and Protobuf compared with confluent-kafka: it writes and reads the same, in rows
 and columns, or a line here says why not.
 """
 
@@ -51,7 +51,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "additionalProperties": False,
     },
     "definitions": {"$ref": "#/definitions/x", "definitions": {"x": {"type": "string"}}},
-    "ref beside others": {
+    "ref next to others": {
         "$ref": "#/definitions/x",
         "maxLength": 1,
         "definitions": {"x": {"type": "string"}},
@@ -83,8 +83,8 @@ VALUES: list[Any] = [
 
 REASONS: dict[str, Callable[[str, str, Any], bool]] = {
     "without a draft it takes 2020-12, we draft 7 as Confluent's Java: a list of items is a tuple, "
-    "what is beside $ref does not count, dependencies are known": lambda draft, name, value: (
-        draft == "none" and name in ("tuple", "ref beside others", "dependencies")
+    "what is next to $ref does not count, dependencies are known": lambda draft, name, value: (
+        draft == "none" and name in ("tuple", "ref next to others", "dependencies")
     ),
     r"\d means the digits 0-9 in JavaScript, and Python's re takes those of all scripts": (
         lambda draft, name, value: name == "digits" and value == "\u0661"

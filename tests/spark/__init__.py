@@ -1,1 +1,1 @@
-"""A package, so that its conftest has a name of its own beside the one above."""
+"""A package, so that its conftest has another name than the one above."""

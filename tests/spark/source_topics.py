@@ -1,4 +1,4 @@
-"""Topics with known records for the tests of the source, and what a read makes of them without
+"""Topics with known records for the tests of the source, and what a read returns for them without
 Spark.
 """
 

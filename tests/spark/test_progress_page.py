@@ -255,8 +255,8 @@ def test_a_probe_is_told_of_a_stalled_query() -> None:
         answer = Answer(page.url, "/healthz")
         assert (answer.status, answer.body.decode()) == (
             503,
-            f"stalled\n{FIGURES}: no sign of life for 31 s: it works on one micro-batch, or stands "
-            "still\n",
+            f"stalled\n{FIGURES}: no sign of life for 31 s: it works on one micro-batch, or is "
+            "stalled\n",
         )
         found = samples(Answer(page.url, "/metrics", Accept="text/plain").body.decode())
         assert found["silent_seconds", (FIGURES,)] == 31

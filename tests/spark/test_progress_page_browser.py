@@ -257,7 +257,7 @@ async def test_a_stalled_query_is_shown_until_it_is_heard_of(port: int) -> None:
             await save(browser, "stalled")
             assert await browser.evaluate(text_of("#problem")) == (
                 f"{FIGURES}: no sign of life for 2 min 10 s: it works on one micro-batch, or "
-                "stands still."
+                "is stalled."
             )
             signs.heard("1")
             await shows(browser, "running")

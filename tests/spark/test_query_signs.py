@@ -1,4 +1,4 @@
-"""Queries that stand still, told from those that wait for records."""
+"""Stalled queries, distinguished from those that wait for records."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_stall_is_told_once_and_its_end_too(clock: Clock) -> None:
         Alert(
             "stalled",
             "flights",
-            f"{FIGURES}: no sign of life for 31 s: it works on one micro-batch, or stands still",
+            f"{FIGURES}: no sign of life for 31 s: it works on one micro-batch, or is stalled",
             FIGURES,
             31,
             30,

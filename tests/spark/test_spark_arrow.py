@@ -1,4 +1,4 @@
-"""Records to Arrow and back, against what Spark itself makes of the declared columns."""
+"""Records to Arrow and back, compared with Spark's own conversion of the declared columns."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_without_dependencies_it_is_pure_python_and_imported_as_it_is(tmp_path: 
     assert {"aioprod/spark/source.py", "pyspark_aioprod/__init__.py", "aioprod/py.typed"} <= found
     assert {name.split("/")[0] for name in found} == {"aioprod", "pyspark_aioprod"}
     assert not [name for name in found if "__pycache__" in name or name.endswith((".so", ".pyd"))]
-    # The page is a file beside the code, which the driver reads out of the archive.
+    # The page is a file next to the code, which the driver reads out of the archive.
     program = "import aioprod.spark.source as source; print(source.__file__);"
     program += "from aioprod.spark.page import ProgressPage; ProgressPage('x')"
     done = subprocess.run(

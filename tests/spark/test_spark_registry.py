@@ -75,7 +75,7 @@ def order(item: str, **more: Any) -> dict[str, Any]:
 def by_confluent(
     url: str, topic: str, schema: dict[str, Any], values: list[Any], **conf: Any
 ) -> list[tuple[Any, Any]]:
-    """What its serializer makes of values: data and headers."""
+    """What its serializer returns for values: data and headers."""
     made = []
     with confluent.SchemaRegistryClient({"url": url}) as client:
         serializer = confluent.AvroSerializer(client, json.dumps(schema), conf=conf)
@@ -292,7 +292,7 @@ def test_json_schema_and_protobuf(
 def decoded(
     registry: Any, values: list[bytes | None], read: Any = None, **given: str
 ) -> pa.RecordBatch:
-    """What a task makes of values; ``read`` is the schema that the query found at its start."""
+    """What a task writes for values; ``read`` is the schema that the query found at its start."""
     found = read or found_schema(registry, **given)
     count = len(values)
     rows = pa.record_batch(

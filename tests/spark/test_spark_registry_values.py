@@ -64,7 +64,7 @@ def value_of(url: str, subject: str) -> RegisteredValue:
 
 
 def in_spark(value: RegisteredValue, records: list[bytes | None]) -> pa.Array:
-    """What a task makes of records."""
+    """What a task returns for records."""
     count = len(records)
     rows = pa.record_batch(
         {
@@ -87,7 +87,7 @@ def in_spark(value: RegisteredValue, records: list[bytes | None]) -> pa.Array:
 
 
 def in_rows(url: str, value: RegisteredValue, records: list[bytes | None]) -> list[Any]:
-    """What the row decoder makes of records."""
+    """What the row decoder returns for records."""
 
     async def decode() -> list[Any]:
         async with SchemaRegistry(url) as registry:

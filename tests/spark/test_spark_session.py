@@ -1,4 +1,4 @@
-"""The data source under a real Spark session, beside Spark's own Kafka connector."""
+"""The data source under a real Spark session, with Spark's own Kafka connector."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def decoder(**options: str) -> ValueDecoder:
 
 
 def test_usual_values_are_decoded_by_arrow_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also beside a malformed one; without Arrow a value takes five times as long."""
+    """Also next to a malformed one; without Arrow a value takes five times as long."""
     alone: list[bytes] = []
     decode = RecordDecoder.decode
 

@@ -150,7 +150,7 @@ def by_source(
     decoder = ValueDecoder(typed)
     structs, malformed = decoder.decode(pa.array(values, pa.binary()))
     found = [plain(item) for item in structs]
-    # Beside a value that Arrow refuses, others may not be decoded by Arrow.
+    # Next to a value that Arrow refuses, others may not be decoded by Arrow.
     for value, together in zip(values, found, strict=True):
         alone, _ = decoder.decode(pa.array([value], pa.binary()))
         assert plain(alone[0]) == together, (value, schema)
@@ -233,7 +233,7 @@ def test_each_scalar_in_each_type(session: SparkSession, schema: str) -> None:
 def test_each_scalar_in_an_object_or_array_that_is_copied_as_text(
     session: SparkSession, copied: str
 ) -> None:
-    # Where Jackson reads on after an error decides whether the columns beside it are kept.
+    # Where Jackson reads on after an error decides whether the columns next to it are kept.
     values = [
         members.format(copied % scalar).encode()
         for scalar in SCALARS

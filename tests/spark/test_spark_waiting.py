@@ -1,4 +1,4 @@
-"""A query that stands still says why: what takes longer than ten seconds is logged, in tasks and on
+"""A stalled query says why: what takes longer than ten seconds is logged, in tasks and on
 the driver.
 """
 

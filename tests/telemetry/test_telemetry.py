@@ -704,7 +704,7 @@ async def test_a_zero_id_is_not_taken(broker: EmbeddedCluster) -> None:
         await producer.client_instance_id()
 
 
-# -- beside it ---------------------------------------------------------------------------------
+# -- next to it ---------------------------------------------------------------------------------
 
 
 async def test_requests_for_metrics_are_few(broker: EmbeddedCluster) -> None:

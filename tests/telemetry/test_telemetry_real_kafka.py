@@ -109,7 +109,7 @@ async def subscription(
         "match": f"client_id={client_id}",
     }
     (await admin.incremental_alter_configs({resource: wanted})).check()
-    # The broker hears of it from the controller; a client that asks before is told to ask again
+    # The broker learns of it from the controller; a client that asks before is told to ask again
     # after five minutes.
     async with ClusterClient(admin.config.bootstrap_servers, client_id=client_id) as client:
         async with asyncio.timeout(LIMIT_S):

@@ -210,7 +210,7 @@ async def test_every_version_is_refused_without_rights(
         assert not REFUSALS & error_codes(answer)
 
 
-# Whole requests have the code NONE beside those of their parts.
+# Whole requests have the code NONE, in addition to those of their parts.
 MORE_CODES = {
     ApiKey.PUSH_TELEMETRY: {
         ErrorCode.NONE,

@@ -124,7 +124,7 @@ class DeadScene(ShareScene):
         ]
 
     async def letters(self, count: int, partitions: int = 1) -> list[Letter]:
-        """Wait until there are so many dead letters; return all, in any order."""
+        """Wait until there is this number of dead letters; return all, in any order."""
 
         async def read() -> list[Letter]:
             return [each for letters, _ in await self._read(partitions) for each in letters]
@@ -133,7 +133,7 @@ class DeadScene(ShareScene):
         return sorted(found, key=repr)
 
     async def settled(self, lag: int) -> None:
-        """Wait until the group has only so many records to do."""
+        """Wait until the group has only this number of records to do."""
         await ask_until(lambda found: found[1][0][2] == lag, lambda: self.offsets(0))
 
 

@@ -158,7 +158,7 @@ def append(found: Partition, number: int) -> int:
 
 
 def check_bookkeeping(found: Partition) -> None:
-    """Check that the state beside the log agrees with the log."""
+    """Check that the state agrees with the log."""
     log = found.log
     batches = list(log.batches())
     assert log.size == log._memory.size == sum(len(batch) for _, batch in batches)

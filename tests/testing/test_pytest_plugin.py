@@ -162,7 +162,7 @@ def test_fixtures_live_on_the_loop_that_their_test_shares_with_others(
 
 
 @pytest.mark.parametrize(
-    "plugins", [(), ("-p", "no:asyncio")], ids=["beside pytest-asyncio", "alone"]
+    "plugins", [(), ("-p", "no:asyncio")], ids=["with pytest-asyncio", "alone"]
 )
 def test_anyio(pytester: pytest.Pytester, plugins: tuple[str, ...]) -> None:
     if plugins:

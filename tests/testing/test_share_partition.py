@@ -97,7 +97,7 @@ def test_either_all_records_of_a_request_change_or_none() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_record_is_lost_and_none_is_given_twice(seed: int) -> None:
-    """A ledger beside random members, locks that end and new leaders."""
+    """A ledger of random members, locks that end and new leaders."""
     rng = random.Random(seed)
     limit = rng.choice([2, 3, 5, 10])
     settings = replace(SETTINGS, delivery_count_limit=limit, max_record_locks=100)

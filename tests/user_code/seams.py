@@ -1,7 +1,7 @@
 """What a row of the table of seams is, the rules that it is checked by, and how it is run.
 
 A seam is a place at which a client calls users' code. Its row runs such code, which raises one kind
-of error, beside bystanders: other records, partitions, calls and clients, whose outcomes it checks.
+of error, with bystanders: other records, partitions, calls and clients, whose outcomes it checks.
 """
 
 from __future__ import annotations

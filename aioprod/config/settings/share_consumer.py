@@ -92,6 +92,6 @@ SHARE_OBSERVERS = section(
     ),
 )
 
-#: The settings that a share consumer has beside those of all clients.
+#: The settings that a share consumer has in addition to those of all clients.
 SHARE_CONSUMER_ONLY: Section = {**SHARE_GROUP, **SHARE_FETCHING, **SHARE_OBSERVERS, **METRICS}
 SHARE_CONSUMER_SETTINGS: Mapping[str, Setting] = {**SECURITY, **CONNECTIONS, **SHARE_CONSUMER_ONLY}

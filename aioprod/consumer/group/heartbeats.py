@@ -54,7 +54,7 @@ class Heartbeats:
         self._events = events
         self._touch = touch
         self._poll_watch = poll_watch
-        # A member hears of a rebalance by a heartbeat. With a longer interval it would miss each
+        # A member learns of a rebalance by a heartbeat. With a longer interval it would miss each
         # one, and members would remove each other from the group forever.
         interval_ms = min(
             config.heartbeat_interval_ms, config.max_poll_interval_ms / _PER_POLL_INTERVAL

@@ -26,7 +26,7 @@ class GroupPartitions:
     CancelledError if nothing was cancelled, which becomes the cause of a ConsumerStateError.
 
     Args:
-        reporter: hears of each change.
+        reporter: is called for each change.
         listener_call: returns a context manager for each call of the listener.
     """
 

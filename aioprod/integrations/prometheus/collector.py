@@ -101,7 +101,7 @@ class Clients(Collector):
         return bool(self._clients)
 
     def add(self, labels: tuple[str, ...], read: Read) -> tuple[str, ...]:
-        """Add a client; return its labels, of which the first one is made unique."""
+        """Add a client; return its labels; the first one is made unique."""
         first, number = labels[0], 1
         taken = {each[0] for each in self._clients}
         while first in taken:

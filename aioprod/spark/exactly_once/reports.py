@@ -36,7 +36,7 @@ def stream_number(task_attempt_id: int) -> int:
     modulo `ids.NUMBERS`.
 
     Spark's attempt number within a stage is not unique: it starts at 0 again if Spark runs a stage
-    a second time, beside running attempts of the first.
+    again, during running attempts of the first.
     """
     return task_attempt_id % NUMBERS
 

@@ -117,7 +117,7 @@ class ProgressHistory:
         return self._signs.stalled() if self.state == "running" else {}
 
     def silences(self) -> dict[str, float]:
-        """Return the seconds since each running query was heard of, by name."""
+        """Return the seconds since the last report of each running query, by name."""
         return self._signs.silences()
 
     def totals(self) -> dict[str, QueryTotals]:

@@ -76,7 +76,7 @@ class PipelineCollector(Collector):
 def _silences(silences: dict[str, float]) -> Metric:
     family = GaugeMetricFamily(
         f"{_PREFIX}silent_seconds",
-        "Time since a running query was heard of: its start, a micro-batch, or that it is idle",
+        "Time since the last report of a running query: its start, a micro-batch, or idle",
         labels=["query"],
     )
     for query, silent in sorted(silences.items()):

@@ -11,7 +11,7 @@ from aioprod.spark.pipeline.figures import WATERMARK
 SourceFormat = Literal["aioprod", "kafka"]
 
 MAX_OFFSETS_PER_TRIGGER = 300_000
-"""The default: a micro-batch takes half a second of CPU beside its records."""
+"""The default: a micro-batch takes half a second of CPU in addition to its records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -222,7 +222,7 @@ class Driver:
 
 async def _poll_all(drivers: Iterable[Driver]) -> None:
     """One poll of each. All have ended when the error of one is raised: a member has one owner, who
-    must not come back beside a call under way.
+    must not come back during a call.
     """
     for outcome in await asyncio.gather(
         *(each.poll(0.02) for each in drivers), return_exceptions=True

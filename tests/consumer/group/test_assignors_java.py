@@ -1,4 +1,4 @@
-"""Java's own assignors and Java's own bytes, beside ours."""
+"""Java's own assignors and Java's own bytes, compared with ours."""
 
 from __future__ import annotations
 

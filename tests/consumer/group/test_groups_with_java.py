@@ -183,7 +183,7 @@ class Group:
         ]
 
     async def progress(self, count: int = 300) -> None:
-        """Wait until so many records more were processed."""
+        """Wait until this number of further records were processed."""
         goal = len(self.processed) + count
         await until(lambda: len(self.processed) >= goal, LIMIT_S)
 

@@ -61,7 +61,7 @@ async def test_a_member_that_is_cancelled_anywhere_leaves_nothing_behind(
             await shared_out([driver.subscribe("t")], 4)
             await driver.commit()
             broker.rebalance_group(f"g{number}")
-            # A cooperative member keeps everything: it hears of an empty gain.
+            # A cooperative member keeps everything: it is called with an empty gain.
             await driver.poll_until(
                 lambda: len([name for name, _ in listener.calls if name == "assigned"]) == 2
             )

@@ -265,7 +265,7 @@ class FakeSender:
         self._changed.set()
 
     def abort(self, error: KafkaError) -> None:
-        """Fail everything, for good."""
+        """Fail everything, permanently."""
         self.fatal.append(error)
         self.waiting.clear()
         self.in_flight.clear()

@@ -103,8 +103,8 @@ async def test_the_caller_is_cancelled_at_every_step(
 async def test_all_tasks_are_killed_at_every_step(
     senders: list[tuple[FakeSender, CoordinatorScript]], call: str
 ) -> None:
-    """Frameworks sweep over all_tasks(): who waits must hear of it, and the same call again must
-    work.
+    """Frameworks sweep over all_tasks(): the waiting call must learn of it, and the same call
+    must work again.
     """
     for steps, (sender, coordinators) in enumerate(senders):
         await prepare(sender, call)

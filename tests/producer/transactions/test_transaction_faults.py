@@ -561,7 +561,7 @@ async def test_an_abort_has_batches_of_unknown_fate_settled_first(
 
 @pytest.mark.virtual_time
 async def test_an_abort_while_the_last_markers_are_still_written() -> None:
-    """Found by the simulation: of a transaction that it has not heard of, a coordinator says
+    """Found by the simulation: of an unknown transaction, a coordinator says
     PRODUCER_FENCED while it still ends the one before.
 
     A partition that can't be reached is enough for that: its marker waits, records are refused as

@@ -136,7 +136,7 @@ def test_what_expires_together_in_an_abort_ends_once_each() -> None:
             await asyncio.sleep(0.01)  # their answers arrive
             abort = loop.create_task(producer.abort_transaction())
             await asyncio.sleep(0.01)
-            loop.jump(1.0)  # the machine stands still: both expire in the same moment
+            loop.jump(1.0)  # the machine stops: both expire in the same moment
             await abort
             for delivery in lost:
                 with pytest.raises(KafkaError):

@@ -197,7 +197,7 @@ class FinalState:
         limit: seconds within which everything is to be read and committed.
         unread: partitions of subscribed topics that were not committed up to their end then, with
             what is known about them.
-        assignments: what each member reads, beside its share according to the coordinator.
+        assignments: what each member reads, together with its share according to the coordinator.
         troubled: members whose state is not that of a reader, with their state.
         unprobed: partitions whose last record was not read at once.
         present: dynamic members that the coordinator still has after all have left.

@@ -269,7 +269,7 @@ class Ledger:
             )
         )
         if not waiting:
-            yield _finding("invented", event.place, f"{event.member} hears of it: {event}")
+            yield _finding("invented", event.place, f"{event.member} is called for it: {event}")
             return
         delivery = waiting[0]
         if delivery.is_renewing:
@@ -341,7 +341,7 @@ def check_end(history: ShareHistory, ledger: Ledger) -> Iterator[Finding]:
 
 def check_outcomes(history: ShareHistory, ledger: Ledger) -> Iterator[Finding]:
     """Check that each acknowledgement has an outcome. A member that gets a record again while an
-    acknowledgement waits hears of both at once.
+    acknowledgement waits learns of both at once.
     """
     for member in history.members.values():
         for place in ledger.deliveries if member.explicit and not member.dies else ():

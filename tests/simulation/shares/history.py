@@ -101,7 +101,7 @@ class Said(Event):
 
 @dataclass(frozen=True, slots=True)
 class Told(Event):
-    """An application hears of the outcome of an acknowledgement: None if it is confirmed."""
+    """An application is called with the outcome of an acknowledgement: None if it is confirmed."""
 
     error: str | None
 

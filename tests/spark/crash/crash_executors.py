@@ -1,4 +1,4 @@
-"""Executors killed at random while a query runs; what a run that stands still says of itself."""
+"""Executors killed at random while a query runs; what a stalled run reports."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class Tally:
 
 def kill_executors(life: Life, chance: random.Random, kills: int, reports: Path) -> Tally:
     """Feed two micro-batches, kill one to three executors at random moments, wait until the rows
-    are committed; again until so many were killed.
+    are committed; again until this number were killed.
 
     Args:
-        reports: a directory for what runs say that stand still.
+        reports: a directory for the reports of stalled runs.
     """
     tally = Tally()
     while True:
@@ -89,7 +89,7 @@ class _Rounds:
         self._reports = reports
 
     def go(self, kills: int) -> bool:
-        """Until so many were killed. False: the run has failed, or was given up, and its rows are
+        """Until this number were killed. False: the run has failed, or was ended, and its rows are
         left to the next one.
         """
         self._life.feed(ROWS)

@@ -94,7 +94,7 @@ class Spec:
 
     @property
     def path(self) -> Path:
-        """Where this run's spec is; files beside it with the same stem are its result, its markers
+        """Where this run's spec is; files next to it with the same stem are its result, its markers
         and its log.
         """
         return Path(self.directory) / f"run{self.run}.json"

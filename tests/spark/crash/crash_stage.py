@@ -143,7 +143,7 @@ class Life:
 
         Args:
             points: what shall happen.
-            kill_after_s: SIGKILL to the driver's JVM so many seconds after it serves.
+            kill_after_s: SIGKILL to the driver's JVM this number of seconds after it serves.
             answer: called for each point of the actions ``ask`` and ``orphan`` that was reached;
                 its worker goes on when this returns, which is the number of processes that it
                 killed.

@@ -2,7 +2,7 @@
 missing, no run hangs, and aioprod prints no traceback.
 
 ``python -m pytest tests/spark/crash/test_crash_executors.py -m faults``. AIOPROD_CRASH_KILLS sets
-the number of kills (60), AIOPROD_CRASH_SEED the seed; runs that stand still leave their stacks in
+the number of kills (60), AIOPROD_CRASH_SEED the seed; stalled runs leave their stacks in
 AIOPROD_CRASH_REPORTS.
 """
 
@@ -97,7 +97,7 @@ def test_a_python_worker_that_stands_still_is_found_and_ended(kafka: str, tmp_pa
 
 
 def test_an_executor_that_stands_still_is_replaced(kafka: str) -> None:
-    """After ``spark.network.timeout``, looked at each ``spark.network.timeoutInterval``."""
+    """After ``spark.network.timeout``, checked every ``spark.network.timeoutInterval``."""
     settings = {
         "spark.network.timeout": "30s",
         "spark.network.timeoutInterval": "10s",

@@ -41,7 +41,7 @@ _POLL_S = 0.1
 
 
 class Plan:
-    """Kills when so many rows are committed, and says when."""
+    """Kills when this number of rows are committed, and says when."""
 
     def __init__(self, steps: list[tuple[float, str, Callable[[], None]]]) -> None:
         self.done: list[tuple[str, float, int]] = []

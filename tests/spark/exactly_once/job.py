@@ -48,7 +48,7 @@ class Job:
     Args:
         servers: bootstrap servers.
         sink_id: the query's id.
-        options: of the sink, beside topic ``t`` and short pauses.
+        options: of the sink, in addition to topic ``t`` and short pauses.
     """
 
     def __init__(self, servers: str, sink_id: str = "query", **options: str) -> None:
