@@ -103,7 +103,7 @@ class Group:
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
-        """The topics that the group's consumers subscribe to; None if its members are not
+        """The topics that the group's consumers subscribe to; none if its members are not
         consumers.
         """
         if self.protocol_type != CONSUMER:

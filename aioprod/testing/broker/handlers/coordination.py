@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.acls import ResourceType
@@ -60,8 +61,8 @@ def topic_name(context: RequestContext, name: str, topic_id: uuid.UUID) -> str |
 
 
 def check_place(context: RequestContext, place: TopicPartition, refusal: ErrorCode) -> ErrorCode:
-    """Return why no offset can be committed for a partition, or NONE: a test wants it to fail, the
-    partition does not exist, or the whole request is refused.
+    """Return why an offset can't be committed or deleted, or NONE: a rule of the test, an unknown
+    partition, or the refusal of the whole request.
     """
     topic = context.store.find_topic(place.topic)
     code = context.failure(*place)
@@ -79,3 +80,26 @@ def fenced_code(code: ErrorCode, version: int, known_from: int) -> ErrorCode:
         if code is ErrorCode.PRODUCER_FENCED and version < known_from
         else code
     )
+
+
+def commit_offset(
+    context: RequestContext,
+    topic: str | None,
+    partition: int,
+    refusal: ErrorCode,
+    commit: Callable[[TopicPartition], None],
+) -> ErrorCode:
+    """Commit an offset by ``commit``, unless its topic or partition is unknown, a rule of the test
+    lets it fail, or the whole request was refused; return the code for the response.
+    """
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    place = TopicPartition(topic, partition)
+    code = check_place(context, place, refusal)
+    if code:
+        return code
+    try:
+        commit(place)
+    except RequestError as error:
+        return error.code
+    return ErrorCode.NONE

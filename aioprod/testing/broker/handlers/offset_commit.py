@@ -15,7 +15,7 @@ from aioprod.protocol.messages.offset_commit import (
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import (
     check_group_coordinator,
-    check_place,
+    commit_offset,
     topic_name,
 )
 from aioprod.testing.broker.handlers.registry import handles
@@ -70,13 +70,7 @@ def _commit(
     request: OffsetCommitRequest,
     context: RequestContext,
 ) -> ErrorCode:
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    place = TopicPartition(topic, asked.partition_index)
-    code = check_place(context, place, refusal)
-    if code:
-        return code
-    try:
+    def commit(place: TopicPartition) -> None:
         context.store.offsets.commit(
             request.group_id,
             place,
@@ -84,6 +78,5 @@ def _commit(
             asked.committed_leader_epoch,
             asked.committed_metadata,
         )
-    except RequestError as error:
-        return error.code
-    return ErrorCode.NONE
+
+    return commit_offset(context, topic, asked.partition_index, refusal, commit)

@@ -13,7 +13,7 @@ from aioprod.protocol.messages.txn_offset_commit import (
 from aioprod.testing.broker.errors import RequestError
 from aioprod.testing.broker.handlers.coordination import (
     check_group_coordinator,
-    check_place,
+    commit_offset,
     topic_name,
 )
 from aioprod.testing.broker.handlers.registry import handles
@@ -76,13 +76,7 @@ def _commit(
     request: TxnOffsetCommitRequest,
     context: RequestContext,
 ) -> ErrorCode:
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    place = TopicPartition(topic, asked.partition_index)
-    code = check_place(context, place, refusal)
-    if code:
-        return code
-    try:
+    def commit(place: TopicPartition) -> None:
         context.store.offsets.commit_in_transaction(
             request.group_id,
             request.producer_id,
@@ -91,6 +85,5 @@ def _commit(
             asked.committed_leader_epoch,
             asked.committed_metadata,
         )
-    except RequestError as error:
-        return error.code
-    return ErrorCode.NONE
+
+    return commit_offset(context, topic, asked.partition_index, refusal, commit)
