@@ -24,8 +24,8 @@ from aioprod.errors import CorruptRecordError
 from aioprod.protocol.arrow_header_names import text_of_names
 from aioprod.protocol.batch_cursor import Batch
 from aioprod.protocol.record_batch import HEADER_SIZE, BatchHeader
-from aioprod.protocol.record_headers import read_varint
 from aioprod.protocol.record_reader import plain_body
+from aioprod.varints import read_uvarint
 
 Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -168,7 +168,7 @@ def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int
                 # -64 for the continuation bit, +2 for the two bytes of the length.
                 position += (length >> 1) + (second << 6) - 62
             else:
-                length, position = read_varint(data, position)
+                length, position = read_uvarint(data, position)
                 position += length >> 1
         left -= min(left, _STEPS)
         size = position - starts[-1]
@@ -361,9 +361,9 @@ class _Reader:
         nulls: list[int] = []
         try:
             for _ in range(count):
-                number, position = read_varint(data, position)
+                number, position = read_uvarint(data, position)
                 value = position + (number >> 1)
-                length, start = read_varint(data, value)
+                length, start = read_uvarint(data, value)
                 null = length & 1
                 if null:
                     length = 0

@@ -29,7 +29,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from aioprod.native import accelerated
 from aioprod.protocol.arrow_columns import name_and_value
 from aioprod.protocol.arrow_header_names import names_of_text
-from aioprod.protocol.record_encoder import encode_varint, varint_size
+from aioprod.varints import encode_varint, varint_size
 
 # Two bytes of a varint have 14 bits: one step of `_varints` encodes them with a table.
 _BITS: Final = 14

@@ -14,6 +14,7 @@ from aioprod.errors import CorruptRecordError
 from aioprod.protocol.codecs.backends import Backend, lz4_backend, zstd_backend
 from aioprod.protocol.codecs.faults import Buffer, cut_off, too_large
 from aioprod.protocol.codecs.frame_sequence import read_frame, read_frames
+from aioprod.varints import read_uvarint
 
 #: Limit on the uncompressed size of one batch, in bytes. It bounds the memory for a hostile or
 #: corrupt batch.
@@ -136,13 +137,11 @@ def _snappy_decompress(data: Buffer, max_size: int) -> bytes:
 
 
 def _snappy_block(block: bytes, room: int, max_size: int) -> bytes:
-    size = shift = 0
     # The block begins with its uncompressed size, so that is known before memory is allocated.
-    for byte in block[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
+    try:
+        size, _ = read_uvarint(block, 0, 32)
+    except IndexError:
+        raise cut_off("snappy") from None
     if size > room:
         raise too_large("snappy", max_size)
     if size > _SNAPPY_RATIO * len(block):

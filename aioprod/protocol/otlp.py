@@ -10,6 +10,8 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from aioprod.varints import encode_uvarint
+
 Labels = tuple[tuple[str, str], ...]
 
 _DELTA, _CUMULATIVE = 1, 2  # AggregationTemporality
@@ -101,17 +103,8 @@ class MetricsEncoder:
 
 def _field(number: int, content: bytes) -> bytes:
     """Encode a field of text, bytes or a message."""
-    return bytes((number << 3 | _LENGTH,)) + _varint(len(content)) + content
+    return bytes((number << 3 | _LENGTH,)) + encode_uvarint(len(content)) + content
 
 
 def _pair(key: str, value: str) -> bytes:
     return _field(1, key.encode()) + _field(2, _field(1, value.encode()))
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

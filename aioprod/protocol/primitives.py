@@ -10,8 +10,9 @@ import struct
 import uuid
 from collections.abc import Iterator, Mapping
 
-from aioprod.errors import ProtocolError
+from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.foreign_text import shown
+from aioprod.varints import append_uvarint, append_varint, read_uvarint, zigzag_decoded
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -27,7 +28,6 @@ _FLOAT64 = struct.Struct(">d")
 
 _MAX_INT16 = 0x7FFF
 _MAX_UINT32 = 0xFFFFFFFF
-_MAX_UINT64 = 0xFFFFFFFFFFFFFFFF
 
 
 class Writer:
@@ -73,24 +73,17 @@ class Writer:
     def uvarint(self, value: int) -> None:
         if not 0 <= value <= _MAX_UINT32:
             raise ProtocolError(f"{value} is outside an unsigned varint's 32 bits")
-        self._base128(value)
+        append_uvarint(self.buffer, value)
 
     def varint(self, value: int) -> None:
         if not -0x80000000 <= value <= 0x7FFFFFFF:
             raise ProtocolError(f"{value} is outside a varint's 32 bits")
-        self._base128(((value << 1) ^ (value >> 31)) & _MAX_UINT32)
+        append_varint(self.buffer, value)
 
     def varlong(self, value: int) -> None:
         if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
             raise ProtocolError(f"{value} is outside a varlong's 64 bits")
-        self._base128(((value << 1) ^ (value >> 63)) & _MAX_UINT64)
-
-    def _base128(self, value: int) -> None:
-        buffer = self.buffer
-        while value > 0x7F:
-            buffer.append((value & 0x7F) | 0x80)
-            value >>= 7
-        buffer.append(value)
+        append_varint(self.buffer, value)
 
     def uuid(self, value: uuid.UUID) -> None:
         self.buffer += value.bytes
@@ -108,7 +101,7 @@ class Writer:
 
     def compact_string(self, value: str) -> None:
         data = _utf8(value)
-        self._base128(len(data) + 1)
+        append_uvarint(self.buffer, len(data) + 1)
         self.buffer += data
 
     def compact_nullable_string(self, value: str | None) -> None:
@@ -148,10 +141,10 @@ class Writer:
 
     def tagged_fields(self, fields: Mapping[int, Writer]) -> None:
         """Append tagged fields (KIP-482), given in ascending order of their tags."""
-        self._base128(len(fields))
+        append_uvarint(self.buffer, len(fields))
         for tag, field in fields.items():
-            self._base128(tag)
-            self._base128(len(field.buffer))
+            append_uvarint(self.buffer, tag)
+            append_uvarint(self.buffer, len(field.buffer))
             self.buffer += field.buffer
 
     def no_tagged_fields(self) -> None:
@@ -238,29 +231,22 @@ class Reader:
         if offset < len(data) and (first := data[offset]) < 0x80:
             self.offset = offset + 1
             return first
-        return self._base128(_MAX_UINT32)
+        return self._base128(32)
 
     def varint(self) -> int:
-        value = self._base128(_MAX_UINT32)
-        return (value >> 1) ^ -(value & 1)
+        return zigzag_decoded(self._base128(32))
 
     def varlong(self) -> int:
-        value = self._base128(_MAX_UINT64)
-        return (value >> 1) ^ -(value & 1)
+        return zigzag_decoded(self._base128(64))
 
-    def _base128(self, maximum: int) -> int:
-        data = self.data
-        value = shift = 0
-        for offset in range(self.offset, len(data)):
-            byte = data[offset]
-            value |= (byte & 0x7F) << shift
-            if value > maximum or shift > 63:
-                raise ProtocolError(f"the varint at offset {self.offset} is too large")
-            if byte < 0x80:
-                self.offset = offset + 1
-                return value
-            shift += 7
-        raise ProtocolError(f"the varint at offset {self.offset} has no end")
+    def _base128(self, bits: int) -> int:
+        try:
+            value, self.offset = read_uvarint(self.data, self.offset, bits)
+        except IndexError:
+            raise ProtocolError(f"the varint at offset {self.offset} has no end") from None
+        except CorruptRecordError:
+            raise ProtocolError(f"the varint at offset {self.offset} is too large") from None
+        return value
 
     def uuid(self) -> uuid.UUID:
         return uuid.UUID(bytes=bytes(self._take(16)))

@@ -12,6 +12,7 @@ from typing import Final
 from aioprod.errors import ProtocolError
 from aioprod.native import accelerated
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.varints import encode_uvarint
 
 MIN_VERSION: Final = 3
 MAX_VERSION: Final = 13
@@ -24,6 +25,9 @@ _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INDEX_AND_SIZE: Final = struct.Struct(">ii")
+
+# Lengths of batches and names repeat.
+_uvarint = lru_cache(1024)(encode_uvarint)
 
 Topic = tuple[str | bytes, list[tuple[int, bytes]]]
 
@@ -133,13 +137,3 @@ def _compact_string(text: str | None) -> bytes:
     if len(encoded) > 0x7FFF:
         raise ProtocolError(f"string of {len(encoded)} bytes, Kafka's limit is {0x7FFF}")
     return _uvarint(len(encoded) + 1) + encoded
-
-
-@lru_cache(1024)
-def _uvarint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)

@@ -20,12 +20,12 @@ from typing import Final
 
 from aioprod.header_names import encode_name
 from aioprod.protocol.record_batch import HEADER_SIZE
+from aioprod.varints import encode_varint, varint_size
 
 _TABLE_SIZE: Final = 16384
 #: Longest length, attributes, longest timestamp delta, longest offset delta: Kafka's bound.
 _MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5
 _OVERHEAD: Final = HEADER_SIZE + _MAX_RECORD_OVERHEAD
-_INT64: Final = 1 << 63
 # Offset deltas below these take 1, 2, 3, 4 and 5 bytes.
 _OFFSET_STEPS: Final = (1 << 6, 1 << 13, 1 << 20, 1 << 27, 1 << 34)
 _join: Final = b"".join
@@ -33,25 +33,6 @@ _MOST_HEADER_NAMES: Final = 1024
 _LONGEST_KEPT_NAME: Final = 128
 #: The encoded headers of a record without any.
 NO_HEADERS: Final = b"\0"
-
-
-def encode_varint(number: int) -> bytes:
-    """Return the zig-zag varint of a signed number of up to 64 bits."""
-    if not -_INT64 <= number < _INT64:
-        raise OverflowError(f"{number} does not fit in 64 bits")
-    rest = number << 1 if number >= 0 else ~(number << 1)
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
-
-
-def varint_size(number: int) -> int:
-    """Return how many bytes the zig-zag varint of ``number`` has."""
-    rest = number << 1 if number >= 0 else ~(number << 1)
-    return (rest.bit_length() + 6) // 7 or 1
 
 
 _VARINTS: Final = tuple([encode_varint(number) for number in range(_TABLE_SIZE)])

@@ -6,6 +6,7 @@ from typing import Final
 
 from aioprod.errors import CorruptRecordError
 from aioprod.header_names import decode_name
+from aioprod.varints import read_uvarint, rest_of_uvarint
 
 Header = tuple[str, bytes | None]
 
@@ -32,7 +33,7 @@ class HeaderBlocks(dict[bytes, tuple[Header, ...]]):
 
 def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
     """Return the headers at the start of ``block``, and the byte behind them."""
-    number, position = read_varint(block, 0)
+    number, position = read_uvarint(block, 0)
     count = unsigned(number, "number of headers")
     if count > len(block) - position:
         raise CorruptRecordError(f"{count} record headers in {len(block) - position} bytes")
@@ -41,7 +42,7 @@ def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
         number = block[position]
         position += 1
         if number > 127:
-            number, position = rest_of_varint(block, position, number)
+            number, position = rest_of_uvarint(block, position, number)
         following = position + (number >> 1)
         if number & 1:
             raise CorruptRecordError("negative length of a header's name")
@@ -49,7 +50,7 @@ def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
         number = block[following]
         position = following + 1
         if number > 127:
-            number, position = rest_of_varint(block, position, number)
+            number, position = rest_of_uvarint(block, position, number)
         if number & 1:
             headers.append((name, None))
             continue
@@ -59,36 +60,9 @@ def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
     return tuple(headers), position
 
 
-def rest_of_varint(body: bytes, position: int, first: int, bits: int = 63) -> tuple[int, int]:
-    """Return the unsigned number that begins with the byte ``first``, and where it ends. Its lowest
-    bit is the sign.
-
-    Args:
-        bits: how many it may have.
-    """
-    number = first & 0x7F
-    for shift in range(7, 70, 7):
-        byte = body[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if number >> bits:
-                break
-            return number, position
-    raise CorruptRecordError(f"number of more than {bits} bits before byte {position}")
-
-
 def int64(number: int) -> int:
     """Return the number that Java has for a sum of two of its numbers."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def read_varint(body: bytes, position: int) -> tuple[int, int]:
-    """Return the zig-zag encoded number at ``position``, not decoded, and where it ends; raise
-    IndexError if the bytes end before.
-    """
-    first = body[position]
-    return (first, position + 1) if first < 0x80 else rest_of_varint(body, position + 1, first)
 
 
 def unsigned(number: int, what: str) -> int:

@@ -21,9 +21,9 @@ from aioprod.protocol.record_headers import (
     Header,
     HeaderBlocks,
     int64,
-    rest_of_varint,
 )
 from aioprod.protocol.variable_width_records import VariableWidthReader
+from aioprod.varints import rest_of_uvarint
 
 # Length, attributes, timestamp delta, offset delta, key length, value length and header count: at
 # least a byte each.
@@ -258,7 +258,7 @@ class _AnyRecordReader:
                 if (byte := body[position]) < 128:
                     length, position = length + (byte << 7) - 128, position + 1
                 else:
-                    length, position = rest_of_varint(body, position, length)
+                    length, position = rest_of_uvarint(body, position, length)
             start = position
             number = body[position + 1]  # skips the attributes, which are unused
             position += 2
@@ -274,14 +274,14 @@ class _AnyRecordReader:
                 if (byte := body[position]) < 128:
                     number, position = number + (byte << 7) - 128, position + 1
                 else:
-                    number, position = rest_of_varint(body, position, number)
+                    number, position = rest_of_uvarint(body, position, number)
             if number != expected:
                 self.gaps.append((index, (number >> 1) ^ -(number & 1)))
             expected = number + 2
             number, position = body[position], position + 1
             if number != 1:
                 if number > 127:
-                    number, position = rest_of_varint(body, position, number)
+                    number, position = rest_of_uvarint(body, position, number)
                 if not number & 1:
                     following = position + (number >> 1)
                     keys[index] = body[position:following]
@@ -292,7 +292,7 @@ class _AnyRecordReader:
                     if (byte := body[position]) < 128:
                         number, position = number + (byte << 7) - 128, position + 1
                     else:
-                        number, position = rest_of_varint(body, position, number)
+                        number, position = rest_of_uvarint(body, position, number)
                 if not number & 1:
                     following = position + (number >> 1)
                     values[index] = body[position:following]
@@ -310,7 +310,7 @@ class _AnyRecordReader:
         return position, expected >> 1
 
     def _rest_of_stamp(self, position: int, first: int) -> tuple[int, int]:
-        number, position = rest_of_varint(self._body, position, first, 64)
+        number, position = rest_of_uvarint(self._body, position, first, 64)
         if number >> 62:
             self.far_timestamps = True
         return number, position

@@ -12,6 +12,7 @@ from aioprod.schema_registry.avro_branches import fits
 from aioprod.schema_registry.avro_logical import EXPECTED, to_underlying
 from aioprod.schema_registry.avro_nodes import AvroNode
 from aioprod.schema_registry.model_fields import symbol_of
+from aioprod.varints import append_varint
 
 Write: TypeAlias = Callable[[bytearray, Any], None]
 
@@ -58,15 +59,6 @@ class AvroTypeError(Misfit, TypeError):
 
 class AvroValueError(Misfit, ValueError):
     """A value has the right type, but does not fit."""
-
-
-def append_long(out: bytearray, number: int) -> None:
-    """Append a number of 64 bits."""
-    left = (number << 1) ^ (number >> 63)
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
 
 
 def wrong(node: AvroNode, value: Any) -> AvroTypeError:
@@ -133,7 +125,7 @@ def _integer(node: AvroNode) -> Write:
             return
         if not fits(node, value):
             raise AvroValueError(f"expected {node}, got a number of more than {bits} bits")
-        append_long(out, value)
+        append_varint(out, value)
 
     return write
 
@@ -181,7 +173,7 @@ def _bytes(node: AvroNode) -> Write:
         if not isinstance(value, bytes | bytearray | memoryview):
             raise wrong(node, value)
         data = bytes(value)
-        append_long(out, len(data))
+        append_varint(out, len(data))
         out += data
 
     return write
@@ -215,7 +207,7 @@ def _string(node: AvroNode) -> Write:
         if (size := len(data)) < _SMALL:
             out.append(size << 1)
         else:
-            append_long(out, size)
+            append_varint(out, size)
         out += data
 
     return write
@@ -240,7 +232,7 @@ def _symbol(node: AvroNode) -> Write:
 def long_bytes(number: int) -> bytes:
     """Return the bytes of a number."""
     out = bytearray()
-    append_long(out, number)
+    append_varint(out, number)
     return bytes(out)
 
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from aioprod.decoding_limits import DecodingLimits, beyond, too_deep
+from aioprod.errors import CorruptRecordError
 from aioprod.schema_registry.avro_nodes import AvroNode, all_nodes
+from aioprod.varints import read_uvarint, zigzag_decoded
 
 Check = Callable[[bytes, int], None]
 """``(data, where they begin)``: raises ValueError if they exceed a limit."""
@@ -23,7 +25,7 @@ _HARMLESS: Final = 16
 """This many values without bytes are no harm for each byte of a record."""
 _MANY: Final = 1 << 62
 _MOST_ROUNDS: Final = 100
-_LONGEST_VARINT: Final = 10
+_LONGEST_VARINT: Final = 70  # bits, in ten bytes
 
 
 class _Type:
@@ -210,15 +212,11 @@ class _Walk:
         self._place += size
 
     def _number(self) -> int:
-        data, place = self._data, self._place
-        found = shift = 0
-        for byte in data[place : place + _LONGEST_VARINT]:
-            found |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                self._place = place + shift // 7
-                return (found >> 1) ^ -(found & 1)
-        raise _cut_short()
+        try:
+            number, self._place = read_uvarint(self._data, self._place, _LONGEST_VARINT)
+        except (IndexError, CorruptRecordError):
+            raise _cut_short() from None
+        return zigzag_decoded(number)
 
 
 def _cut_short() -> ValueError:

@@ -20,13 +20,13 @@ from aioprod.schema_registry.avro_leaves import (
     AvroValueError,
     Misfit,
     Write,
-    append_long,
     leaf_writer,
     long_bytes,
     wrong,
 )
 from aioprod.schema_registry.avro_nodes import MISSING, AvroField, AvroNode
 from aioprod.schema_registry.model_fields import ModelField, is_model, model_fields
+from aioprod.varints import append_varint
 
 
 def writer_of(node: AvroNode, *, strict: bool = False) -> Callable[[Any], bytes]:
@@ -117,7 +117,7 @@ class _Compiler:
             if not value:
                 out.append(0)
                 return
-            append_long(out, len(value))
+            append_varint(out, len(value))
             place = 0
             try:
                 for each in value:
@@ -140,7 +140,7 @@ class _Compiler:
             if not value:
                 out.append(0)
                 return
-            append_long(out, len(value))
+            append_varint(out, len(value))
             key: Any = None
             try:
                 for key, each in value.items():

@@ -12,7 +12,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from aioprod.errors import CorruptRecordError
 from aioprod.types import Headers
+from aioprod.varints import encode_varint, read_uvarint, zigzag_decoded
 
 KEY_HEADER = "__key_schema_id"
 VALUE_HEADER = "__value_schema_id"
@@ -76,7 +78,7 @@ def write_indexes(indexes: Sequence[int]) -> bytes:
     """Return the bytes of a Protobuf message's place in its file."""
     if list(indexes) == [0]:
         return b"\0"
-    return b"".join(_zigzag(number) for number in (len(indexes), *indexes))
+    return b"".join(encode_varint(number) for number in (len(indexes), *indexes))
 
 
 def read_indexes(data: bytes, place: int) -> tuple[tuple[int, ...], int]:
@@ -85,36 +87,21 @@ def read_indexes(data: bytes, place: int) -> tuple[tuple[int, ...], int]:
     Raises:
         ValueError: if it is cut short, or too long.
     """
-    count, place = _read_zigzag(data, place)
+    count, place = _read_index(data, place)
     if not 0 <= count <= _MOST_INDEXES:
         raise ValueError(f"{count} message indexes: must be 0 to {_MOST_INDEXES}")
     if count == 0:
         return (0,), place
     indexes = []
     for _ in range(count):
-        index, place = _read_zigzag(data, place)
+        index, place = _read_index(data, place)
         indexes.append(index)
     return tuple(indexes), place
 
 
-def _zigzag(number: int) -> bytes:
-    left = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
-    return bytes(out)
-
-
-def _read_zigzag(data: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if place >= len(data) or shift > 63:
-            raise ValueError("the message indexes are cut short")
-        byte = data[place]
-        place += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            return (value >> 1) ^ -(value & 1), place
+def _read_index(data: bytes, place: int) -> tuple[int, int]:
+    try:
+        number, end = read_uvarint(data, place, 64)
+    except (IndexError, CorruptRecordError):
+        raise ValueError("the message indexes are cut short") from None
+    return zigzag_decoded(number), end

@@ -30,8 +30,8 @@ from aioprod.protocol.arrow_reader import read_arrays
 from aioprod.protocol.compression import compress
 from aioprod.protocol.messages.fetch import AbortedTransaction, PartitionData
 from aioprod.protocol.record_batch import BatchHeader, build_batch, read_header
-from aioprod.protocol.record_encoder import encode_varint
 from aioprod.types import TopicPartition
+from aioprod.varints import encode_varint
 
 TP = TopicPartition("t", 0)
 BASE = 1_700_000_000_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aioprod.error_codes import ErrorCode
-from aioprod.protocol.record_encoder import encode_varint
+from aioprod.varints import encode_varint
 from tests.foreign_bytes.batches import batch
 from tests.foreign_bytes.readers import Row
 from tests.protocol.record_bytes import BASE, record

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from aioprod import Consumer, Producer, ProducerRecord, TopicPartition
 from aioprod.header_names import column_text, decode_name, encode_name, name_in_column
 from aioprod.processing import Processor
-from aioprod.protocol.record_encoder import encode_varint
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
+from aioprod.varints import encode_varint
 from tests.foreign_bytes.batches import batch
 from tests.protocol.record_bytes import record
 from tests.testing.raw_client import RawClient

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from aioprod.codecs import Codec
 from aioprod.protocol.record_batch import build_batch
-from aioprod.protocol.record_encoder import encode_varint
 from aioprod.protocol.record_writer import RecordBatchWriter
+from aioprod.varints import encode_varint
 
 BASE = 1_700_000_000_000
 

@@ -19,8 +19,8 @@ from aioprod.protocol.arrow_reader import HEADERS_TYPE, read_arrays
 from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.compression import compress
 from aioprod.protocol.record_batch import read_header
-from aioprod.protocol.record_encoder import encode_varint
 from aioprod.protocol.record_reader import Record, read_batch_records
+from aioprod.varints import encode_varint
 from tests.protocol.record_bytes import BASE, batch_of, handmade, headers, record, timestamps
 
 records = st.tuples(

@@ -17,13 +17,13 @@ from aioprod.errors import CorruptRecordError, ProtocolError
 from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.compression import compress
 from aioprod.protocol.record_batch import build_batch, read_header
-from aioprod.protocol.record_encoder import encode_varint
 from aioprod.protocol.record_reader import (
     Record,
     read_batch_records,
     read_columns,
     read_records,
 )
+from aioprod.varints import encode_varint
 from tests.protocol.record_bytes import BASE, batch_of, handmade, headers, record, timestamps
 
 entries = st.lists(

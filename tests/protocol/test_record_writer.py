@@ -27,11 +27,10 @@ from aioprod.protocol.record_encoder import (
     encode_headers,
     encode_record,
     encode_records,
-    encode_varint,
     estimate_upper_bound,
-    varint_size,
 )
 from aioprod.protocol.record_writer import RecordBatchWriter
+from aioprod.varints import encode_varint, varint_size
 
 BASE = 1_700_000_000_000
 

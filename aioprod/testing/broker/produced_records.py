@@ -18,9 +18,10 @@ from aioprod.protocol.codecs.frame_sizes import lz4_frame, zstd_sizes
 from aioprod.protocol.codecs.zstd_skippable import begins_skippable
 from aioprod.protocol.compression import MAX_DECOMPRESSED_SIZE, decompress
 from aioprod.protocol.record_batch import CODEC_MASK, HEADER_SIZE, BatchHeader
-from aioprod.protocol.record_headers import LIMIT, read_headers, read_varint
+from aioprod.protocol.record_headers import LIMIT, read_headers
 from aioprod.protocol.record_reader import parse_records
 from aioprod.testing.broker.errors import RequestError
+from aioprod.varints import read_uvarint, zigzag_decoded
 
 _LZ4_INDEPENDENT, _LZ4_RESERVED = 0x20, 0x03
 
@@ -129,8 +130,8 @@ def _check_headers(blocks: list[bytes | tuple[()]]) -> None:
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
-    number, end = read_varint(data, position)
-    return (number >> 1) ^ -(number & 1), end
+    number, end = read_uvarint(data, position)
+    return zigzag_decoded(number), end
 
 
 def _invalid(text: str) -> RequestError:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from aioprod import ProducerRecord
 from aioprod.header_names import encode_name
+from aioprod.varints import varint_size
 
 _BATCH_OVERHEAD = 61
 
@@ -29,20 +30,15 @@ class BatchRecordMetadata(NamedTuple):
 def _record_size(
     key: Any, value: Any, headers: Sequence[Any], offset: int, timestamp_delta: int
 ) -> int:
-    size = 1 + _varint_size(timestamp_delta) + _varint_size(offset) + _varint_size(len(headers))
+    size = 1 + varint_size(timestamp_delta) + varint_size(offset) + varint_size(len(headers))
     size += _sized(key) + _sized(value)
     for name, data in headers:
         size += _sized(encode_name(name)) + _sized(data)
-    return _varint_size(size) + size
+    return varint_size(size) + size
 
 
 def _sized(data: Any) -> int:
-    return 1 if data is None else _varint_size(len(data)) + len(data)
-
-
-def _varint_size(number: int) -> int:
-    zigzag = number << 1 if number >= 0 else (-number << 1) - 1
-    return max((zigzag.bit_length() + 6) // 7, 1)
+    return 1 if data is None else varint_size(len(data)) + len(data)
 
 
 class BatchBuilder:

@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from aioprod.errors import CorruptRecordError
 from aioprod.public_module import set_module
+from aioprod.varints import read_uvarint
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types of Protobuf
 _DELTA = 1  # AggregationTemporality
@@ -55,7 +57,7 @@ def read_metrics(data: bytes) -> tuple[dict[str, str], list[PushedMetric]]:
             for scope_metrics in _messages(resource_metrics, 2):
                 for metric in _messages(scope_metrics, 2):
                     metrics += _values(metric)
-    except (LookupError, struct.error, UnicodeDecodeError) as error:
+    except (LookupError, CorruptRecordError, struct.error, UnicodeDecodeError) as error:
         raise ValueError(f"not a MetricsData: {error!r}") from error
     return labels, metrics
 
@@ -114,14 +116,14 @@ def _fields(data: bytes) -> _Fields:
     found: _Fields = defaultdict(list)
     position = 0
     while position < len(data):
-        tag, position = _varint(data, position)
+        tag, position = read_uvarint(data, position, 64)
         wire_type = tag & 7
         if wire_type == _VARINT:
-            value, position = _varint(data, position)
+            value, position = read_uvarint(data, position, 64)
             found[tag >> 3].append(value)
             continue
         if wire_type == _LENGTH:
-            length, position = _varint(data, position)
+            length, position = read_uvarint(data, position, 64)
         elif wire_type in (_FIXED64, _FIXED32):
             length = 8 if wire_type == _FIXED64 else 4
         else:
@@ -131,14 +133,3 @@ def _fields(data: bytes) -> _Fields:
         found[tag >> 3].append(data[position : position + length])
         position += length
     return dict(found)
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
