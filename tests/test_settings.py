@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,23 @@ from typing import Any
 import pytest
 
 import aioprod
-from aioprod import Admin, ConfigError, Consumer, ConsumerConfig
+from aioprod import (
+    Admin,
+    AdminConfig,
+    ClientConfig,
+    ConfigError,
+    Consumer,
+    ConsumerConfig,
+    ProducerConfig,
+    ShareConsumerConfig,
+)
 from aioprod._tools import generate_config
 from aioprod.config import keywords
 from aioprod.config.admin import ADMIN
 from aioprod.config.consumer import CONSUMER
 from aioprod.config.kafka_properties import SettingsTable
 from aioprod.config.producer import PRODUCER
+from aioprod.config.setting import choice, milliseconds, number, secret, switch, text
 from aioprod.config.share_consumer import SHARE_CONSUMER
 from aioprod.serialization import JsonDeserializer, StringDeserializer
 from aioprod.testing.jars import kafka_jars
@@ -185,6 +196,50 @@ def test_the_page_has_each_setting_with_its_default() -> None:
     for table in TABLES.values():
         for name, reason in table.unsupported.items():
             assert re.search(rf"^\|.*`{re.escape(name)}`.*\| {re.escape(reason)} \|$", PAGE, re.M)
+
+
+EXPLAINED = [ClientConfig, ProducerConfig, ConsumerConfig, ShareConsumerConfig, AdminConfig]
+
+
+def test_each_setting_is_explained_in_one_docstring_and_help_shows_all() -> None:
+    written: Counter[str] = Counter()
+    for kind in EXPLAINED:
+        path = Path(kind.__post_init__.__code__.co_filename)
+        (source,) = [
+            node
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+        ]
+        own = explained(ast.get_docstring(source) or "")
+        written.update(own)
+        if kind is not ClientConfig:
+            assert sorted(own) == sorted(kind.__annotations__)
+        shown = inspect.getdoc(kind) or ""
+        assert sorted(explained(shown)) == sorted(each.name for each in fields(kind))
+        assert not re.search("`{3,}", shown), "Markdown's single backticks become double ones"
+    for setting in fields(ClientConfig):
+        overriding = [kind for kind in EXPLAINED[1:] if setting.name in kind.__annotations__]
+        assert written[setting.name] == 1 + len(overriding), setting.name
+
+
+def explained(docstring: str) -> list[str]:
+    return re.findall(r"^    (\w+): ", docstring.partition("Raises:")[0], re.MULTILINE)
+
+
+def test_each_kind_of_setting_may_be_unknown_to_kafka() -> None:
+    made = [
+        milliseconds("a_ms", 0.5, 0, "A time.", kafka_name=None),
+        number("a_number", 1, 0, "A number.", kafka_name=None),
+        switch("a_switch", True, "A switch.", kafka_name=None),
+        choice("a_choice", "x", ["x", "y"], "A choice.", kafka_name=None),
+        secret("a_secret", "A secret.", kafka_name=None),
+        text("a_text", "A text.", kafka_name=None),
+    ]
+    for each in made:
+        assert each.kafka_name is None
+        assert each.check(each.name, each.default) == each.default
+    half: Any = 0.5
+    assert Consumer(group_id="g", stall_timeout_ms=half).config.stall_timeout_ms == half
 
 
 NEW_SETTING = '    number("new_limit", 7, 1, "Limits something."),\n'

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aioprod.config.addresses import check_protocols, list_servers
 from aioprod.config.security import SecurityConfig
 from aioprod.config.setting import apply_checks
 from aioprod.config.settings.client import CONNECTIONS
 from aioprod.public_module import set_module
+
+ConfigT = TypeVar("ConfigT", bound="ClientConfig")
 
 
 @set_module("aioprod.config")
@@ -213,3 +218,20 @@ class ClientConfig(SecurityConfig):
         object.__setattr__(self, "bootstrap_servers", given)
         apply_checks(self, CONNECTIONS.values())
         check_protocols(given, self.security_protocol)
+
+
+def explain_all_settings(kind: type[ConfigT]) -> type[ConfigT]:
+    """Add the explanations of :class:`ClientConfig` to the docstring of a subclass, so that
+    ``help()`` shows all settings.
+    """
+    text = inspect.cleandoc(kind.__doc__ or "")
+    inherited = inspect.cleandoc(ClientConfig.__doc__ or "")
+    entries = inherited.partition("Attributes:\n")[2].partition("\nRaises:")[0]
+    added = [
+        entry.rstrip()
+        for entry in re.split(r"^(?= {4}\w)", entries, flags=re.MULTILINE)
+        if entry.strip() and entry.split(":")[0].strip() not in kind.__annotations__
+    ]
+    start, raises, end = text.partition("\n\nRaises:")
+    kind.__doc__ = "\n".join([start, *added]) + raises + end
+    return kind

@@ -108,7 +108,14 @@ def apply_checks(config: object, settings: Iterable[Setting]) -> None:
 
 
 def milliseconds(
-    name: str, default: float, low: int, meaning: str, *, type: str = "int", since: str = ""
+    name: str,
+    default: float,
+    low: int,
+    meaning: str,
+    *,
+    type: str = "int",
+    kafka_name: str | None = "",
+    since: str = "",
 ) -> Setting:
     """Declare a time in milliseconds, which may have a fraction."""
     return Setting(
@@ -119,7 +126,8 @@ def milliseconds(
         in_range(low, MAX_INT, fraction=True),
         _range(low, MAX_INT),
         "ms",
-        since=since,
+        kafka_name,
+        since,
     )
 
 
@@ -170,6 +178,7 @@ def choice(
     meaning: str,
     *,
     change_case: Callable[[str], str] | None = None,
+    kafka_name: str | None = "",
     since: str = "",
 ) -> Setting:
     """Declare a setting that is one of several names."""
@@ -182,6 +191,7 @@ def choice(
         meaning,
         check if default is not None else _or_none(check),
         ", ".join(f"`{each}`" for each in names),
+        kafka_name=kafka_name,
         since=since,
     )
 

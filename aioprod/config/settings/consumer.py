@@ -172,13 +172,12 @@ FETCHING = section(
         unit="bytes",
         kafka_name=None,
     ),
-    number(
+    milliseconds(
         "stall_timeout_ms",
         60_000,
         0,
-        "Time after which a partition with records ahead that is not read counts as stalled, with "
-        "the reason, in the log, in ``state`` and in the metrics. 0: never.",
-        unit="ms",
+        "Time after which a partition that has records but is not read counts as stalled. The "
+        "reason is logged, and reported in `state` and in the metrics. 0: never.",
         kafka_name=None,
     ),
     choice(

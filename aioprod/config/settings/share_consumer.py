@@ -76,9 +76,9 @@ SHARE_FETCHING = section(
 SHARE_OBSERVERS = section(
     replace(
         FETCHING["stall_timeout_ms"],
-        meaning="Time after which a partition counts as stalled that is not read although the "
-        "application polls, or whose acknowledgements fail; likewise a group that can't be joined. "
-        "The reason is reported in the log, in ``state`` and in the metrics. 0: never.",
+        meaning="Time after which a partition counts as stalled if it is not read although the "
+        "application polls, or if its acknowledgements fail; likewise a group that can't be "
+        "joined. The reason is logged, and reported in `state` and in the metrics. 0: never.",
     ),
     Setting(
         "observers",
