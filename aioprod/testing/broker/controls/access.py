@@ -50,16 +50,7 @@ class AccessControls:
             ConfigError: if the cluster has no authorizer, or an argument is invalid.
         """
         resource = _resource(topic, group, transactional_id)
-        self._add(
-            rights(
-                AclPermission.ALLOW,
-                principal,
-                operations,
-                resource,
-                prefixed=prefixed,
-                host=host,
-            )
-        )
+        self._add(AclPermission.ALLOW, principal, operations, resource, prefixed, host)
 
     def deny(
         self,
@@ -78,20 +69,20 @@ class AccessControls:
             ConfigError: if the cluster has no authorizer, or an argument is invalid.
         """
         resource = _resource(topic, group, transactional_id)
-        self._add(
-            rights(
-                AclPermission.DENY,
-                principal,
-                operations,
-                resource,
-                prefixed=prefixed,
-                host=host,
-            )
-        )
+        self._add(AclPermission.DENY, principal, operations, resource, prefixed, host)
 
-    def _add(self, acls: list[AclBinding]) -> None:
+    def _add(
+        self,
+        permission: AclPermission,
+        principal: str,
+        operations: tuple[AclOperation, ...],
+        resource: tuple[ResourceType, str],
+        prefixed: bool,
+        host: str,
+    ) -> None:
         if self._authorizer is None:
             raise ConfigError("authorizer=None: give EmbeddedCluster an Authorizer to use ACLs")
+        acls = rights(permission, principal, operations, resource, prefixed=prefixed, host=host)
         for acl in acls:
             self._authorizer.add(acl)
 

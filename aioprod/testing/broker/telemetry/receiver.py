@@ -21,7 +21,7 @@ from aioprod.testing.broker.telemetry.otlp_reader import PushedMetric, read_metr
 
 #: The most pushes that are kept.
 MAX_PUSHES = 1_000
-_CODECS = tuple(codec.label for codec in TELEMETRY_CODECS)
+CODEC_NAMES = tuple(codec.label for codec in TELEMETRY_CODECS)
 
 
 @set_module("aioprod.testing")
@@ -69,7 +69,7 @@ class MetricsSubscription:
     push_interval_ms: int = 300_000
     delta: bool = True
     max_bytes: int = 1 << 20
-    compression_types: tuple[str, ...] = _CODECS
+    compression_types: tuple[str, ...] = CODEC_NAMES
 
     @property
     def codecs(self) -> list[int]:
@@ -115,7 +115,7 @@ class TelemetryReceiver:
         push_interval_ms: int = 300_000,
         delta: bool = True,
         max_bytes: int = 1 << 20,
-        compression_types: Iterable[str] = _CODECS,
+        compression_types: Iterable[str] = CODEC_NAMES,
     ) -> None:
         """Ask all clients to push metrics (KIP-714). The cluster must be made with
         ``client_metrics=True``.
