@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aioprod.errors import KafkaError
-from aioprod.logs import get_logger
 from aioprod.types import (
     ConsumerRecord,
     OffsetAndMetadata,
@@ -14,9 +13,7 @@ from aioprod.types import (
     RecordMetadata,
     TopicPartition,
 )
-from aioprod.user_code import surface
-
-logger = get_logger(__name__)
+from aioprod.user_code import Plugins
 
 
 class ProducerInterceptor:
@@ -93,72 +90,22 @@ class ConsumerInterceptor:
         """Called when the consumer is closed."""
 
 
-class _Chain:
-    """Calls interceptors in their order; false if there are none."""
-
-    def __init__(self, interceptors: Iterable[Any]) -> None:
-        self._interceptors = tuple(interceptors)
-        self._failing: set[tuple[int, str]] = set()
-
-    def __bool__(self) -> bool:
-        return bool(self._interceptors)
-
-    def close(self) -> None:
-        """Close all interceptors, even if one raises."""
-        for index, interceptor in enumerate(self._interceptors):
-            try:
-                interceptor.close()
-            except BaseException as error:
-                self._failed(index, "close", error)
-
-    def _failed(self, index: int, method: str, error: BaseException) -> None:
-        if (index, method) not in self._failing:
-            self._failing.add((index, method))
-            name = type(self._interceptors[index]).__name__
-            logger.warning(
-                "interceptor %s failed in %s; not logged again until it succeeds",
-                name,
-                method,
-                exc_info=error,
-            )
-            surface(error)
-
-    def _succeeded(self, index: int, method: str) -> None:
-        if self._failing:
-            self._failing.discard((index, method))
-
-
-class ConsumerInterceptorChain(_Chain):
+class ConsumerInterceptorChain(Plugins[ConsumerInterceptor]):
     """The interceptors of a consumer."""
+
+    def __init__(self, interceptors: Iterable[ConsumerInterceptor]) -> None:
+        super().__init__(ConsumerInterceptor, interceptors)
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         """Return the records of the last interceptor. If one fails, the next gets its records."""
-        for index, interceptor in enumerate(self._interceptors):
-            try:
-                changed = interceptor.on_consume(records)
-                if not isinstance(changed, list):
-                    raise TypeError(
-                        f"must return a list of ConsumerRecord, not {type(changed).__name__}"
-                    )
-            except BaseException as error:
-                self._failed(index, "on_consume", error)
-            else:
-                records = changed
-                self._succeeded(index, "on_consume")
-        return records
+        return self.change("on_consume", records, list, "a list of ConsumerRecord")
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Call ``on_commit`` of all interceptors."""
-        for index, interceptor in enumerate(self._interceptors):
-            try:
-                interceptor.on_commit(offsets)
-            except BaseException as error:
-                self._failed(index, "on_commit", error)
-            else:
-                self._succeeded(index, "on_commit")
+        self.notify("on_commit", offsets)
 
 
-class InterceptorChain(_Chain):
+class InterceptorChain(Plugins[ProducerInterceptor]):
     """The interceptors of a producer.
 
     Attributes:
@@ -167,66 +114,25 @@ class InterceptorChain(_Chain):
     """
 
     def __init__(self, interceptors: Iterable[ProducerInterceptor] = ()) -> None:
-        super().__init__(interceptors)
-        # Calls only overridden methods, as this runs for each record.
-        self._on_send = self._overriding("on_send")
-        self._on_acknowledgement = self._overriding("on_acknowledgement")
-        self._on_send_error = self._overriding("on_send_error")
-        self._on_delivery = self._overriding("on_delivery")
-        self.wants_records = bool(self._on_delivery)
+        super().__init__(ProducerInterceptor, interceptors)
+        self.wants_records = self.wants("on_delivery")
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record of the last interceptor. If one fails, the next gets its record."""
-        for index, interceptor in self._on_send:
-            try:
-                changed = interceptor.on_send(record)
-                if not isinstance(changed, ProducerRecord):
-                    raise TypeError(f"must return a ProducerRecord, not {type(changed).__name__}")
-            except BaseException as error:
-                self._failed(index, "on_send", error)
-            else:
-                record = changed
-                self._succeeded(index, "on_send")
-        return record
+        return self.change("on_send", record, ProducerRecord, "a ProducerRecord")
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
         """Call ``on_acknowledgement`` of all interceptors."""
-        for index, interceptor in self._on_acknowledgement:
-            try:
-                interceptor.on_acknowledgement(metadata, error)
-            except BaseException as own:
-                self._failed(index, "on_acknowledgement", own)
-            else:
-                self._succeeded(index, "on_acknowledgement")
+        self.notify("on_acknowledgement", metadata, error)
 
     def on_send_error(
         self, record: ProducerRecord, topic_partition: TopicPartition | None, error: Exception
     ) -> None:
         """Call ``on_send_error`` of all interceptors."""
-        for index, interceptor in self._on_send_error:
-            try:
-                interceptor.on_send_error(record, topic_partition, error)
-            except BaseException as own:
-                self._failed(index, "on_send_error", own)
-            else:
-                self._succeeded(index, "on_send_error")
+        self.notify("on_send_error", record, topic_partition, error)
 
     def on_delivery(
         self, record: ProducerRecord, metadata: RecordMetadata, error: KafkaError | None
     ) -> None:
         """Call ``on_delivery`` of the interceptors that override it."""
-        for index, interceptor in self._on_delivery:
-            try:
-                interceptor.on_delivery(record, metadata, error)
-            except BaseException as own:
-                self._failed(index, "on_delivery", own)
-            else:
-                self._succeeded(index, "on_delivery")
-
-    def _overriding(self, method: str) -> list[tuple[int, ProducerInterceptor]]:
-        own = getattr(ProducerInterceptor, method)
-        return [
-            (index, one)
-            for index, one in enumerate(self._interceptors)
-            if getattr(getattr(one, method), "__func__", None) is not own
-        ]
+        self.notify("on_delivery", record, metadata, error)

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from aioprod.errors import KafkaError
-from aioprod.interceptors import InterceptorChain, ProducerInterceptor
+from aioprod.interceptors import (
+    ConsumerInterceptor,
+    ConsumerInterceptorChain,
+    InterceptorChain,
+    ProducerInterceptor,
+)
+from aioprod.metrics import ObserverList, ProducerObserver
 from aioprod.types import ProducerRecord, RecordMetadata, TopicPartition
 
 RECORD = ProducerRecord("flights", value="v")
@@ -95,7 +101,7 @@ def test_each_sees_what_the_one_before_returned() -> None:
 def test_the_next_sees_the_last_good_record(caplog: pytest.LogCaptureFixture) -> None:
     chain = InterceptorChain([Suffix("1"), Failing(), Suffix("2")])
     assert chain.on_send(RECORD).value == "v12"
-    assert "Failing failed in on_send" in caplog.text and "broken interceptor" in caplog.text
+    assert "Failing.on_send failed" in caplog.text and "broken interceptor" in caplog.text
 
 
 @pytest.mark.parametrize("result", [None, ("flights", "v"), "record"])
@@ -164,6 +170,28 @@ def test_a_failure_is_logged_once_until_it_succeeds_again(caplog: pytest.LogCapt
         failing.broken = True
         chain.on_send(RECORD)
         assert logged() == 1, "it had succeeded in between; the other one had not"
+
+
+def test_errors_of_interceptors_and_observers_are_logged_alike(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(ConsumerInterceptor, ProducerInterceptor, ProducerObserver):
+        def close(self) -> None:
+            raise ValueError("out of order")
+
+    plugin = Broken()
+    for chain in (
+        InterceptorChain([plugin]),
+        ConsumerInterceptorChain([plugin]),
+        ObserverList(ProducerObserver, [plugin]),
+    ):
+        chain.close()
+        (record,) = caplog.records
+        assert (record.levelno, record.getMessage()) == (
+            logging.ERROR,
+            "Broken.close failed; not logged again until it succeeds",
+        )
+        caplog.clear()
 
 
 def test_the_base_class_does_nothing() -> None:
