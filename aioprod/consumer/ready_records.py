@@ -100,7 +100,7 @@ class ReadyRecords:
             while most and (found := self._buffer.take(most)) is not None:
                 source, records = found
                 source.state.position = source.position
-                self._reporter.handed_out(source.state.tp, len(records), now)
+                self._reporter.records_returned(source.state.tp, len(records), now)
                 taken.append(records)
                 most -= len(records)
         except BaseException as error:
@@ -134,7 +134,7 @@ class ReadyRecords:
                 topic = source.state.tp.topic if converts else None
                 source.state.position = source.position
                 rows = sum(part.num_rows for part in parts)
-                self._reporter.handed_out(source.state.tp, rows, now)
+                self._reporter.records_returned(source.state.tp, rows, now)
                 taken += parts
                 count += rows
                 size += sum(part.nbytes for part in parts)
@@ -205,5 +205,5 @@ class ReadyRecords:
         self._source = None
         assert self._loop is not None
         taken = self._count - len(rest)
-        self._reporter.handed_out(source.state.tp, taken, self._loop.time())
+        self._reporter.records_returned(source.state.tp, taken, self._loop.time())
         return rest

@@ -121,9 +121,9 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
             self._metrics.fetched(node_id, latency_s, now)
         self.request_done(node_id, "Fetch", latency_s, error)
 
-    def handed_out(self, tp: TopicPartition, records: int, now: float) -> None:
+    def records_returned(self, tp: TopicPartition, records: int, now: float) -> None:
         """Report that the application got records."""
-        self._metrics.handed_out(tp.topic, records, now)
+        self._metrics.records_returned(tp.topic, records, now)
         if self._wants_records and records:
             self._observers.notify("on_records", RecordsReturned(*tp, records))
 

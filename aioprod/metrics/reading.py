@@ -48,7 +48,7 @@ class ReadingMetrics(Generic[SampleT]):
         self._sample(now).fetched_bytes += size
         self._topic(topic, now).fetched_bytes += size
 
-    def handed_out(self, topic: str, records: int, now: float) -> None:
+    def records_returned(self, topic: str, records: int, now: float) -> None:
         """Record that the application got records of a topic."""
         self._sample(now).records += records
         self._topic(topic, now).records += records

@@ -95,7 +95,7 @@ class _Compiler:
                 return
             place = only
             if place is None or isinstance(value, tuple | OfBranch):
-                place, value = _told(node, value)
+                place, value = _chosen_branch(node, value)
                 if place is None:
                     place = only
             if place is None:
@@ -232,7 +232,7 @@ def _as_mapping(node: AvroNode, value: Any, models: dict[Any, list[ModelField]])
     return found
 
 
-def _told(union: AvroNode, value: Any) -> tuple[int | None, Any]:
+def _chosen_branch(union: AvroNode, value: Any) -> tuple[int | None, Any]:
     """Return the branch that a value names itself, None if it names none, and the value."""
     if isinstance(value, Branch):
         return value.place, value.value

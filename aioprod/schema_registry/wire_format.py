@@ -69,9 +69,9 @@ def find_id(headers: Headers, is_key: bool, data: bytes) -> tuple[SchemaId, byte
         ValueError: if there is no id.
     """
     wanted = KEY_HEADER if is_key else VALUE_HEADER
-    held = next((value for name, value in headers if name == wanted and value is not None), data)
-    schema_id, end = read_id(held)
-    return schema_id, held, end
+    source = next((value for name, value in headers if name == wanted and value is not None), data)
+    schema_id, end = read_id(source)
+    return schema_id, source, end
 
 
 def write_indexes(indexes: Sequence[int]) -> bytes:

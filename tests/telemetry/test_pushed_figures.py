@@ -100,7 +100,7 @@ def consumer() -> ObservedConsumer:
     metrics.waited(1.5, now=2.5)
     metrics.polled(4.0)
     metrics.fetched(7, 0.25, now=2.5)
-    metrics.handed_out("orders", 3, now=2.5)
+    metrics.records_returned("orders", 3, now=2.5)
     metrics.connection_changed(True, 1.0)
     return ObservedConsumer(
         "c",
@@ -147,7 +147,7 @@ def test_a_share_consumer_has_those_of_javas() -> None:
     metrics.response_came(100, 3, 0, now=2.5)
     metrics.acknowledgements_sent(3, now=2.5)
     metrics.acknowledged({AcknowledgeType.ACCEPT: 3}, failed=False, now=2.5)
-    metrics.handed_out("orders", 3, now=2.5)
+    metrics.records_returned("orders", 3, now=2.5)
     observed = ObservedConsumer(
         "c",
         "g",

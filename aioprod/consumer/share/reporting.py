@@ -57,7 +57,7 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
         self, tp: TopicPartition, records: Sequence[ShareRecord], now: float
     ) -> None:
         """Report that records are returned to the application."""
-        self._metrics.handed_out(tp.topic, len(records), now)
+        self._metrics.records_returned(tp.topic, len(records), now)
         if self._wants_records:
             self._observers.notify("on_records", RecordsDelivered(*tp, tuple(records)))
 
