@@ -42,7 +42,6 @@ class FetchedData:
     """
 
     __slots__ = (
-        "_batch_end",
         "_batches",
         "_converted",
         "_converter",
@@ -82,7 +81,6 @@ class FetchedData:
         self._open: deque[OpenBatch] = deque()
         self._converted = 0  # how many of these records, from the first on, are converted
         self._opened: deque[Batch] = deque()  # batches that may have records from the position on
-        self._batch_end = start  # where the batch that was opened last ends
         self._preparation = Preparation()
         self._failure: BaseException | None = None
         if old_format is not None:
@@ -180,7 +178,7 @@ class FetchedData:
             self.position = (
                 Position(last.offset + 1, last.leader_epoch)
                 if self._open or self._failure
-                else self._batch_end
+                else self._batches.end
             )
         return Records(taken)
 
@@ -197,7 +195,7 @@ class FetchedData:
                 self._open.append(batch)
                 self._opened.append(found)
                 return batch
-            self.position = self._batch_end
+            self.position = self._batches.end
         return None
 
     def _stop_before(self, unread: Unread) -> None:
@@ -231,7 +229,7 @@ class FetchedData:
             while count < limit and (batch := self._next_batch()) is not None:
                 self._opened.append(batch)
                 count += batch[0].record_count
-                self.position = self._batch_end
+                self.position = self._batches.end
             if not self._opened:
                 return []
             if parts := self._columns(begin):
@@ -287,15 +285,14 @@ class FetchedData:
             self.position = self._batches.passed
             self._stop_at_corrupt(error)
             return None
-        if batch is not None:
-            self._batch_end = end_of(batch[0])
-        elif self._failure is None:
+        if batch is None and self._failure is None:
             self.position = self._batches.passed
         return batch
 
     def _check_prepared(self) -> None:
         """Stop if the deserializer of the next record can't be prepared."""
-        if (failure := self._preparation.failure()) is not None:
+        preparation = self._preparation
+        if preparation.needed is not None and (failure := preparation.failure()) is not None:
             self._stop(failure)
 
     def _stop_at_corrupt(self, error: ProtocolError) -> None:
@@ -309,6 +306,6 @@ class FetchedData:
     def _stop(self, failure: BaseException | None) -> None:
         """Take no more records, and raise ``failure`` in the next call."""
         self._failure = failure
-        self._batches.end()
+        self._batches.stop()
         self._open.clear()
         self._converted = 0

@@ -31,6 +31,7 @@ class ReadableBatches:
 
     Attributes:
         unread_bytes: bytes of the batches that were not reached.
+        end: the position after the batch that was returned last.
         passed: the position after the last batch that was reached, returned or skipped.
         following: the position after the data; None if it is unknown, as they are corrupt.
     """
@@ -46,7 +47,7 @@ class ReadableBatches:
         self._data = data
         self._aborted = aborted
         self.unread_bytes = len(data)
-        self.passed = self._start = start
+        self.end = self.passed = self._start = start
         cursor = BatchCursor(data, start.offset, check_crcs=check_crcs)
         last = cursor.last_header()
         self.following = None if last is None else end_of(last)
@@ -61,13 +62,16 @@ class ReadableBatches:
             CorruptRecordError: if a batch can't be read, after the batches before it.
         """
         if self._again:
-            return self._again.popleft()
+            batch = self._again.popleft()
+            self.end = end_of(batch[0])
+            return batch
         for header, place in self._cursor:
             self.unread_bytes = len(self._data) - place - header.size_in_bytes
             self.passed = end_of(header)
             aborted = self._aborted
             skipped = aborted is not None and aborted.contains(self._data, place, header)
             if not (skipped or header.is_control or header.record_count == 0):
+                self.end = self.passed
                 return header, place
         self.unread_bytes = 0
         if self.passed is self._start and not self._ended:
@@ -82,8 +86,8 @@ class ReadableBatches:
         """Return these batches, in their order, before any others."""
         self._again.extendleft(reversed([*batches]))
 
-    def end(self) -> None:
-        """Release the data: there are no more batches."""
+    def stop(self) -> None:
+        """Release the data, and return no more batches."""
         self._data = b""
         self._cursor = iter(())
         self._again.clear()
