@@ -47,9 +47,9 @@ class CommitQueue:
                         offsets, asyncio.get_running_loop().time() + self._limit_s
                     )
                 except Exception as error:
-                    _settle(waiting, error)
+                    _complete(waiting, error)
                 else:
-                    _settle(waiting, None)
+                    _complete(waiting, None)
         finally:
             for future in (*waiting, *self._waiting):
                 future.cancel()
@@ -73,11 +73,11 @@ class CommitQueue:
 def failed_future(error: Exception) -> asyncio.Future[None]:
     """Return the future of a commit that is refused at once."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    _settle([future], error)
+    _complete([future], error)
     return future
 
 
-def _settle(waiting: list[asyncio.Future[None]], error: Exception | None) -> None:
+def _complete(waiting: list[asyncio.Future[None]], error: Exception | None) -> None:
     for future in waiting:
         if future.done():
             continue

@@ -19,11 +19,12 @@ class Connections:
         config: the consumer's settings.
         runtime: has the connections for all requests except fetches, and calls ``brokers_changed``
             of ``requests``.
-        reporter: is called for the connections for fetches.
+        reporter: reports the connections for fetches.
         on_change: called when a connection opens or closes.
 
     Attributes:
         metadata: the brokers, topics and leaders of the cluster.
+        backoff: the pauses between retries.
         requests: sends all requests except fetches.
         fetch_requests: sends fetches.
     """
@@ -41,6 +42,7 @@ class Connections:
             on_silence=self._broker_is_silent,
         )
         self.metadata = runtime.metadata
+        self.backoff = runtime.backoff
         self.requests = Requests(config, runtime.brokers, on_change)
         self.fetch_requests: Requests = Requests(config, self._fetch_brokers, on_change)
         self._fetch_limit_s = config.fetch_max_wait_ms / 1000 + SILENCE_S

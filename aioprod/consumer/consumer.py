@@ -86,7 +86,7 @@ class Consumer(Uncopyable):
         self._positions = graph.positions
         self._commits = graph.commits
         self._lookups = graph.lookups
-        self._figures = graph.figures
+        self._metrics = graph.metrics
         if topics:
             self._subscription.subscribe(check_topics(topics))
 
@@ -425,21 +425,21 @@ class Consumer(Uncopyable):
         """Return the number of offsets between the position and the end of an assigned partition,
         as of its last fetch; None before the first (KIP-695).
         """
-        return self._figures.lag(partition)
+        return self._metrics.lag(partition)
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """Return the high watermark, as of the last fetch; None before the first."""
-        return self._figures.highwater(partition)
+        return self._metrics.highwater(partition)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """Return the offset of the first open transaction, or the high watermark if none is open,
         as of the last fetch; None before the first.
         """
-        return self._figures.last_stable_offset(partition)
+        return self._metrics.last_stable_offset(partition)
 
     def metrics(self) -> Mapping[str, float]:
         """Return the present metrics, by Kafka's names; see docs/metrics.md."""
-        return self._figures.metrics()
+        return self._metrics.metrics()
 
     async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
         """As of :class:`aioprod.Producer`, in any task; the limit is ``request_timeout_ms``."""
@@ -447,4 +447,4 @@ class Consumer(Uncopyable):
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         """Return the metrics of each topic."""
-        return self._figures.metrics_by_topic()
+        return self._metrics.metrics_by_topic()

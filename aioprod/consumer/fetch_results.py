@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aioprod.cluster.metadata import Metadata
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.offset_reset import NONE
+from aioprod.consumer.connections import Connections
 from aioprod.consumer.fetch_buffer import FetchBuffer
 from aioprod.consumer.fetched_data import FetchedData
 from aioprod.consumer.problems import Problems
@@ -20,7 +20,6 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, OffsetOutOfRangeError
 from aioprod.logs import get_logger
 from aioprod.metrics import ConsumerMetrics
-from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress
 from aioprod.net.refusals import explain
 from aioprod.protocol.messages.fetch import FetchResponse, PartitionData
@@ -53,20 +52,19 @@ class FetchResults:
     def __init__(
         self,
         config: ConsumerConfig,
-        metadata: Metadata,
+        connections: Connections,
         subscription: SubscriptionState,
         buffer: FetchBuffer,
         problems: Problems,
-        backoff: Backoff,
         metrics: ConsumerMetrics,
         converter: RecordConverter,
     ) -> None:
         self._config = config
-        self._metadata = metadata
+        self._metadata = connections.metadata
         self._subscription = subscription
         self._buffer = buffer
         self._problems = problems
-        self._backoff = backoff
+        self._backoff = connections.backoff
         self._metrics = metrics
         self._converter = converter or None  # None: records are not converted
 
@@ -215,4 +213,4 @@ class FetchResults:
             tp,
             offset,
         )
-        self._problems.tell(tp, state.failure, now)
+        self._problems.report(tp, state.failure, now)

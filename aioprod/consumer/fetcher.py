@@ -19,12 +19,10 @@ from aioprod.consumer.fetch_results import FetchResults, PartitionFetch
 from aioprod.consumer.fetch_sessions import Asked, FetchSession
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.reporting import ConsumerReporter
-from aioprod.consumer.requests import Requests
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import PartitionState, SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError
-from aioprod.net.backoff import Backoff
 from aioprod.protocol.messages.fetch import FetchRequest, FetchResponse
 from aioprod.types import TopicPartition
 
@@ -59,8 +57,7 @@ class Fetcher:
         subscription: the partitions to fetch, with their positions.
         buffer: gets the fetched data.
         problems: collects errors of nodes.
-        backoff: the pauses after errors.
-        reporter: is called for responses and failures.
+        reporter: reports responses and failures.
         results: handles the data in responses.
         scheduler: woken after each response.
     """
@@ -72,18 +69,18 @@ class Fetcher:
         subscription: SubscriptionState,
         buffer: FetchBuffer,
         problems: Problems,
-        backoff: Backoff,
         reporter: ConsumerReporter,
         results: FetchResults,
         scheduler: Scheduler,
     ) -> None:
         self._config = config
         self._metadata = connections.metadata
+        self._connections = connections
         self._requests = connections.fetch_requests
         self._subscription = subscription
         self._buffer = buffer
         self._problems = problems
-        self._backoff = backoff
+        self._backoff = connections.backoff
         self._reporter = reporter
         self._results = results
         self._scheduler = scheduler
@@ -119,14 +116,14 @@ class Fetcher:
             again_at = min(again_at, self._ask(node_id, partitions, now))
         return again_at
 
-    def end(self, requests: Requests) -> list[asyncio.Future[FetchResponse]]:
+    def end(self) -> list[asyncio.Future[FetchResponse]]:
         """Send no more fetches, and end the fetch sessions: otherwise they would occupy the nodes'
         session caches for minutes (KIP-227).
 
-        Args:
-            requests: uses other connections, because a request behind a Fetch waits for it.
+        The requests use other connections, because a request behind a Fetch waits for it.
         """
         self._ended = True
+        requests = self._connections.requests
         answers = []
         for node_id, node in self._nodes.items():
             last = node.session.end()

@@ -9,14 +9,15 @@ from typing import NamedTuple
 from aioprod.cluster.client_ids import next_client_number
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.consumer import ConsumerConfig
-from aioprod.consumer.background import Background
+from aioprod.consumer.background import Background, Reading
 from aioprod.consumer.calls.commits import CommitCalls
-from aioprod.consumer.calls.figures import FigureCalls
 from aioprod.consumer.calls.guard import CallGuard
 from aioprod.consumer.calls.lookups import LookupCalls
+from aioprod.consumer.calls.metrics import MetricCalls
 from aioprod.consumer.calls.positions import PositionCalls
 from aioprod.consumer.calls.records import RecordCalls
 from aioprod.consumer.calls.subscription import SubscriptionCalls
+from aioprod.consumer.calls.turns import PollTurns
 from aioprod.consumer.commit_queue import CommitQueue
 from aioprod.consumer.connections import Connections
 from aioprod.consumer.fetch_buffer import FetchBuffer
@@ -63,68 +64,67 @@ class Graph(NamedTuple):
     positions: PositionCalls
     commits: CommitCalls
     lookups: LookupCalls
-    figures: FigureCalls
+    metrics: MetricCalls
 
 
 def build(config: ConsumerConfig, clock: Callable[[], float], rng: random.Random) -> Graph:
-    """Build the collaborators of one consumer, each from those before it."""
+    """Build the collaborators of one consumer, each from those before it. Only the runtime, whose
+    callbacks come after the start, refers to later ones.
+    """
     metrics = ConsumerMetrics(config.metrics_sample_window_ms, config.metrics_num_samples)
     interceptors = ConsumerInterceptorChain(config.interceptors)
     converter = RecordConverter(config.key_deserializer, config.value_deserializer, interceptors)
-    reporter = ConsumerReporter(config, metrics, interceptors, now=lambda: runtime.now())
-    notifier, buffer = Notifier(), FetchBuffer(on_end=lambda: scheduler.wake())
+    reporter = ConsumerReporter(config, metrics, interceptors)
+    notifier = Notifier()
+    scheduler = Scheduler(notifier)
+    buffer = FetchBuffer(on_end=scheduler.wake)
     problems = Problems(notifier.notify)
     ready = ReadyRecords(config, buffer, reporter, notifier, problems, converter)
     telemetry = telemetry_source(
-        config, lambda: membership.group_metadata().member_id, lambda: figures.observed()
+        config, lambda: membership.group_metadata().member_id, lambda: metric_calls.observed()
     )
     runtime = _runtime(
         config, rng, reporter, ready, lambda: connections.requests.brokers_changed(), telemetry
     )
     run_state = RunState(runtime, clock, on_fault=ready.interrupt)
-    guard = CallGuard(runtime.loop_binding, run_state, ready.settle, config.default_api_timeout_ms)
-    scheduler = Scheduler(notifier, on_fault=run_state.fail)
+    guard = CallGuard(
+        runtime.loop_binding, run_state, ready.take_back, config.default_api_timeout_ms
+    )
     connections = Connections(config, runtime, reporter, on_change=scheduler.wake)
-    metadata, requests, backoff = runtime.metadata, connections.requests, runtime.backoff
-    subscription = SubscriptionState(scheduler.wake_all, ready.settle_partition, ready.drop)
+    subscription = SubscriptionState(scheduler.wake_all, ready.take_back_from, ready.drop)
     partitions, membership = _membership(config, subscription, runtime, guard, ready, reporter)
     finder = PositionFinder(
-        config, metadata, subscription, requests, problems, backoff, membership, clock, scheduler
+        config, connections, subscription, problems, membership, clock, scheduler
     )
-    results = FetchResults(
-        config, metadata, subscription, buffer, problems, backoff, metrics, converter
-    )
+    results = FetchResults(config, connections, subscription, buffer, problems, metrics, converter)
     fetcher = Fetcher(
-        config, connections, subscription, buffer, problems, backoff, reporter, results, scheduler
+        config, connections, subscription, buffer, problems, reporter, results, scheduler
     )
+    metadata = connections.metadata
     reasons = StallReasons(config, subscription, buffer, problems, membership, metadata, ready)
     watch = StallWatch(config.stall_timeout_ms, reasons, reporter)
     recreated = RecreatedTopics(config, subscription, problems, partitions, ready, reporter)
     updates = MetadataUpdates(metadata, subscription, problems, membership, recreated, scheduler)
     commits = CommitQueue(membership, config.default_api_timeout_ms)
-    background = Background(
-        guard, ready, connections, membership, commits, finder, fetcher, updates, scheduler, watch
-    )
-    figures = FigureCalls(config, run_state, ready, subscription, buffer, metrics, watch)
-    lifecycle = Lifecycle(
-        config, runtime, run_state, guard, background, converter, subscription, reporter, figures
-    )
+    reading = Reading(connections, run_state, finder, fetcher, updates, scheduler, watch)
+    background = Background(config, guard, ready, subscription, membership, commits, reading)
+    metric_calls = MetricCalls(config, run_state, ready, subscription, buffer, metrics, watch)
+    lifecycle = Lifecycle(runtime, run_state, guard, background, converter, reporter, metric_calls)
+    turns = PollTurns(config, notifier, problems, reporter)
     return Graph(
         guard,
         ready,
         subscription,
         Health(run_state, membership, problems, watch),
         lifecycle,
-        RecordCalls(
-            config, guard, ready, notifier, scheduler, membership, subscription, problems, reporter
-        ),
+        RecordCalls(config, guard, ready, turns, scheduler, membership, subscription, reporter),
         SubscriptionCalls(
             config, guard, run_state, subscription, membership, metadata, problems, metrics
         ),
         PositionCalls(guard, subscription, membership, problems, notifier),
         CommitCalls(guard, subscription, membership, commits),
-        LookupCalls(config, guard, metadata, requests, backoff),
-        figures,
+        LookupCalls(config, guard, connections),
+        metric_calls,
     )
 
 

@@ -6,14 +6,12 @@ import asyncio
 
 from aioprod.arguments import check_limit_ms
 from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
-from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.background import Background
-from aioprod.consumer.calls.figures import FigureCalls
 from aioprod.consumer.calls.guard import CallGuard
+from aioprod.consumer.calls.metrics import MetricCalls
 from aioprod.consumer.record_conversion import RecordConverter
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.run_state import RunState
-from aioprod.consumer.subscription import SubscriptionState
 
 CLOSE_TIMEOUT_MS = 30_000
 
@@ -22,15 +20,13 @@ class Lifecycle(ClientLifecycle):
     """Starts and closes a consumer once.
 
     Args:
-        config: the consumer's settings.
         runtime: the connections, metadata and state of the consumer.
-        run_state: holds the stage of the consumer.
+        run_state: has the stage of the consumer.
         guard: the application's calls, which ``close`` ends.
         background: the work to start and end.
         converter: has the user's deserializers and interceptors, which are closed with it.
-        subscription: names in a warning what is lost if the consumer is dropped.
         reporter: has the observers, which are closed with the consumer.
-        figures: has the metrics for observers.
+        metrics: has the metrics for observers.
 
     Attributes:
         runtime: the connections, metadata and state of the consumer.
@@ -38,15 +34,13 @@ class Lifecycle(ClientLifecycle):
 
     def __init__(
         self,
-        config: ConsumerConfig,
         runtime: ClientRuntime,
         run_state: RunState,
         guard: CallGuard,
         background: Background,
         converter: RecordConverter,
-        subscription: SubscriptionState,
         reporter: ConsumerReporter,
-        figures: FigureCalls,
+        metrics: MetricCalls,
     ) -> None:
         self.runtime = runtime
         self._run_state = run_state
@@ -54,9 +48,7 @@ class Lifecycle(ClientLifecycle):
         self._background = background
         self._converter = converter
         self._reporter = reporter
-        self._figures = figures
-        self._subscription = subscription
-        self._group_id = config.group_id
+        self._metrics = metrics
 
     async def start(self) -> None:
         """See :meth:`aioprod.Consumer.start`."""
@@ -72,20 +64,14 @@ class Lifecycle(ClientLifecycle):
 
     def loss(self) -> str:
         """Return what is lost if the consumer is dropped now, for the warning."""
-        partitions = len(self._subscription.partitions)
-        if not self._group_id or not partitions:
-            return ""
-        return (
-            f": group {self._group_id!r} keeps its {partitions} partitions for it until the "
-            "session timeout"
-        )
+        return self._background.loss()
 
     # -- steps -------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
         """Get the metadata of the topics that are read."""
         self._run_state.begin_start()
-        self._reporter.started(self._figures.observed())
+        self._reporter.started(self._metrics.observed())
         try:
             await self._background.connect()
         except BaseException:

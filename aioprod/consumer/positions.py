@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.snapshot import PartitionInfo
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.offset_reset import BY_DURATION, EARLIEST, LATEST, NONE, OffsetReset
 from aioprod.config.settings.consumer import ISOLATION_LEVELS
+from aioprod.consumer.connections import Connections
 from aioprod.consumer.membership import Membership
 from aioprod.consumer.offset_lookup import (
     EARLIEST_TIMESTAMP,
@@ -28,12 +28,10 @@ from aioprod.consumer.offset_lookup import (
     list_offsets_request,
 )
 from aioprod.consumer.problems import Problems
-from aioprod.consumer.requests import Requests
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import PartitionState, Phase, Position, SubscriptionState
 from aioprod.errors import KafkaError, LogTruncationError, NoOffsetError, UnsupportedVersionError
 from aioprod.logs import get_logger
-from aioprod.net.backoff import Backoff
 from aioprod.types import OffsetAndTimestamp, TopicPartition
 
 log = get_logger(__name__)
@@ -55,21 +53,19 @@ class PositionFinder:
     def __init__(
         self,
         config: ConsumerConfig,
-        metadata: Metadata,
+        connections: Connections,
         subscription: SubscriptionState,
-        requests: Requests,
         problems: Problems,
-        backoff: Backoff,
         membership: Membership,
         clock: Callable[[], float],
         scheduler: Scheduler,
     ) -> None:
         self._config = config
-        self._metadata = metadata
+        self._metadata = connections.metadata
         self._subscription = subscription
-        self._requests = requests
+        self._requests = connections.requests
         self._problems = problems
-        self._backoff = backoff
+        self._backoff = connections.backoff
         self._membership = membership
         self._clock = clock
         self._reset = config.offset_reset
@@ -153,7 +149,7 @@ class PositionFinder:
         self._committed = None
         if not task.cancelled() and (error := task.exception()) is not None:
             now = asyncio.get_running_loop().time()
-            self._problems.tell(
+            self._problems.report(
                 "committed",
                 error
                 if isinstance(error, KafkaError)
@@ -175,7 +171,7 @@ class PositionFinder:
                 "'none'; seek to the offset at which to begin"
             )
             state.failure = NoOffsetError(what, state.tp)
-            self._problems.tell(state.tp, state.failure, now)
+            self._problems.report(state.tp, state.failure, now)
 
     # -- resets ------------------------------------------------------------------------------------
 
@@ -265,7 +261,7 @@ class PositionFinder:
                 "auto_offset_reset is 'none'; seek to the offset at which to continue"
             )
             state.failure = LogTruncationError(what, tp, offset, end.end_offset)
-            self._problems.tell(tp, state.failure, now)
+            self._problems.report(tp, state.failure, now)
         elif end.end_offset < 0:
             log.warning(
                 "%s-%d has other records before offset %d than those that were read: "

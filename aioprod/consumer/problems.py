@@ -16,20 +16,20 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 
-_MOST_UNTOLD = 100
+_MOST_UNREPORTED = 100
 
 
 class Problems:
     """The unsolved errors by what has failed: a partition, a topic, a node.
 
     Args:
-        on_untold: called when an error is to be raised.
+        on_report: called when an error is to be raised by the next call.
     """
 
-    def __init__(self, on_untold: Callable[[], None]) -> None:
+    def __init__(self, on_report: Callable[[], None]) -> None:
         self._present: dict[Hashable, tuple[KafkaError, float]] = {}
-        self._untold: dict[Hashable, KafkaError] = {}
-        self._on_untold = on_untold
+        self._unreported: dict[Hashable, KafkaError] = {}
+        self._on_report = on_report
 
     @property
     def latest(self) -> tuple[KafkaError, float] | None:
@@ -55,17 +55,17 @@ class Problems:
         _, since = self._present.pop(what, (error, now))
         self._present[what] = error, since
 
-    def tell(self, what: Hashable, error: KafkaError, now: float) -> None:
+    def report(self, what: Hashable, error: KafkaError, now: float) -> None:
         """Keep an error; the next call raises it."""
         self.note(what, error, now)
-        if len(self._untold) < _MOST_UNTOLD:
-            self._untold[what] = error
-        self._on_untold()
+        if len(self._unreported) < _MOST_UNREPORTED:
+            self._unreported[what] = error
+        self._on_report()
 
     def add(self, what: Hashable, error: KafkaError, now: float) -> None:
         """Keep an error; the next call raises it if a retry alone would not help."""
-        if is_worth_telling(error):
-            self.tell(what, error, now)
+        if is_worth_raising(error):
+            self.report(what, error, now)
         else:
             self.note(what, error, now)
 
@@ -73,23 +73,23 @@ class Problems:
         """Forget an error: the request has succeeded."""
         if self._present:
             self._present.pop(what, None)
-            self._untold.pop(what, None)
+            self._unreported.pop(what, None)
 
-    def told(self, what: Hashable) -> None:
+    def forget_report(self, what: Hashable) -> None:
         """Do not raise this error: the application has got it already."""
-        self._untold.pop(what, None)
+        self._unreported.pop(what, None)
 
     def keep(self, partitions: Callable[[Hashable], bool]) -> None:
         """Forget the errors of all except these partitions."""
         for what in [what for what in self._present if not partitions(what)]:
             self.over(what)
 
-    def take_untold(self) -> KafkaError | None:
+    def take_unreported(self) -> KafkaError | None:
         """Return the first error that was not raised yet; the caller raises it."""
-        return self._untold.pop(next(iter(self._untold))) if self._untold else None
+        return self._unreported.pop(next(iter(self._unreported))) if self._unreported else None
 
 
-def is_worth_telling(error: KafkaError) -> bool:
+def is_worth_raising(error: KafkaError) -> bool:
     """Return whether to raise an error to the application: a retry alone would not help."""
     if isinstance(error, BrokerError):
         return not (

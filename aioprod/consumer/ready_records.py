@@ -32,9 +32,9 @@ _MOST_CONVERTED = 10_000
 class ReadyRecords:
     """Decoded records of one partition, which ``async for`` and ``getone`` take one at a time.
 
-    The consumer takes them from :attr:`records` directly. Code that needs the
-    position of the application, or needs the next call to take the slow path, calls :meth:`settle`
-    first.
+    The consumer takes them from :attr:`records` without any other work. Code that needs the
+    position of the application, or needs the next call to take the slow path, calls
+    :meth:`take_back` first.
 
     Args:
         buffer: the data that are not decoded yet.
@@ -64,7 +64,7 @@ class ReadyRecords:
         self._source: FetchedData | None = None
         self._count = 0  # records from the source, including those taken by the application
         self._timer: asyncio.Handle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # settle() may run outside of it
+        self._loop: asyncio.AbstractEventLoop | None = None  # take_back() may run outside of it
 
     def fill(self, most: int) -> bool:
         """Decode up to ``most`` records; return False if no record may be returned now.
@@ -144,21 +144,21 @@ class ReadyRecords:
             surface(error)
         return taken
 
-    def settle(self) -> None:
+    def take_back(self) -> None:
         """Take back the records that the application has not taken. The partition's position is
         then that of the application.
         """
         source = self._source
         if source is None:
             return
-        if rest := self._take_back(source):
+        if rest := self._taken_back(source):
             source.give_back(rest)
         source.state.position = source.position
 
-    def settle_partition(self, tp: TopicPartition) -> None:
+    def take_back_from(self, tp: TopicPartition) -> None:
         """Take back records of this partition."""
         if self._source is not None and self._source.state.tp == tp:
-            self.settle()
+            self.take_back()
 
     def offset_of(self, state: PartitionState) -> int | None:
         """Return the offset of the next record for the application; change nothing, so that any
@@ -174,13 +174,13 @@ class ReadyRecords:
 
     def interrupt(self) -> None:
         """Make the next call, or the waiting one, take the slow path."""
-        self.settle()
+        self.take_back()
         self._notifier.notify()
 
     def drop(self, tp: TopicPartition) -> None:
         """Forget all records and problems of a partition: its position has changed."""
         if self._source is not None and self._source.state.tp == tp:
-            self._take_back(self._source)
+            self._taken_back(self._source)
         self._buffer.drop(tp)
         self._problems.over(tp)
 
@@ -190,15 +190,15 @@ class ReadyRecords:
 
     def close(self) -> None:
         """Take back all records and stop the timer."""
-        self.settle()
+        self.take_back()
         if self._timer is not None:
             self._timer.cancel()
 
     def _interval_passed(self) -> None:
         self._timer = None
-        self.settle()
+        self.take_back()
 
-    def _take_back(self, source: FetchedData) -> list[ConsumerRecord]:
+    def _taken_back(self, source: FetchedData) -> list[ConsumerRecord]:
         """Return the records that the application has not taken, and count the others."""
         rest = list(self.records)
         self.records.clear()

@@ -67,7 +67,7 @@ class RecreatedTopics:
     def _restart(self, topic: str, states: list[PartitionState], present: uuid.UUID) -> None:
         former = states[0].topic_id
         for state in states:
-            self._ready.settle_partition(state.tp)  # the positions are the application's then
+            self._ready.take_back_from(state.tp)  # the positions are the application's then
         log.warning(
             "topic %r was deleted and created again (topic id %s, before %s): partitions (%s) %s",
             topic,
@@ -94,7 +94,7 @@ class RecreatedTopics:
             error = _error(state, present)
             state.give_up(error)
             self._ready.drop(state.tp)
-            self._problems.tell(state.tp, error, asyncio.get_running_loop().time())
+            self._problems.report(state.tp, error, asyncio.get_running_loop().time())
         state.topic_id, state.former = present, former
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar
@@ -98,8 +99,7 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
     Args:
         config: has the observers.
         metrics: counts.
-        interceptors: are called for commits.
-        now: returns the loop time, for events that come without one.
+        interceptors: called for commits.
     """
 
     def __init__(
@@ -107,9 +107,8 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         config: ConsumerConfig,
         metrics: ConsumerMetrics,
         interceptors: ConsumerInterceptorChain,
-        now: Callable[[], float],
     ) -> None:
-        super().__init__(metrics, ConsumerObservers(config.observers), now)
+        super().__init__(metrics, ConsumerObservers(config.observers), _now)
         self._interceptors = interceptors
         self._rebalance_began: float | None = None
 
@@ -186,6 +185,11 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         self._metrics.rebalanced(latency_s, error is not None, now)
         shown = for_observers(error) if isinstance(error, KafkaError) else error
         self._observers.notify("on_rebalance", RebalanceDone(latency_s, shown))
+
+
+def _now() -> float:
+    """Return the time of the running event loop, in which all events happen."""
+    return asyncio.get_running_loop().time()
 
 
 def for_observers(error: KafkaError | None) -> KafkaError | None:

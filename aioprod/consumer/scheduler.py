@@ -21,25 +21,31 @@ class Scheduler:
 
     Args:
         notifier: wakes the waiting call.
-        on_fault: called with the error if a step fails, which is a bug. No step is called later.
     """
 
-    def __init__(self, notifier: Notifier, on_fault: Callable[[KafkaError], None]) -> None:
+    def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
         self._steps: Sequence[Callable[[float], float]] = ()
-        self._on_fault = on_fault
+        self._on_fault: Callable[[KafkaError], None] = lambda _: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.Handle | None = None
 
-    def start(self, steps: Sequence[Callable[[float], float]]) -> None:
+    def start(
+        self,
+        steps: Sequence[Callable[[float], float]],
+        on_fault: Callable[[KafkaError], None],
+    ) -> None:
         """Start, in the running event loop.
 
         Args:
             steps: functions that take the loop time, and return the loop time of their next call,
                 at the latest.
+            on_fault: called with the error if a step fails, which is a bug. No step is called
+                later.
         """
         self._steps = steps
+        self._on_fault = on_fault
         self._loop = asyncio.get_running_loop()
         self.wake()
 

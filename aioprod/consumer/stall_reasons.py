@@ -49,7 +49,7 @@ class StallReasons:
 
     def look(self, now: float) -> dict[TopicPartition | None, Waiting]:
         """Return what waits, and why."""
-        self._ready.settle()
+        self._ready.take_back()
         waiting: dict[TopicPartition | None, Waiting] = {}
         if self._membership.rebalancing or self._membership.problem is not None:
             waiting[None] = Waiting(None, self._reason_of_group())

@@ -72,5 +72,5 @@ def numbers(records: Iterable[ConsumerRecord]) -> list[int]:
 
 def assert_idle(consumer: Consumer) -> None:
     """No call is left in the consumer: none waits, and none has it for itself."""
-    assert consumer._records._notifier._waiter is None
+    assert consumer._records._turns._notifier._waiter is None
     assert consumer._guard._owner is None

@@ -113,7 +113,8 @@ async def test_a_listener_that_begins_in_the_same_turn_is_not_broken_off(
     async with consumer_of(filled, **GROUP) as consumer:
         consumer.subscribe([TOPIC], listener=listener)
         calls = consumer._records
-        notifier, notify = calls._notifier, calls._notifier.notify
+        notifier = calls._turns._notifier
+        notify = notifier.notify
 
         def notify_twice() -> None:
             nonlocal woken

@@ -22,7 +22,7 @@ class CallGuard:
     Args:
         loop_binding: the event loop and process of the consumer.
         run_state: whether the consumer is open.
-        settle: called at the begin of each call, so that positions are those of the application.
+        take_back: called at the begin of each call, so that positions are those of the application.
         default_timeout_ms: the timeout of calls without one.
     """
 
@@ -30,12 +30,12 @@ class CallGuard:
         self,
         loop_binding: LoopBinding,
         run_state: RunState,
-        settle: Callable[[], object],
+        take_back: Callable[[], object],
         default_timeout_ms: float,
     ) -> None:
         self._loop_binding = loop_binding
         self._run_state = run_state
-        self._settle = settle
+        self._take_back = take_back
         self._default_timeout_ms = default_timeout_ms
         self._owner: asyncio.Task[Any] | None = None
         self._depth = 0
@@ -110,7 +110,7 @@ class CallGuard:
         self._loop_binding.check()
         if not self._woken:
             self._woken = True
-            self._settle()
+            self._take_back()
             if not self._listeners and self._run_state.closing is None:
                 self._interrupt()
 
@@ -146,7 +146,7 @@ class CallGuard:
                 "may be called until it returns"
             )
         self._run_state.check_not_stopped()
-        self._settle()
+        self._take_back()
         self._owner = task
         self._depth += 1
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from aioprod.arguments import check_partitions, check_timestamps, check_topics
-from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.retry import retry
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.config.settings.consumer import ISOLATION_LEVELS
 from aioprod.consumer.calls.guard import CallGuard
+from aioprod.consumer.connections import Connections
 from aioprod.consumer.membership import INTERNAL_TOPICS
 from aioprod.consumer.offset_lookup import (
     EARLIEST_TIMESTAMP,
@@ -24,11 +24,9 @@ from aioprod.consumer.offset_lookup import (
     left_out,
     list_offsets_request,
 )
-from aioprod.consumer.problems import is_worth_telling
-from aioprod.consumer.requests import Requests
+from aioprod.consumer.problems import is_worth_raising
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, KafkaError, KafkaTimeoutError
-from aioprod.net.backoff import Backoff
 from aioprod.types import OffsetAndTimestamp, TopicPartition
 
 T = TypeVar("T")
@@ -41,15 +39,13 @@ class LookupCalls:
         self,
         config: ConsumerConfig,
         guard: CallGuard,
-        metadata: Metadata,
-        requests: Requests,
-        backoff: Backoff,
+        connections: Connections,
     ) -> None:
         self._config = config
         self._guard = guard
-        self._metadata = metadata
-        self._requests = requests
-        self._backoff = backoff
+        self._metadata = connections.metadata
+        self._requests = connections.requests
+        self._backoff = connections.backoff
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
@@ -134,11 +130,11 @@ class LookupCalls:
             return await retry(
                 attempt,
                 self._backoff.seconds,
-                is_retriable=lambda error: not is_worth_telling(error),
+                is_retriable=lambda error: not is_worth_raising(error),
                 deadline=deadline,
             )
         except KafkaError as error:
-            if is_worth_telling(error):
+            if is_worth_raising(error):
                 raise
             raise KafkaTimeoutError(
                 f"no answer with {what} in time; the last error: {error}"

@@ -75,7 +75,7 @@ class PositionCalls:
         while True:
             state = self._subscription[tp]
             if state.failure is not None:
-                self._problems.told(tp)
+                self._problems.forget_report(tp)
                 raise state.failure.with_traceback(None)
             if state.phase is Phase.FETCHING and state.position is not None:
                 return state.position

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from aioprod.arguments import check_max_records, check_timeout_ms
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
+from aioprod.consumer.calls.turns import PollTurns
 from aioprod.consumer.membership import Membership
-from aioprod.consumer.notifier import Notifier
-from aioprod.consumer.problems import Problems
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.records import Records
 from aioprod.consumer.reporting import ConsumerReporter
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 
 # A call without a timeout gives the group this long, then checks again.
 _JOIN_S = 30.0
-# A call that waits polls at least this often, and several times per max_poll_interval_ms: it must
-# not count as an application that has stopped polling.
-_POLL_EACH_S = 5.0
-_POLLS_PER_LIMIT = 3
 
 
 class RecordCalls:
@@ -40,22 +35,19 @@ class RecordCalls:
         config: ConsumerConfig,
         guard: CallGuard,
         ready: ReadyRecords,
-        notifier: Notifier,
+        turns: PollTurns,
         scheduler: Scheduler,
         membership: Membership,
         subscription: SubscriptionState,
-        problems: Problems,
         reporter: ConsumerReporter,
     ) -> None:
         self._max_poll_records = config.max_poll_records
-        self._turn_s = _turn_s(config)
         self._guard = guard
         self._ready = ready
-        self._notifier = notifier
+        self._turns = turns
         self._scheduler = scheduler
         self._membership = membership
         self._subscription = subscription
-        self._problems = problems
         self._reporter = reporter
 
     async def getone(self, timeout_ms: float | None) -> ConsumerRecord:
@@ -127,13 +119,11 @@ class RecordCalls:
             await membership.ensure_active(now + _JOIN_S if deadline is None else deadline)
             self._guard.check_open()  # a listener may have closed the consumer
         # Nothing is awaited between here and the wait for news, so that no error is missed.
-        await self._notifier.let_others_run()
+        await self._turns.begin()
         if membership.failure is not None:
             raise membership.failure.with_traceback(None)
         membership.maybe_auto_commit(now)
-        untold = self._problems.take_untold()
-        if untold is not None:
-            raise untold.with_traceback(None)
+        self._turns.raise_problem()
         return may_read
 
     async def _wait(self, deadline: float | None) -> bool:
@@ -146,22 +136,15 @@ class RecordCalls:
         for state in self._subscription.partitions.values():
             if state.failure is not None:
                 raise state.failure.with_traceback(None)
-        began = asyncio.get_running_loop().time()
         if self._membership.needs_attention:
-            return deadline is None or began < deadline
+            return deadline is None or asyncio.get_running_loop().time() < deadline
         self._scheduler.wake()
-        turn = began + self._turn_s
-        waited = await self._notifier.wait(turn if deadline is None else min(deadline, turn))
-        now = asyncio.get_running_loop().time()
-        self._reporter.waited(now - began, now)
-        return waited
+        return await self._turns.wait(deadline)
 
     def _no_record(self, timeout_ms: float) -> KafkaTimeoutError:
         where = ", ".join(sorted(self._subscription.all_topics())) or "no partition"
-        now = asyncio.get_running_loop().time()
-        read = self._reporter.records_so_far(now)
-        latest = self._problems.latest
-        cause = latest[0] if latest else self._membership.problem
+        read = self._reporter.records_so_far(asyncio.get_running_loop().time())
+        cause = self._turns.problem or self._membership.problem
         why = f"; the last error: {cause}" if cause is not None else ""
         error = KafkaTimeoutError(
             f"no record from {where} within {timeout_ms:g} ms, after {read} records so far{why}"
@@ -178,16 +161,6 @@ def _table_of_arrow() -> Callable[[list[Any]], pa.Table]:
             f'getarrow needs pyarrow and numpy: pip install "aioprod[arrow]" ({error})'
         ) from error
     return table_of
-
-
-def _turn_s(config: ConsumerConfig) -> float:
-    """Return after how many seconds a call that waits does the group's work again: it counts as
-    polling, and commits what the application has processed.
-    """
-    limits = [_POLL_EACH_S, config.max_poll_interval_ms / 1000 / _POLLS_PER_LIMIT]
-    if config.enable_auto_commit:
-        limits.append(max(config.auto_commit_interval_ms, 1) / 1000)
-    return min(limits)
 
 
 def _deadline(timeout_ms: float | None) -> float | None:

@@ -8,6 +8,7 @@ from aioprod.arguments import check_max_records, check_timeout_ms, check_topics
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
+from aioprod.consumer.calls.turns import PollTurns
 from aioprod.consumer.notifier import Notifier
 from aioprod.consumer.problems import Problems
 from aioprod.consumer.share.assignment import ShareAssignment
@@ -15,16 +16,10 @@ from aioprod.consumer.share.buffer import ShareBuffer
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.member import ShareMember
 from aioprod.consumer.share.outcomes import Outcomes
-from aioprod.consumer.share.reporting import ShareReporter
 from aioprod.consumer.share.unacknowledged import UnacknowledgedRecords
 from aioprod.errors import ConsumerStateError, KafkaError, KafkaTimeoutError
 from aioprod.preparation import NotPrepared
 from aioprod.types import ShareRecord, TopicPartition
-
-# A call that waits polls at least this often, and several times per max_poll_interval_ms: it must
-# not count as an application that has stopped polling.
-_POLL_EACH_S = 5.0
-_POLLS_PER_LIMIT = 3
 
 
 class TopicCalls:
@@ -63,50 +58,6 @@ class TopicCalls:
         self._assignment.subscribe(topics)
         self._member.topics_changed()
         self._fetcher.topics_changed()
-
-
-class PollTurns:
-    """The turns of a call for records: each is one poll, and a wait for news that ends in time for
-    the next poll.
-
-    Args:
-        config: has the longest time between polls.
-        notifier: ends the wait.
-        problems: has the errors to raise before a wait.
-        reporter: counts the time of waits.
-    """
-
-    def __init__(
-        self,
-        config: ShareConsumerConfig,
-        notifier: Notifier,
-        problems: Problems,
-        reporter: ShareReporter,
-    ) -> None:
-        self._turn_s = min(_POLL_EACH_S, config.max_poll_interval_ms / 1000 / _POLLS_PER_LIMIT)
-        self._notifier = notifier
-        self._problems = problems
-        self._reporter = reporter
-
-    async def begin(self) -> None:
-        """Let other tasks run from time to time."""
-        await self._notifier.let_others_run()
-
-    def raise_problem(self) -> None:
-        """Raise the first error of background work that was not raised yet, if any."""
-        problem = self._problems.take_untold()
-        if problem is not None:
-            raise problem.with_traceback(None)
-
-    async def wait(self, deadline: float | None) -> bool:
-        """Wait for news; return False if the deadline has passed."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        turn = began + self._turn_s
-        await self._notifier.wait(turn if deadline is None else min(deadline, turn))
-        now = loop.time()
-        self._reporter.waited(now - began, now)
-        return deadline is None or now < deadline
 
 
 class RecordCalls:

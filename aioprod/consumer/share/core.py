@@ -12,6 +12,7 @@ from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
+from aioprod.consumer.calls.turns import PollTurns
 from aioprod.consumer.health import Health
 from aioprod.consumer.lifecycle import CLOSE_TIMEOUT_MS
 from aioprod.consumer.notifier import Notifier
@@ -20,7 +21,7 @@ from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.share.assignment import ShareAssignment
 from aioprod.consumer.share.buffer import ShareBuffer
-from aioprod.consumer.share.calls import AcknowledgementCalls, PollTurns, RecordCalls, TopicCalls
+from aioprod.consumer.share.calls import AcknowledgementCalls, RecordCalls, TopicCalls
 from aioprod.consumer.share.fetcher import ShareFetcher
 from aioprod.consumer.share.member import ShareMember, new_member_id
 from aioprod.consumer.share.outcomes import AcknowledgementCallback, Outcomes
@@ -98,7 +99,7 @@ class ShareCore(ClientLifecycle):
         )
         reasons = ShareStallReasons(config, member, fetcher, assignment, buffer, outcomes)
         self._watch = StallWatch(config.stall_timeout_ms, reasons, reporter)
-        self._scheduler = Scheduler(notifier, on_fault=self._run_state.fail)
+        self._scheduler = Scheduler(notifier)
         self.health = Health(self._run_state, member, problems, self._watch)
 
         # The calls of the application.
@@ -137,7 +138,7 @@ class ShareCore(ClientLifecycle):
         self._run_state.end_start()
         self.runtime.metadata.start(self._metadata_changed, self._run_state.fail)
         self._metadata_changed(self.runtime.metadata.snapshot)
-        self._scheduler.start((self._watch.step,))
+        self._scheduler.start((self._watch.step,), self._run_state.fail)
 
     async def finish(self, deadline: float) -> None:
         """End the call of another task, send the last acknowledgements, and leave the group."""

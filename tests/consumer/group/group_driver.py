@@ -78,9 +78,7 @@ class Driver:
         self.subscription = SubscriptionState()
         self.listener = listener
         self.interceptors = ConsumerInterceptorChain(self.config.interceptors)
-        self.reporter = ConsumerReporter(
-            self.config, ConsumerMetrics(), self.interceptors, self.runtime.now
-        )
+        self.reporter = ConsumerReporter(self.config, ConsumerMetrics(), self.interceptors)
         self.attention = asyncio.Event()
         member = ReconcilingMember if self.config.group_protocol == "consumer" else ClassicMember
         self.member: GroupMember = member(

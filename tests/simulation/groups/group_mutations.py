@@ -200,7 +200,7 @@ def a_member_does_not_leave(patch: Patch) -> None:
 @mutation("not-left", found_by=8)
 def a_member_that_commits_does_not_leave(patch: Patch) -> None:
     async def finish(self: Background, deadline: float, timeout: asyncio.Timeout) -> None:
-        self._ready.settle()
+        self._ready.take_back()
         await self._commits.finish(deadline)
         with self._guard.closing_call(timeout):
             await self._membership.close(deadline, leave=True)

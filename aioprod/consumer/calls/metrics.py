@@ -15,7 +15,7 @@ from aioprod.metrics import ConsumerMetrics, ObservedConsumer
 from aioprod.types import TopicPartition
 
 
-class FigureCalls:
+class MetricCalls:
     """Returns lag, offsets and metrics; any task may call it at any time."""
 
     def __init__(
@@ -53,12 +53,12 @@ class FigureCalls:
 
     def metrics(self) -> Mapping[str, float]:
         """See :meth:`aioprod.Consumer.metrics`."""
-        self._ready.settle()
+        self._ready.take_back()
         return self._snapshot()
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
         """See :meth:`aioprod.Consumer.metrics_by_topic`."""
-        self._ready.settle()
+        self._ready.take_back()
         return self._snapshot_by_topic()
 
     def observed(self) -> ObservedConsumer:
@@ -92,16 +92,16 @@ class FigureCalls:
     def _snapshot_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
         found = {}
         for tp, state in self._subscription.partitions.copy().items():
-            figures = {
+            metrics = {
                 "paused": float(state.paused),
                 "stalled": float(self._watch.is_stalled(tp)),
             }
             offset, lag = self._ready.offset_of(state), self._lag(state)
             if lag is not None:
-                figures["records-lag"] = float(lag)
+                metrics["records-lag"] = float(lag)
             if offset is not None and state.log_start_offset >= 0:
-                figures["records-lead"] = float(max(offset - state.log_start_offset, 0))
-            found[tp] = figures
+                metrics["records-lead"] = float(max(offset - state.log_start_offset, 0))
+            found[tp] = metrics
         return found
 
     def _lag(self, state: PartitionState) -> int | None:
