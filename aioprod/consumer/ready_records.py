@@ -32,9 +32,8 @@ _MOST_CONVERTED = 10_000
 class ReadyRecords:
     """Decoded records of one partition, which ``async for`` and ``getone`` take one at a time.
 
-    The consumer takes them from :attr:`records` without any other work. Code that needs the
-    position of the application, or needs the next call to take the slow path, calls
-    :meth:`take_back` first.
+    The consumer takes them from :attr:`records` directly. Code that needs the position of the
+    application, or needs the next call to take the slow path, calls :meth:`take_back` first.
 
     Args:
         buffer: the data that are not decoded yet.
