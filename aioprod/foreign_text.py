@@ -27,7 +27,7 @@ _LONG_SECRET = 6
 
 
 def escaped(text: str) -> str:
-    """Return text with an escape, such as ``\\x1b``, for each character that is not printable:
+    r"""Return text with an escape, such as ``\x1b``, for each character that is not printable:
     control characters, line breaks, marks that change the direction of text, halves of surrogate
     pairs.
     """

@@ -1,9 +1,9 @@
-"""Orders over HTTP into Kafka, with FastAPI.
+r"""Orders over HTTP into Kafka, with FastAPI.
 
 pip install aioprod fastapi uvicorn
 aioprod broker  # a broker for tests, in another terminal
 python fastapi_app.py  # or: BOOTSTRAP_SERVERS=localhost:9092 uvicorn fastapi_app:app
-curl localhost:8000/orders -H 'content-type: application/json' \\
+curl localhost:8000/orders -H 'content-type: application/json' \
     -d '{"customer": "42", "item": "tea", "quantity": 3}'
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -63,12 +63,12 @@ def reading(broker: EmbeddedCluster, **settings: Any) -> Consumer:
 
 
 @pytest.fixture
-async def stored(broker: EmbeddedCluster) -> AsyncIterator[EmbeddedCluster]:
+async def stored(broker: EmbeddedCluster) -> EmbeddedCluster:
     """Six records in one partition."""
     broker.create_topic("t", 1)
     async with sending(broker) as producer:
         await (await producer.send_many("t", [b"a0", b"a1", b"b2", b"a3", b"c4", b"b5"]))
-    yield broker
+    return broker
 
 
 # -- producer --------------------------------------------------------------------------------------

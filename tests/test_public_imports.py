@@ -79,6 +79,21 @@ def test_a_public_class_shows_the_package_to_import_it_from(name: str) -> None:
     get_type_hints(kind)  # resolves
 
 
+@pytest.mark.parametrize("name", sorted(public_classes()))
+def test_each_public_method_is_described(name: str) -> None:
+    """ruff asks for docstrings of all methods or none: those of private classes need none."""
+    kind = public_classes()[name]
+    methods = {
+        name: getattr(kind, name)
+        for owner in kind.__mro__
+        if owner.__module__.startswith("aioprod")
+        for name in vars(owner)
+        if not name.startswith("_")
+    }
+    called = {name: each for name, each in methods.items() if callable(each)}
+    assert [name for name, each in called.items() if not inspect.getdoc(each)] == []
+
+
 def test_dir_shows_what_users_need() -> None:
     shown = {name for name in dir(aioprod) if not name.startswith("_")}
     errors = set(aioprod.errors.__all__)

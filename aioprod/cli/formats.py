@@ -223,11 +223,11 @@ _FIELDS: Mapping[str, Formatter] = {
 
 
 def pattern(text: str, *, for_terminal: bool = False) -> Formatter:
-    """Return a function that formats records by a pattern.
+    r"""Return a function that formats records by a pattern.
 
     ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in milliseconds, ``%k`` key,
     ``%K`` its length, ``%v`` (or ``%s``) value, ``%V`` (or ``%S``) its length, ``%h`` headers,
-    ``%%`` a percent sign; ``\\n``, ``\\t``, ``\\xHH`` and so on as in C. A length is -1 for a null.
+    ``%%`` a percent sign; ``\n``, ``\t``, ``\xHH`` and so on as in C. A length is -1 for a null.
 
     Args:
         text: the pattern.

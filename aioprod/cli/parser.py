@@ -93,7 +93,7 @@ def assignment(text: str) -> tuple[str, str]:
 
 
 def separator(text: str) -> str:
-    """Parse text with C escapes, such as ``\\t``."""
+    r"""Parse text with C escapes, such as ``\t``."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return unescape(text)

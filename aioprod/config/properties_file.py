@@ -22,9 +22,9 @@ log = get_logger(__name__)
 
 
 def read_settings(path: Path, option: str) -> dict[str, str]:
-    """Read a properties file as Kafka's tools do: names and values separated by ``=``, ``:`` or
+    r"""Read a properties file as Kafka's tools do: names and values separated by ``=``, ``:`` or
     blanks, comments with ``#`` or ``!``, lines that a backslash continues, escapes such as
-    ``\\u00e9``. If a name is given several times, the last value counts.
+    ``\u00e9``. If a name is given several times, the last value counts.
 
     Args:
         path: the path of the file.

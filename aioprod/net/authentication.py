@@ -166,7 +166,7 @@ async def authenticate(connection: Connection, mechanism: ClientMechanism, timeo
     pending = _send_response(connection, mechanism, None, timeout_ms)
     lifetime_ms = 0
     while pending is not None:
-        reply = cast(SaslAuthenticateResponse, await pending)
+        reply = cast("SaslAuthenticateResponse", await pending)
         if reply.error_code:
             _tell_refused(mechanism)
             raise _refusal(

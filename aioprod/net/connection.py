@@ -270,7 +270,7 @@ class Connection:
         frame = encode_request(message, version, correlation_id, self.client_id)
         future = self.send([frame], kind, version, correlation_id, timeout_ms, past_hold)
         del frame  # it may have a secret, and errors pass through here
-        return cast(ResponseT, await future)
+        return cast("ResponseT", await future)
 
     def send(
         self,

@@ -201,9 +201,9 @@ class Workers:
                 self.start_due()
 
     def _present_turn(self, loop: asyncio.AbstractEventLoop) -> int:
-        """Return the number of this turn of the event loop, which `_TURN_S` limits for all
-        tasks together. (To yield after each handler that has waited, too, cost a quarter of a
-        record's time with 1,000 tasks.)
+        """Return the number of this turn of the event loop, which `_TURN_S` limits for all tasks
+        together: a yield after each handler that has waited costs a quarter of a record's time with
+        1,000 tasks.
         """
         if not self._turn_is_counted:
             self._turn_is_counted = True

@@ -315,5 +315,5 @@ def test_the_broker_process_ends_with_its_block() -> None:
     async def connect() -> None:
         await asyncio.open_connection(host, int(port))
 
-    with pytest.raises(OSError):
+    with pytest.raises(ConnectionRefusedError):
         asyncio.run(connect())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
@@ -215,7 +216,7 @@ class LastAssignor(AbstractPartitionAssignor):
     name = "last"
 
     @classmethod
-    def assign(cls, cluster, members):  # type: ignore[no-untyped-def]
+    def assign(cls, cluster: Any, members: Any) -> dict[str, Any]:
         assert cluster.partitions_for_topic("orders") == {0}
         last = max(members)
         return {
@@ -226,11 +227,11 @@ class LastAssignor(AbstractPartitionAssignor):
         }
 
     @classmethod
-    def metadata(cls, topics):  # type: ignore[no-untyped-def]
+    def metadata(cls, topics: Any) -> Any:
         return ConsumerProtocolMemberMetadata(0, list(topics), b"")
 
     @classmethod
-    def on_assignment(cls, assignment):  # type: ignore[no-untyped-def]
+    def on_assignment(cls, assignment: Any) -> None:
         assert assignment.partitions() == [TP]
 
 

@@ -236,7 +236,8 @@ async def test_offset_lookups_are_retried_on_a_leader_that_moved(broker: Embedde
 
 
 @pytest.mark.parametrize(
-    "name, value", [("isolation_level", "dirty"), ("fetch_max_bytes", 0), ("fetch_max_wait_ms", -1)]
+    ("name", "value"),
+    [("isolation_level", "dirty"), ("fetch_max_bytes", 0), ("fetch_max_wait_ms", -1)],
 )
 def test_settings_outside_their_limits_are_refused(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=name):

@@ -8,7 +8,6 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -36,8 +35,8 @@ from tests.waiting import until
 
 
 @pytest.fixture
-def registry() -> Iterator[CollectorRegistry]:
-    yield CollectorRegistry(auto_describe=True)
+def registry() -> CollectorRegistry:
+    return CollectorRegistry(auto_describe=True)
 
 
 def observed(metrics: ProducerMetrics, client_id: str = "shop") -> ObservedProducer:

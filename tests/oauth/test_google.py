@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,12 @@ async def clouds() -> AsyncIterator[Clouds]:
 
 
 @pytest.fixture(autouse=True)
-def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Only what the test gives is found."""
     for name in ("APPLICATION_CREDENTIALS", "MANAGED_KAFKA_AUTH_PRINCIPAL", "CLOUD_PROJECT"):
         monkeypatch.delenv(f"GOOGLE_{name}", raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
-    yield
 
 
 def parts_of(token: str) -> tuple[Any, Any, str]:

@@ -83,7 +83,9 @@ class Handled:
         seconds: how long a call takes.
     """
 
-    def __init__(self, fails: Callable[[Raw], bool] = lambda record: False, seconds: float = 0.01):
+    def __init__(
+        self, fails: Callable[[Raw], bool] = lambda record: False, seconds: float = 0.01
+    ) -> None:
         self.calls: list[Raw] = []
         self.ended: list[int] = []
         self.running: Counter[int] = Counter()

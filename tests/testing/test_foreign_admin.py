@@ -75,7 +75,7 @@ def test_librdkafka(broker: ThreadedCluster) -> None:
         )
     )
     assert broker.topic_configs("t")["cleanup.policy"] == "delete,compact"
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="alter_configs"):
         result(
             admin.alter_configs(
                 [rd.ConfigResource(rd.ResourceType.TOPIC, "t", set_config={"segment.ms": "5000"})]

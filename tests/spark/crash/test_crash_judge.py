@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -22,12 +21,12 @@ def topics(kafka: str) -> list[str]:
 
 
 @pytest.fixture
-def producer(kafka: str) -> Iterator[Producer]:
+def producer(kafka: str) -> Producer:
     made = Producer(
         {"bootstrap.servers": kafka, "transactional.id": f"judged-{uuid.uuid4()}", "linger.ms": 0}
     )
     made.init_transactions(_LIMIT_S)
-    yield made
+    return made
 
 
 def write(producer: Producer, topics: list[str], rows: list[int]) -> None:

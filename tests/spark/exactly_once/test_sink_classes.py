@@ -45,12 +45,12 @@ def broker() -> Iterator[ThreadedCluster]:
 
 
 @pytest.fixture
-def in_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def in_task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Calls are made in task 3, each in an attempt of its own; the properties may be changed."""
     properties = dict(QUERY)
     attempts = itertools.count(NUMBERS + 5)
     monkeypatch.setattr(TaskContext, "get", lambda: FakeContext(3, next(attempts), properties))
-    yield properties
+    return properties
 
 
 def stream_writer(broker: ThreadedCluster, **options: str) -> KafkaStreamWriter:

@@ -36,7 +36,7 @@ def make_assignors(strategy: Iterable[object]) -> list[Assignor]:
                 f"{', '.join(_PARTS)}"
             )
             raise ConfigError(f"partition_assignment_strategy={each!r}: {what}")
-        assignor = _OURS[each]() if isinstance(each, str) else cast(Assignor, each)
+        assignor = _OURS[each]() if isinstance(each, str) else cast("Assignor", each)
         if assignor.name in found:
             raise ConfigError(f"partition_assignment_strategy: {assignor.name!r} occurs twice")
         found[assignor.name] = assignor
