@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 class Consumer(Uncopyable):
     """Reads records from Kafka in asyncio code.
 
-    ``async for`` over it, :meth:`getone` and :meth:`getmany` return records; those of one partition
-    come in their order. Records are fetched ahead in the background. The constructor needs no event
+    ``async for``, :meth:`getone` and :meth:`getmany` return records; those of one partition are in
+    order. Records are fetched ahead in the background. The constructor needs no event
     loop. A consumer belongs to one task at a time: other tasks may call only :meth:`wakeup`,
     :meth:`close` and methods that do not wait. All times are in milliseconds and all sizes in
-    bytes; each name is Kafka's, with underscores.
+    bytes; names are Kafka's, with underscores.
 
     Args:
-        topics: topics to subscribe to; ``subscribe`` and ``assign`` do it later.
+        topics: topics to subscribe to; or call ``subscribe`` or ``assign`` later.
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
         clock: returns seconds since 1970; ``time.time`` by default, and if ``clock`` raises.
-        rng: source of all random choices (jitter, nodes to ask).
+        rng: source of all random choices (jitter, choice of brokers).
         settings: the fields of :class:`aioprod.ConsumerConfig`; see docs/configuration.md.
 
     Raises:
@@ -93,13 +93,14 @@ class Consumer(Uncopyable):
     @classmethod
     @hide_arguments
     def from_config(cls, settings: Mapping[str, Any], *topics: str) -> Self:
-        """Make a consumer from Kafka's own names and values, such as ``{"bootstrap.servers": "...",
+        """Create a consumer from Kafka's names and values, such as ``{"bootstrap.servers": "...",
         "group.id": "...", "max.poll.records": "50"}``.
 
         Deserializers, interceptors and assignors may be classes or import paths.
 
         Raises:
-            ConfigError: as the constructor; also if a setting exists in Java only, with the reason.
+            ConfigError: as in the constructor; and if a setting exists in Java only, with the
+                reason.
         """
         with client_arguments(
             CONSUMER, settings, lambda given: client_id(given.get("group_id"))
@@ -107,7 +108,8 @@ class Consumer(Uncopyable):
             return cls(*topics, **arguments)
 
     async def start(self) -> None:
-        """Connect to the cluster, within ``default_api_timeout_ms``; after a failure, try again.
+        """Connect to the cluster, within ``default_api_timeout_ms``. After a failure, you can call
+        it again.
 
         Raises:
             BrokerConnectionError: if no bootstrap server answers; the message has each reason.
@@ -120,7 +122,7 @@ class Consumer(Uncopyable):
         await self._lifecycle.start()
 
     async def stop(self) -> None:
-        """Close, as :meth:`close` does."""
+        """Close the consumer; see :meth:`close`."""
         await self.close()
 
     async def close(self, timeout_ms: float | None = CLOSE_TIMEOUT_MS) -> None:
@@ -129,7 +131,7 @@ class Consumer(Uncopyable):
 
         A call that waits in another task, and a ``start`` in progress, raise ConsumerClosedError.
         A second ``close`` waits for the first, and shortens it if its limit is earlier. A ``close``
-        that is cancelled closes at once.
+        that is canceled closes at once.
 
         Raises:
             ConfigError: if ``timeout_ms`` is not a finite number of at least 0; nothing is closed.
@@ -192,7 +194,7 @@ class Consumer(Uncopyable):
 
         Raises:
             ConfigError: if ``max_records`` is below 1, or an argument is not a number.
-            KafkaError: as :meth:`getone`, except for KafkaTimeoutError.
+            KafkaError: as in :meth:`getone`, except for KafkaTimeoutError.
         """
         return await self._records.getmany(max_records, timeout_ms)
 
@@ -200,24 +202,24 @@ class Consumer(Uncopyable):
         self, max_records: int | None = None, timeout_ms: float | None = None
     ) -> pa.Table:
         """Return fetched records as an Arrow table, as soon as any are available. Deserializers of
-        ``aioprod.schema_registry`` make typed columns, of one topic per call.
+        ``aioprod.schema_registry`` return typed columns, of one topic per call.
 
         Args:
             max_records: take no further batch after this number, nor after about 16 MiB.
-            timeout_ms: as of :meth:`getmany`; None waits forever.
+            timeout_ms: as in :meth:`getmany`; None waits forever.
 
         Raises:
             ConfigError: without pyarrow; with interceptors or other deserializers.
-            KafkaError: as :meth:`getmany`.
+            KafkaError: as in :meth:`getmany`.
         """
         return await self._records.get_arrow(max_records, timeout_ms)
 
     def wakeup(self) -> None:
-        """End the call that waits, or the next one that would, with WakeupError.
+        """Interrupt the call that waits for records, or the next one, with WakeupError.
 
-        Any task of the consumer's event loop may call it. ``close`` is not interrupted, nor is a
-        rebalance listener that runs, nor its calls: WakeupError is raised after it. If the listener
-        raises, the present call raises that error, and the next one WakeupError.
+        Any task of the consumer's event loop may call it. ``close`` and a running rebalance
+        listener are not interrupted: WakeupError is raised after the listener. If the listener
+        raises, the current call raises that error, and the next one WakeupError.
         """
         self._guard.wakeup()
 
@@ -228,10 +230,10 @@ class Consumer(Uncopyable):
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics, or all whose full name matches ``pattern``, in place of earlier ones.
+        """Read these topics, or all whose full name matches ``pattern``, instead of earlier ones.
 
         A pattern is Python's, or a :class:`SubscriptionPattern` for the broker. With ``group_id``
-        the members of the group share the partitions, otherwise all are read. The change takes
+        the members of the group share the partitions; without it, all are read. The change takes
         effect in the next call for records.
 
         Raises:
@@ -242,8 +244,8 @@ class Consumer(Uncopyable):
         self._subscribing.subscribe(topics, pattern, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without regard to the group. Those that were assigned
-        before keep their positions.
+        """Read exactly these partitions, without a group. Those that were assigned before keep
+        their positions.
 
         Raises:
             ConsumerStateError: if topics are subscribed; call ``unsubscribe`` first.
@@ -268,13 +270,20 @@ class Consumer(Uncopyable):
         return frozenset(self._subscription.partitions)
 
     def pause(self, *partitions: TopicPartition, reason: str = "") -> None:
-        """Return no records of these until ``resume``; fetched records are kept. A stall of them is
-        told with ``reason``. ConsumerStateError: if one is not assigned.
+        """Pause partitions until ``resume``; fetched records are kept. If they stall, the log has
+        ``reason``.
+
+        Raises:
+            ConsumerStateError: if one is not assigned.
         """
         self._subscribing.pause(partitions, reason)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these again. ConsumerStateError: if one is not assigned."""
+        """Read paused partitions again.
+
+        Raises:
+            ConsumerStateError: if one is not assigned.
+        """
         self._subscribing.resume(partitions)
 
     def paused(self) -> frozenset[TopicPartition]:
@@ -302,7 +311,7 @@ class Consumer(Uncopyable):
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Continue these, or all assigned partitions, at their end: only new records are read.
-        Limit (``default_api_timeout_ms``) and errors as of :meth:`seek_to_beginning`.
+        The limit (``default_api_timeout_ms``) and errors are those of :meth:`seek_to_beginning`.
         """
         await self._positions.seek_by(partitions, LATEST)
 
@@ -337,14 +346,14 @@ class Consumer(Uncopyable):
         """Commit positions to the group, and wait until the coordinator has acknowledged them.
 
         Args:
-            offsets: the offset of the next record to read, by partition; the present positions of
+            offsets: the offset of the next record to read, by partition; the current positions of
                 all assigned partitions by default.
             timeout_ms: the limit; ``default_api_timeout_ms`` by default.
 
         Raises:
-            CommitFailedError: if another member has the partitions already.
+            CommitFailedError: if another member owns the partitions.
             ConsumerStateError: if there is no group.
-            KafkaError: if the coordinator refuses, or has not answered in time.
+            KafkaError: if the coordinator refuses, or does not respond in time.
         """
         await self._commits.commit(offsets, timeout_ms)
 
@@ -352,7 +361,7 @@ class Consumer(Uncopyable):
         """Commit in the background, in the order of the calls, each within
         ``default_api_timeout_ms``; calls during a commit go into the next one.
 
-        The result may be awaited for the outcome, or ignored. Errors as of :meth:`commit`.
+        You can await the result for the outcome, or ignore it. Errors are those of :meth:`commit`.
         """
         return self._commits.commit_async(offsets)
 
@@ -360,7 +369,7 @@ class Consumer(Uncopyable):
         self, *partitions: TopicPartition, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offsets of these, or of all assigned partitions; None for a
-        partition without one. Errors as of :meth:`commit`. The timeout is
+        partition without one. Errors are those of :meth:`commit`. The timeout is
         ``default_api_timeout_ms`` by default.
         """
         return await self._commits.committed(partitions, timeout_ms)
@@ -390,8 +399,8 @@ class Consumer(Uncopyable):
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition. Errors as of :meth:`offsets_for_times`. The
-        limit is ``default_api_timeout_ms`` by default.
+        """Return the first offset of each partition. Errors are those of :meth:`offsets_for_times`.
+        The limit is ``default_api_timeout_ms`` by default.
         """
         return await self._lookups.beginning_offsets(partitions, timeout_ms)
 
@@ -399,16 +408,16 @@ class Consumer(Uncopyable):
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will get; with
-        ``read_committed`` the last stable offset. Errors as of :meth:`offsets_for_times`. The limit
-        is ``default_api_timeout_ms`` by default.
+        ``read_committed`` the last stable offset. Errors are those of
+        :meth:`offsets_for_times`. The limit is ``default_api_timeout_ms`` by default.
         """
         return await self._lookups.end_offsets(partitions, timeout_ms)
 
     async def partitions_for_topic(
         self, topic: str, timeout_ms: float | None = None
     ) -> frozenset[int]:
-        """Return the numbers of a topic's partitions; none if it does not exist. Errors as of
-        :meth:`offsets_for_times`. The limit is ``default_api_timeout_ms`` by default.
+        """Return the numbers of a topic's partitions; none if it does not exist. Errors are
+        those of :meth:`offsets_for_times`. The limit is ``default_api_timeout_ms`` by default.
         """
         return await self._lookups.partitions_for_topic(topic, timeout_ms)
 
@@ -418,7 +427,7 @@ class Consumer(Uncopyable):
 
     @property
     def state(self) -> ConsumerState:
-        """The present state of the consumer, for health checks; may be read from any task."""
+        """The current state of the consumer, for health checks. Any task may read it."""
         return self._health.state
 
     def lag(self, partition: TopicPartition) -> int | None:
@@ -438,11 +447,11 @@ class Consumer(Uncopyable):
         return self._metrics.last_stable_offset(partition)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the present metrics, by Kafka's names; see docs/metrics.md."""
+        """Return the current metrics, by Kafka's names; see docs/metrics.md."""
         return self._metrics.metrics()
 
     async def client_instance_id(self, timeout_ms: float | None = None) -> uuid.UUID:
-        """As of :class:`aioprod.Producer`, in any task; the limit is ``request_timeout_ms``."""
+        """See :meth:`aioprod.Producer.client_instance_id`; the limit is ``request_timeout_ms``."""
         return await self._lifecycle.runtime.client_instance_id(timeout_ms)
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:

@@ -36,9 +36,9 @@ class Producer(TransactionInterface, Uncopyable):
     """Sends records to Kafka from asyncio code.
 
     The constructor needs no event loop. Use the producer in one event loop, and share it between
-    any number of tasks. Close it: a producer that is dropped without close gives a ResourceWarning
-    and loses unsent records. All times are in milliseconds and all sizes in bytes; names are
-    Kafka's, with underscores.
+    any number of tasks. Close it: a producer that is dropped without ``close`` warns with
+    ResourceWarning and loses unsent records. All times are in milliseconds and all sizes in bytes;
+    names are Kafka's, with underscores.
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
@@ -94,7 +94,8 @@ class Producer(TransactionInterface, Uncopyable):
         are instantiated and configured.
 
         Raises:
-            ConfigError: as the constructor; and if a setting exists in Java only, with the reason.
+            ConfigError: as in the constructor; and if a setting exists in Java only, with the
+                reason.
         """
         with producer_arguments(settings, _client_id) as arguments:
             return cls(**arguments)
@@ -105,14 +106,14 @@ class Producer(TransactionInterface, Uncopyable):
         """Connect to the cluster. With ``transactional_id``, fence an older producer that has it,
         and abort its open transaction.
 
-        Connecting waits at most ``max_block_ms``, or ``request_timeout_ms`` if that is longer: so
-        long are servers asked again that accept connections and then end them. The transaction
-        coordinator has another ``max_block_ms``. After a failure no connection stays
-        open, and ``start`` may be called again.
+        Connecting takes at most ``max_block_ms``, or ``request_timeout_ms`` if that is longer; a
+        server that accepts a connection and then closes it is retried. The transaction coordinator
+        has another ``max_block_ms``. After a failure no connection stays open, and you can call
+        ``start`` again.
 
         Raises:
-            BrokerConnectionError: if no bootstrap server can be reached; the message names each
-                and why.
+            BrokerConnectionError: if no bootstrap server can be reached; the message has each
+                reason.
             KafkaTimeoutError: if a server, or the transaction coordinator, does not reply in time.
             AuthenticationError: if the broker refuses the credentials.
             ProducerClosedError: if the producer was closed before, or is closed during the call.
@@ -133,8 +134,8 @@ class Producer(TransactionInterface, Uncopyable):
 
         The default timeout is ``delivery_timeout_ms``. An open transaction is aborted, a prepared
         one is not. A ``start`` in progress fails with ProducerClosedError. A second ``close`` waits
-        for the first, and ends it earlier if its timeout is earlier. A cancelled ``close`` closes
-        at once.
+        for the first, and ends it earlier if its timeout is earlier. A canceled ``close`` closes at
+        once.
 
         Raises:
             ConfigError: if ``timeout_ms`` is not a finite number >= 0; nothing is closed.
@@ -232,10 +233,12 @@ class Producer(TransactionInterface, Uncopyable):
             the sequence for the metadata of all records.
 
         Raises:
-            ProducerClosedError, TransactionStateError: as :meth:`send`; earlier records are sent.
-            AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier records are
+            ProducerClosedError, TransactionStateError: as in :meth:`send`; earlier records are
                 sent.
-            Exception: of ``records``; earlier ones are sent, in whole portions of 4,096.
+            AbortableTransactionError, FatalProducerError: as in :meth:`send`; earlier records are
+                sent.
+            Exception: an error of ``records`` itself; earlier records are sent, in portions of
+                4,096.
         """
         return await self._bulk.take(topic, records)
 
@@ -251,13 +254,13 @@ class Producer(TransactionInterface, Uncopyable):
             data: the column ``value`` and optionally ``key``, ``headers`` (a list of structs of
                 ``key`` and ``value``, or a map), ``timestamp`` and ``partition``; nulls mean what
                 None means for :meth:`send`. Keys and values are bytes or text, or what the
-                producer's serializers take: those of ``aioprod.schema_registry`` serialize columns
-                of structs and other types.
+                producer's serializers accept: those of ``aioprod.schema_registry`` serialize
+                columns of structs and other types.
 
         Returns:
             A sequence with one :class:`Delivery` per row, in order. ``wait()`` waits for all
-            outcomes; ``exceptions()`` returns the errors by row. A row that is too large, or names
-            an unknown partition, fails alone. If the topic does not exist, or no memory is free
+            outcomes; ``exceptions()`` returns the errors by row. Only that row fails if it is too
+            large or names an unknown partition. If the topic does not exist, or no memory is free
             within ``max_block_ms``, all remaining rows fail.
 
         Raises:
@@ -266,8 +269,9 @@ class Producer(TransactionInterface, Uncopyable):
             ConfigError: if the producer has other serializers, or interceptors or a partitioner
                 together with serializers.
             ImportError: if pyarrow is missing.
-            ProducerClosedError, TransactionStateError: as :meth:`send`; earlier rows are sent.
-            AbortableTransactionError, FatalProducerError: as :meth:`send`; earlier rows are sent.
+            ProducerClosedError, TransactionStateError: as in :meth:`send`; earlier rows are sent.
+            AbortableTransactionError, FatalProducerError: as in :meth:`send`; earlier rows are
+                sent.
         """
         from aioprod.producer.arrow import ArrowIntake  # which needs pyarrow
 
@@ -317,8 +321,9 @@ class Producer(TransactionInterface, Uncopyable):
         return list(range(known.count))
 
     def known_partitions(self, topic: str) -> Partitions | None:
-        """Return the number of a topic's partitions with their leaders, as of the last metadata,
-        without waiting. None if the topic is not known: await :meth:`partitions_for` first.
+        """Return the number of a topic's partitions with their leaders, as of the last metadata
+        response, without waiting. None if the topic is not known: await :meth:`partitions_for`
+        first.
 
         With it an application can choose the ``partition`` of each record itself.
 
@@ -334,7 +339,7 @@ class Producer(TransactionInterface, Uncopyable):
     # -- metrics -----------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        """Return the present metrics, by the names of Kafka's ``producer-metrics``; see
+        """Return the current metrics, by the names of Kafka's ``producer-metrics``; see
         docs/metrics.md.
         """
         return self._core.snapshot()
@@ -358,7 +363,7 @@ class Producer(TransactionInterface, Uncopyable):
         Raises:
             ConfigError: if ``enable_metrics_push`` is False, or ``timeout_ms`` is not a finite
                 number >= 0.
-            UnsupportedVersionError: if the broker takes no metrics of clients.
+            UnsupportedVersionError: if the broker does not accept metrics of clients.
             KafkaTimeoutError: if the id is unknown after the timeout.
             KafkaError: if no broker can be reached, or the broker refuses.
             ProducerClosedError: if the producer is not started, or is closed before or during the

@@ -29,9 +29,9 @@ from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
 class ShareConsumer(Uncopyable):
     """Reads records as a member of a share group (KIP-932, Kafka 4.2).
 
-    The members of a share group share the records of a partition, as workers share a queue: each
-    record is locked for one member, which acknowledges it, or loses it when the lock times out.
-    docs/share-groups.md explains it. ``async for`` over a share consumer and :meth:`getmany` return
+    The members of a share group share the records of a partition like workers of a queue. Each
+    record is locked for one member. If the member does not acknowledge it before the lock times
+    out, another member gets it; see docs/share-groups.md. ``async for`` and :meth:`getmany` return
     records.
 
     With ``share_acknowledgement_mode="implicit"``, the default, records are accepted by the next
@@ -41,14 +41,14 @@ class ShareConsumer(Uncopyable):
 
     The constructor needs no event loop. A share consumer belongs to one task at a time: other tasks
     may call only :meth:`acknowledge`, :meth:`wakeup` and :meth:`close`. All times are in
-    milliseconds and all sizes in bytes; each name is Kafka's, with underscores.
+    milliseconds and all sizes in bytes; names are Kafka's, with underscores.
 
     Args:
         bootstrap_servers: ``"host:port,host:port"`` or a list of these.
-        topics: topics to subscribe to; ``subscribe`` does it later.
+        topics: topics to subscribe to; or call ``subscribe`` later.
         acknowledgement_commit_callback: called with the offsets of acknowledged records by
-            partition, and with None if the broker has confirmed them, else with the error. Its
-            errors are logged.
+            partition, and None if the broker has confirmed them, or else the error. Its errors are
+            logged.
         rng: source of all random choices (jitter, the member's id).
         settings: the fields of :class:`aioprod.ShareConsumerConfig`; see docs/configuration.md.
 
@@ -82,13 +82,14 @@ class ShareConsumer(Uncopyable):
     @classmethod
     @hide_arguments
     def from_config(cls, settings: Mapping[str, Any], *topics: str) -> Self:
-        """Make a share consumer from Kafka's own names and values, such as ``{"bootstrap.servers":
+        """Create a share consumer from Kafka's names and values, such as ``{"bootstrap.servers":
         "...", "group.id": "...", "share.acknowledgement.mode": "explicit"}``.
 
         Deserializers may be classes or import paths.
 
         Raises:
-            ConfigError: as the constructor; also if a setting exists in Java only, with the reason.
+            ConfigError: as in the constructor; and if a setting exists in Java only, with the
+                reason.
         """
         with client_arguments(
             SHARE_CONSUMER, settings, lambda given: client_id(given.get("group_id"))
@@ -98,11 +99,11 @@ class ShareConsumer(Uncopyable):
     # -- start and close ---------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster, within ``default_api_timeout_ms``; after a failure, try again.
+        """Connect to the cluster, within ``default_api_timeout_ms``. After a failure, you can call
+        it again.
 
-        Servers that accept connections and then end them are asked again within the limit.
-
-        The first call for records joins the group.
+        A server that accepts a connection and then closes it is retried. The first call for records
+        joins the group.
 
         Raises:
             BrokerConnectionError: if no bootstrap server answers; the message has each reason.
@@ -121,8 +122,8 @@ class ShareConsumer(Uncopyable):
         As in Java, records that were returned and not acknowledged are released, also in implicit
         mode: call :meth:`commit` first to accept them. A call that waits in another task, and a
         ``start`` in progress, raise ConsumerClosedError. A second ``close`` waits for the first,
-        and shortens it if its limit is earlier. A ``close`` that is cancelled closes at once: the
-        broker releases the records when it sees the end of the connection.
+        and shortens it if its limit is earlier. A ``close`` that is canceled closes at once: the
+        broker then releases the records.
 
         Raises:
             ConfigError: if ``timeout_ms`` is not a finite number of at least 0; nothing is closed.
@@ -165,16 +166,15 @@ class ShareConsumer(Uncopyable):
             max_records: the most to return; ``max_poll_records`` by default.
             timeout_ms: how long to wait for the first record, after which the list is empty; None
                 waits forever, also during transient errors.
-            fetch: whether to ask brokers for further records. If False, only records that have
-                arrived before are returned: the call keeps the membership of an application that
-                is busy.
+            fetch: whether to request further records. If False, only records that have arrived
+                before are returned: a busy application keeps its membership by such calls.
 
         Raises:
             ConsumerStateError: if a record is not acknowledged in explicit mode (unless
                 ``max_lock_renewal_ms`` is set), if the consumer is
                 not started, or if nothing is subscribed.
             DeserializationError, CorruptRecordError: if the record can't be read. It is released;
-                the next call returns the records behind it.
+                the next call returns the records after it.
             UnsupportedVersionError: if the cluster has no share groups, or not the
                 ``share_acquire_mode``.
             BrokerError, AuthenticationError: if a request is not authorized, or refused for another
@@ -187,7 +187,7 @@ class ShareConsumer(Uncopyable):
         return await self._core.records.getmany(max_records, timeout_ms, fetch)
 
     def wakeup(self) -> None:
-        """End the call that waits, or the next one that would, with WakeupError.
+        """Interrupt the call that waits, or the next one, with WakeupError.
 
         Any task of the consumer's event loop may call it.
         """
@@ -196,7 +196,7 @@ class ShareConsumer(Uncopyable):
     # -- topics ------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str] | str) -> None:
-        """Read these topics, in place of earlier ones, as the group's members share them.
+        """Read these topics, instead of earlier ones, together with the group's members.
 
         Records of other topics that were fetched and not returned are released.
 
@@ -246,13 +246,14 @@ class ShareConsumer(Uncopyable):
 
         Returns:
             The outcomes since the last ``commit`` that has returned, also of acknowledgements that
-            were sent without it: by partition None if the broker has confirmed all, else the first
-            error: then some of the records may be delivered again.
+            were sent without it: by partition None if the broker has confirmed all, or else the
+                first
+            error; some of the records may then be delivered again.
 
         Raises:
             KafkaTimeoutError: if there is no outcome in time. The client continues to send the
-                acknowledgements, and so it does if the call is cancelled.
-            WakeupError, ConcurrentUseError, ConsumerClosedError, ConsumerStateError: as
+                acknowledgements, also if the call is canceled.
+            WakeupError, ConcurrentUseError, ConsumerClosedError, ConsumerStateError: as in
                 :meth:`getmany`.
         """
         return await self._core.acknowledgements.commit(timeout_ms)
@@ -268,11 +269,11 @@ class ShareConsumer(Uncopyable):
 
     @property
     def state(self) -> ConsumerState:
-        """The present state of the consumer, for health checks; may be read from any task."""
+        """The current state of the consumer, for health checks. Any task may read it."""
         return self._core.health.state
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the present metrics, by Kafka's names; see docs/metrics.md."""
+        """Return the current metrics, by Kafka's names; see docs/metrics.md."""
         return self._core.metrics()
 
     def metrics_by_topic(self) -> Mapping[str, Mapping[str, float]]:
