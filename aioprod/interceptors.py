@@ -15,6 +15,8 @@ from aioprod.types import (
 )
 from aioprod.user_code import Plugins
 
+__all__ = ["ConsumerInterceptor", "ProducerInterceptor"]
+
 
 class ProducerInterceptor:
     """Base class of producer interceptors; override the methods that you need.

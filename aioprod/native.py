@@ -16,6 +16,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TypeVar
 
+__all__ = ["in_use", "reason_not_in_use"]
+
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _Type = TypeVar("_Type")
 

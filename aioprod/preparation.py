@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from aioprod.user_code import ENDS_PROGRAM, is_cancelled
 
+__all__ = ["NotPrepared"]
+
 #: A serializer that is not prepared after this number of attempts for one record has failed.
 MOST_ATTEMPTS = 10
 

@@ -17,6 +17,35 @@ from aioprod.preparation import NotPrepared
 from aioprod.types import Header, Headers
 from aioprod.user_code import ENDS_PROGRAM
 
+__all__ = [
+    "BooleanDeserializer",
+    "BooleanSerializer",
+    "BytesDeserializer",
+    "BytesSerializer",
+    "Deserializer",
+    "DoubleDeserializer",
+    "DoubleSerializer",
+    "FloatDeserializer",
+    "FloatSerializer",
+    "IntegerDeserializer",
+    "IntegerSerializer",
+    "JsonDeserializer",
+    "JsonSerializer",
+    "LongDeserializer",
+    "LongSerializer",
+    "Serializer",
+    "ShortDeserializer",
+    "ShortSerializer",
+    "StringDeserializer",
+    "StringSerializer",
+    "TypedSerializer",
+    "UUIDDeserializer",
+    "UUIDSerializer",
+    "VoidDeserializer",
+    "VoidSerializer",
+    "WithHeaders",
+]
+
 
 class WithHeaders(NamedTuple):
     """What a serializer may return in place of bytes: the record gets these headers, too."""

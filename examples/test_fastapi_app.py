@@ -19,8 +19,7 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from aioprod import ErrorCode
-from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, drop_after, fail, hold
+from aioprod.testing import ApiKey, EmbeddedCluster, drop_after, fail, hold
 from aioprod.testing.pytest_plugin.blocking import BlockingConsumer
 from aioprod.testing.pytest_plugin.topic_consumer import TopicConsumer
 

@@ -19,8 +19,7 @@ import outbox
 import pytest
 
 from aioprod import ErrorCode, Producer
-from aioprod.protocol.api_keys import ApiKey
-from aioprod.testing import EmbeddedCluster, fail
+from aioprod.testing import ApiKey, EmbeddedCluster, fail
 from aioprod.testing.pytest_plugin.topic_consumer import TopicConsumer
 
 

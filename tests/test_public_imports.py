@@ -29,11 +29,7 @@ PACKAGES = (
     "aioprod.processing",
     "aioprod.schema_registry",
 )
-# Classes of aioprod.metrics that are not for users, and a class of aioprod.protocol.
-INTERNAL = {
-    *("ApiKey", "ConsumerMetrics", "ProducerMetrics", "ShareConsumerMetrics", "ObserverList"),
-    *("AdminObservers", "ConsumerObservers", "ProducerObservers", "ShareConsumerObservers"),
-}
+INTERNAL = {"ApiKey"}  # of aioprod.protocol
 
 
 def printed(code: str) -> str:

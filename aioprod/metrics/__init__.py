@@ -1,11 +1,14 @@
-"""The metrics of producers, consumers and share consumers, and observers of clients."""
+"""The metrics of producers, consumers and share consumers, and observers of clients.
 
-from aioprod.metrics.admin_observers import AdminObserver, AdminObservers, CallDone, ObservedAdmin
-from aioprod.metrics.consumer import ConsumerMetrics
+Names that ``__all__`` leaves out are for the clients.
+"""
+
+from aioprod.metrics.admin_observers import AdminObserver, CallDone, ObservedAdmin
+from aioprod.metrics.admin_observers import AdminObservers as AdminObservers
+from aioprod.metrics.consumer import ConsumerMetrics as ConsumerMetrics
 from aioprod.metrics.consumer_observers import (
     CommitDone,
     ConsumerObserver,
-    ConsumerObservers,
     ObservedConsumer,
     PartitionsChanged,
     RebalanceDone,
@@ -13,51 +16,48 @@ from aioprod.metrics.consumer_observers import (
     StallChanged,
     TopicRecreated,
 )
-from aioprod.metrics.observing import ObserverList, RequestDone
-from aioprod.metrics.producer import ProducerMetrics, TransactionStep
+from aioprod.metrics.consumer_observers import ConsumerObservers as ConsumerObservers
+from aioprod.metrics.observing import ObserverList as ObserverList
+from aioprod.metrics.observing import RequestDone
+from aioprod.metrics.producer import ProducerMetrics as ProducerMetrics
+from aioprod.metrics.producer import TransactionStep
 from aioprod.metrics.producer_observers import (
     BatchDone,
     BatchSent,
     ObservedProducer,
     ProducerObserver,
-    ProducerObservers,
 )
-from aioprod.metrics.share_consumer import ShareConsumerMetrics
+from aioprod.metrics.producer_observers import ProducerObservers as ProducerObservers
+from aioprod.metrics.share_consumer import ShareConsumerMetrics as ShareConsumerMetrics
 from aioprod.metrics.share_consumer_observers import (
     AcknowledgementsDone,
     AssignmentChanged,
     RecordsDelivered,
     ShareConsumerObserver,
-    ShareConsumerObservers,
+)
+from aioprod.metrics.share_consumer_observers import (
+    ShareConsumerObservers as ShareConsumerObservers,
 )
 
 __all__ = [
     "AcknowledgementsDone",
     "AdminObserver",
-    "AdminObservers",
     "AssignmentChanged",
     "BatchDone",
     "BatchSent",
     "CallDone",
     "CommitDone",
-    "ConsumerMetrics",
     "ConsumerObserver",
-    "ConsumerObservers",
     "ObservedAdmin",
     "ObservedConsumer",
     "ObservedProducer",
-    "ObserverList",
     "PartitionsChanged",
-    "ProducerMetrics",
     "ProducerObserver",
-    "ProducerObservers",
     "RebalanceDone",
     "RecordsDelivered",
     "RecordsReturned",
     "RequestDone",
-    "ShareConsumerMetrics",
     "ShareConsumerObserver",
-    "ShareConsumerObservers",
     "StallChanged",
     "TopicRecreated",
     "TransactionStep",

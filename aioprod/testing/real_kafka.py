@@ -15,6 +15,8 @@ from aioprod.testing.jars import KAFKA_VERSIONS
 from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_cluster import RealCluster
 
+__all__ = ["RealKafka"]
+
 
 class RealKafka(RealCluster):
     """One Kafka broker in a separate process, on a free port of 127.0.0.1 and with its data in a

@@ -14,6 +14,8 @@ from aioprod import ConsumerRecord, Producer
 from aioprod.testing.pytest_plugin.topic_consumer import TopicConsumer
 from aioprod.types import Headers, RecordMetadata
 
+__all__ = ["BlockingConsumer", "BlockingProducer"]
+
 
 class BlockingProducer:
     """The most useful calls of an :class:`aioprod.Producer`; each waits for its outcome."""

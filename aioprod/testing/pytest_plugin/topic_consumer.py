@@ -8,6 +8,8 @@ from typing import Any, Self
 from aioprod import Consumer, ConsumerRecord
 from aioprod.errors import ConfigError
 
+__all__ = ["TopicConsumer"]
+
 
 class TopicConsumer(Consumer):
     """An :class:`aioprod.Consumer` of one topic. It sends no request before the first call for a
