@@ -18,9 +18,8 @@ from aioprod.errors import ConfigError, KafkaError
 from aioprod.producer.batch import BatchEvents, BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.compressor import Compressor
-from aioprod.producer.partition_queue import PartitionQueue, Topic
+from aioprod.producer.partition_queue import PartitionQueue, Schedule, Topic
 from aioprod.producer.partitioner import Partitions, StickyPartition
-from aioprod.producer.schedule import Schedule
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.wakeup import NEVER
 from aioprod.protocol.record_batch import HEADER_SIZE
@@ -95,7 +94,6 @@ class RecordAccumulator:
         self._wake = wake
         linger_s = config.linger_ms / 1000
         self._idempotent = config.enable_idempotence
-        self._linger_s = max(linger_s - _TIMERS_LATE_S, linger_s / 2)
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
         self._limit = max(1, min(config.batch_size, config.max_request_size) - HEADER_SIZE)
         self._largest = max(self._limit, config.max_request_size - HEADER_SIZE)
@@ -103,7 +101,7 @@ class RecordAccumulator:
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._stalled: dict[int, float] = {}
         self._in_flight: dict[int, int] = {}
-        self._schedule = Schedule(self._due_at, wake)
+        self._schedule = Schedule(max(linger_s - _TIMERS_LATE_S, linger_s / 2), wake)
 
     # -- topics ------------------------------------------------------------------------------------
 
@@ -128,23 +126,18 @@ class RecordAccumulator:
         topic.info = info
         count = info.partitions[-1].partition + 1  # some in between may be left out
         for number in range(len(topic.queues), count):
-            topic.queues.append(PartitionQueue(topic, number, self._producer))
+            topic.queues.append(PartitionQueue(topic, number, self._producer, self._schedule))
         # A broker with old metadata may list fewer partitions than exist. The number decreases only
         # if the topic was deleted and created again.
         if info.topic_id != topic.topic_id:
             for queue in topic.queues:
-                queue.sequence.forgotten_by_broker()
+                queue.forgotten_by_broker()
         if count > topic.count or info.topic_id != topic.topic_id:
             topic.count, topic.topic_id = count, info.topic_id
             for gone in topic.queues[topic.count :]:
-                self._lead(gone, -1)
+                gone.lead_by(-1)
         for partition in info.partitions:
-            queue = topic.queues[partition.partition]
-            if queue.leader != partition.leader:
-                # The backoff was for the old leader.
-                for batch in queue.batches:
-                    batch.retry_at = 0.0
-                self._lead(queue, partition.leader)
+            topic.queues[partition.partition].lead_by(partition.leader)
         topic.leaders = [queue.leader for queue in topic.queues[: topic.count]]
         topic.available = [p.partition for p in info.partitions if p.leader >= 0] or list(
             range(topic.count)
@@ -152,12 +145,6 @@ class RecordAccumulator:
         topic.partitions = Partitions(topic.count, topic.available, topic.leaders)
         if topic.sticky.current not in topic.available:
             self.switch_sticky(topic)
-
-    def _lead(self, queue: PartitionQueue, leader: int) -> None:
-        old, queue.leader = queue.leader, leader
-        if queue.batches:
-            self._schedule.moved(queue, old)
-            self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def switch_sticky(self, topic: Topic) -> None:
         """Choose another partition for keyless records; prefer short queues, and leaders that
@@ -201,9 +188,8 @@ class RecordAccumulator:
 
     def close_full(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Close a full batch; it may be sent."""
-        queue.close(batch)
+        queue.close_full(batch, asyncio.get_running_loop().time())
         self._compressor.is_ready(batch, queue.topic.level)
-        self._schedule.look_at(queue, asyncio.get_running_loop().time())
 
     def keep_open(self, queue: PartitionQueue, batch: ProducerBatch, needed: int) -> bool:
         """Let a full batch grow to ``needed`` bytes of records if it can't be sent now anyway: the
@@ -213,10 +199,7 @@ class RecordAccumulator:
         before = len(queue.batches) - 1 + self._in_flight.get(queue.leader, 0)
         if needed > queue.topic.largest or not (queue.muted or before >= self._max_in_flight):
             return False
-        batch.ceiling = queue.topic.largest
-        if not batch.grown:
-            batch.grown = True
-            self._schedule.look_at(queue, asyncio.get_running_loop().time())
+        queue.grow_past_full(batch, asyncio.get_running_loop().time())
         return True
 
     def largest_size(self, topic: Topic) -> int:
@@ -261,15 +244,11 @@ class RecordAccumulator:
         if topic.codec is not Codec.NONE:
             batch.codec = topic.codec
             batch.ceiling = self.largest_size(topic)
-        queue.add(batch, complete=complete)
+        self.incomplete[batch] = queue
+        self.aborting = None
+        queue.add(batch, now, complete=complete)
         if complete:
             self._compressor.is_ready(batch, topic.level)
-        topic.grew(len(queue.batches))
-        self.incomplete[batch] = queue
-        self._schedule.look_at(queue, now)
-        self.aborting = None
-        # The batch before it is full now, and can be sent at once.
-        self._wake(now if complete or len(queue.batches) > 1 else now + self._linger_s)
         return batch
 
     # -- sending -----------------------------------------------------------------------------------
@@ -318,15 +297,11 @@ class RecordAccumulator:
             if not self._compressor.is_ready(batch, queue.topic.level):
                 queue.close(batch)
                 continue
-            if not may_send(queue.tp) or (self._idempotent and not queue.sequence.may_send(batch)):
+            if not may_send(queue.tp) or not queue.may_send(numbered=self._idempotent):
                 continue
             size += estimate
-            queue.close(batch)  # its number of records determines its sequence numbers
-            queue.topic.shrank(len(queue.batches))
-            queue.batches.popleft()
-            self._schedule.served(queue, now)
-            taken.append(batch)
-            if not batch.attempts:
+            taken.append(queue.take(now, mute=self._max_in_flight == 1))
+            if batch.attempts == 1:
                 self._note_sticky(queue, batch)
         if taken:
             self._stalled.pop(node_id, None)
@@ -347,24 +322,6 @@ class RecordAccumulator:
         if topic.sticky.current == batch.partition and topic.sticky.used(batch.writer.size):
             self.switch_sticky(topic)
 
-    def _due_at(self, queue: PartitionQueue) -> float:
-        """Return the loop time at which the queue's first batch may be sent: after its backoff, and
-        after linger unless it is full or a caller waits.
-        """
-        first = queue.batches[0]
-        if (
-            first.closed
-            or first.grown
-            or first.attempts
-            or not self._linger_s
-            or len(queue.batches) > 1
-            or self.flushes
-            or self.closed is not None
-            or self.pool.waiting
-        ):
-            return first.retry_at
-        return max(first.retry_at, first.created_at + self._linger_s)
-
     @property
     def undelivered(self) -> int:
         """The number of accepted records without an outcome."""
@@ -372,43 +329,53 @@ class RecordAccumulator:
 
     # -- after an attempt --------------------------------------------------------------------------
 
+    def attempt_ended(
+        self, batch: ProducerBatch, unanswered_at: float | None = None
+    ) -> PartitionQueue | None:
+        """Note that a request with a batch has ended. Return its partition; None if the batch has
+        ended before.
+
+        Args:
+            unanswered_at: the loop time, if the batch may be stored nevertheless.
+        """
+        queue = self.incomplete.get(batch)
+        if queue is not None:
+            queue.attempt_ended(batch, unanswered_at)
+        return queue
+
     def put_back(self, batch: ProducerBatch, retry_at: float) -> None:
         """Queue a batch again in its old place, to be sent at loop time ``retry_at`` or later."""
-        queue = self.incomplete[batch]
-        batch.retry_at = retry_at
-        queue.put_back(batch)
-        queue.topic.grew(len(queue.batches))
-        self._schedule.look_at(queue, asyncio.get_running_loop().time())
+        self.incomplete[batch].put_back(batch, retry_at, asyncio.get_running_loop().time())
 
-    def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
+    def split(self, batch: ProducerBatch) -> None:
         """Replace a batch that is too large with smaller ones, which get its memory and sequence
         numbers.
         """
         queue = self.incomplete.pop(batch)
-        size = batch.writer.size
-        parts = batch.split()
-        if self.config.enable_idempotence:
-            queue.sequence.split(batch, parts)
-        queue.topic.expect_no_compression()
-        if batch.grown:
-            queue.topic.largest = max(self._limit, min(queue.topic.largest, size // 2))
-        for part in parts:
+        now = asyncio.get_running_loop().time()
+        for part in queue.split(batch, now, smallest=self._limit):
             self.incomplete[part] = queue
-            self.put_back(part, 0.0)
         # Expiry relies on the order of creation. Splits are rare, so sorting is cheap enough.
         self.incomplete = dict(sorted(self.incomplete.items(), key=lambda item: item[0].created_at))
-        return parts
 
-    def complete(self, batch: ProducerBatch) -> PartitionQueue:
-        """Remove a batch that is about to end, and free its memory. Call it once for each batch."""
-        queue = self.incomplete.pop(batch)
-        queue.close(batch)
-        if batch in queue.batches:
-            queue.topic.shrank(len(queue.batches))
-            queue.batches.remove(batch)
-            self._schedule.look_at(queue, asyncio.get_running_loop().time())
+    def stored(self, batch: ProducerBatch) -> None:
+        """Remove a batch that is stored, and free its memory. Call it once for each batch."""
+        self._release(batch).stored(batch, asyncio.get_running_loop().time())
+
+    def given_up(self, batch: ProducerBatch) -> None:
+        """Remove a batch that fails, and free its memory. Call it once for each batch.
+
+        While a transaction is aborted, later batches fail too if they could only be sent under
+        another epoch: none is assigned within a transaction.
+        """
+        queue = self._release(batch)
+        queue.given_up(batch, asyncio.get_running_loop().time())
+        if self.aborting is not None and queue.is_broken:
+            self.drop_unsent(self.aborting)
+
+    def _release(self, batch: ProducerBatch) -> PartitionQueue:
         self.pool.deallocate(batch.leased)
-        return queue
+        return self.incomplete.pop(batch)
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """Return the batches older than ``delivery.timeout.ms``, in flight or not."""
@@ -451,9 +418,8 @@ class RecordAccumulator:
         """
         self.aborting = error
         for batch, queue in list(self.incomplete.items()):
-            if not batch.in_flight and (batch.identity is None or queue.sequence.broken):
-                queue.sequence.given_up(batch)
-                self.complete(batch)
+            if not batch.in_flight and (batch.identity is None or queue.is_broken):
+                self._release(batch).given_up(batch, asyncio.get_running_loop().time())
                 batch.fail(error, BatchState.ABORTED)
 
     def abort(self, error: KafkaError) -> None:
@@ -462,8 +428,9 @@ class RecordAccumulator:
         """
         self.closed = error
         self.pool.close(error)
+        now = asyncio.get_running_loop().time()
         for batch in list(self.incomplete):
-            self.complete(batch)
+            self._release(batch).drop(batch, now)
             batch.fail(error, BatchState.ABORTED)
         for topic in self.topics.values():
             for queue in topic.queues:

@@ -23,9 +23,9 @@ from aioprod.metrics import ProducerMetrics
 from aioprod.net.backoff import Backoff
 from aioprod.net.refusals import explain
 from aioprod.producer.accumulator import RecordAccumulator
-from aioprod.producer.batch import BatchState, ProducerBatch, place_of
-from aioprod.producer.outcomes import Outcome, outcome_of
-from aioprod.producer.sequences import PartitionSequence
+from aioprod.producer.batch import BatchState, ProducerBatch
+from aioprod.producer.outcomes import Facts, Outcome, leaves_doubt, outcome_of
+from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.messages.produce import PartitionProduceResponse
 
@@ -60,13 +60,13 @@ class ProduceResponseHandler:
         """Note why a node can't be reached."""
         self._last_error = error or self._last_error
 
+    def not_sent(self, batch: ProducerBatch, error: KafkaError) -> None:
+        """Fail a batch that the broker's version of Produce can't carry."""
+        if self._accumulator.attempt_ended(batch) is not None:
+            self.fail(batch, error)
+
     def unanswered(
-        self,
-        batch: ProducerBatch,
-        now: float,
-        error: KafkaError | None,
-        *,
-        new_leader: bool = False,
+        self, batch: ProducerBatch, now: float, error: KafkaError, *, new_leader: bool = False
     ) -> None:
         """Handle a batch whose request failed with ``error``: whether it is stored is unknown.
 
@@ -74,13 +74,14 @@ class ProduceResponseHandler:
             new_leader: another node leads the partition now.
         """
         self._last_error = error
-        if self._attempt_ended(batch):
-            _mark_unanswered(batch, now)
-            self._retry(batch, now, at_once=new_leader)
+        queue = self._accumulator.attempt_ended(batch, unanswered_at=now)
+        if queue is not None:
+            outcome = outcome_of(None, self._facts(batch, queue, now))
+            self._do(outcome, batch, error, now, at_once=new_leader)
 
     def stored(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         """Handle a batch that the broker says it has stored."""
-        if self._attempt_ended(batch):
+        if batch.state is BatchState.PENDING:
             self.succeed(batch, base_offset, log_append_time)
 
     def answered(
@@ -96,119 +97,74 @@ class ProduceResponseHandler:
         Args:
             new_leader: another node leads the partition now (KIP-951).
         """
-        if not self._attempt_ended(batch):
-            return
-        if not answer.error_code:
-            self.succeed(batch, answer.base_offset, answer.log_append_time_ms)
-            return
         code = ErrorCode.of(answer.error_code)
-        sequence = self._accumulator.incomplete[batch].sequence
-        outcome = outcome_of(
-            code,
-            idempotent=batch.identity is not None,
-            first_unresolved=sequence.is_first_unresolved(batch),
-            may_split=batch.count > 1,
-            transactional=self._transactions.transactional,
-        )
-        if outcome is Outcome.SUCCESS:
-            # An earlier attempt, whose answer was lost, has stored it at an unknown offset.
-            self.succeed(batch, -1, answer.log_append_time_ms)
+        queue = self._accumulator.attempt_ended(batch, now if leaves_doubt(code) else None)
+        if queue is None:
+            return
+        outcome = outcome_of(code, self._facts(batch, queue, now))
+        if outcome is Outcome.STORED:
+            # If an earlier attempt has stored it, whose response was lost, its offset is unknown.
+            known = code == ErrorCode.NONE
+            self.succeed(batch, answer.base_offset if known else -1, answer.log_append_time_ms)
             return
         if outcome is Outcome.SPLIT:
-            self._split(batch, now)
+            self._split(batch, queue, now)
             return
         error = self._error(batch, code, _reason(answer), fatal=outcome is Outcome.FATAL)
         self._last_error = error
         if code.refresh_metadata and not new_leader:
             self._metadata.request_update()
-        if (
-            outcome is Outcome.REWRITE
-            and batch.may_be_stored
-            and self._may_come_late(batch, code, now)
-        ):
-            outcome = Outcome.RETRY
-        if outcome in (Outcome.REWRITE, Outcome.EPOCH_LOST):
-            if batch.may_be_stored or batch.in_doubt:
-                outcome = Outcome.FAIL
-            else:
-                self._lose_sequence(batch, sequence, code)
-        if outcome in (Outcome.FAIL, Outcome.EPOCH_LOST):
-            self.fail(batch, error)
+        if outcome is Outcome.REWRITE or outcome is Outcome.SEQUENCE_LOST:
+            queue.lose_sequence(batch, code)
+        self._do(outcome, batch, error, now, at_once=new_leader)
+
+    def _facts(self, batch: ProducerBatch, queue: PartitionQueue, now: float) -> Facts:
+        waited_s = now - batch.unanswered_at
+        # A late copy of a failed request might arrive after the abort's marker, and become part of
+        # the next transaction. In protocol v2 the broker refuses it for its epoch.
+        abort_waits = (
+            batch.may_be_stored
+            and not queue.is_broken
+            and not self._transactions.produce_adds_partitions
+        )
+        return Facts(
+            idempotent=batch.identity is not None,
+            transactional=self._transactions.transactional,
+            several_records=batch.count > 1,
+            first_unresolved=queue.is_first_unresolved(batch),
+            may_be_stored=batch.may_be_stored or batch.in_doubt,
+            late_copies=not batch.in_doubt and waited_s < self._config.request_timeout_ms / 1000,
+            aborted=self._accumulator.aborting is not None and not abort_waits,
+            retries_left=batch.attempts <= self._config.retries,
+        )
+
+    def _do(
+        self,
+        outcome: Outcome,
+        batch: ProducerBatch,
+        error: KafkaError,
+        now: float,
+        *,
+        at_once: bool,
+    ) -> None:
+        """Send the batch again, or end it."""
+        if outcome is Outcome.RETRY or outcome is Outcome.REWRITE:
+            self._metrics.batch_retried(batch.tp.topic, batch.count, now)
+            # If an earlier batch has to be retried first, the backoff of that one counts.
+            self._accumulator.put_back(
+                batch, 0.0 if at_once else now + self._backoff.seconds(batch.attempts)
+            )
+        elif outcome is Outcome.ABORT:
+            assert self._accumulator.aborting is not None
+            self.fail(batch, self._accumulator.aborting, BatchState.ABORTED)
         elif outcome is Outcome.FATAL:
             self._transactions.batch_failed(batch, error)
             self._transactions.fail(error)
         else:
-            if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-                _mark_unanswered(batch, now)
-            self._retry(batch, now, at_once=new_leader)
+            self.fail(batch, error)
 
-    def _lose_sequence(
-        self, batch: ProducerBatch, sequence: PartitionSequence, code: ErrorCode
-    ) -> None:
-        new_id = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if not sequence.refusal_noted:
-            sequence.refusal_noted = True
-            log.info(
-                "%s-%d refused sequence number %d (%s); continuing with a new producer %s",
-                *batch.tp,
-                batch.base_sequence,
-                code.name,
-                "id" if new_id else "epoch",
-            )
-        sequence.rewrite(batch, new_id=new_id)
-
-    def _may_come_late(self, batch: ProducerBatch, code: ErrorCode, now: float) -> bool:
-        """Return whether to retry unchanged a batch that may be stored and was refused for its
-        sequence number.
-
-        It was refused because earlier batches are missing. Late copies of those may still arrive,
-        and after them a late copy of this one, which the broker then stores. With other sequence
-        numbers it would be stored twice. So it is retried unchanged until ``request_timeout_ms``
-        is over; then it fails.
-        """
-        asked_long = now - batch.unanswered_at >= self._config.request_timeout_ms / 1000
-        return code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not (asked_long or batch.in_doubt)
-
-    def _attempt_ended(self, batch: ProducerBatch) -> bool:
-        """Note the end of an attempt; return False if the batch has ended already."""
-        batch.in_flight = False
-        if batch.state is not BatchState.PENDING:
-            return False
-        queue = self._accumulator.incomplete[batch]
-        queue.muted = False
-        return True
-
-    def _retry(self, batch: ProducerBatch, now: float, *, at_once: bool = False) -> None:
-        aborting = self._accumulator.aborting
-        if aborting is not None and not self._must_be_settled(batch):
-            self.fail(batch, aborting, BatchState.ABORTED)
-            return
-        if batch.attempts > self._config.retries:
-            self.fail(
-                batch,
-                self._last_error
-                or KafkaError(
-                    f"{place_of(batch.tp)}: no reply after retries={self._config.retries} retries"
-                ),
-            )
-            return
-        self._metrics.batch_retried(batch.tp.topic, batch.count, now)
-        # If an earlier batch has to be retried first, the backoff of that one counts.
-        self._accumulator.put_back(
-            batch, 0.0 if at_once else now + self._backoff.seconds(batch.attempts)
-        )
-
-    def _must_be_settled(self, batch: ProducerBatch) -> bool:
-        """Return whether an abort has to wait for the outcome of the batch.
-
-        A late copy of a failed request might arrive after the abort's marker, and become part of
-        the next transaction. In protocol v2 the broker refuses it for its epoch.
-        """
-        broken = self._accumulator.incomplete[batch].sequence.broken
-        return batch.may_be_stored and not broken and not self._transactions.produce_adds_partitions
-
-    def _split(self, batch: ProducerBatch, now: float) -> None:
-        topic = self._accumulator.incomplete[batch].topic
+    def _split(self, batch: ProducerBatch, queue: PartitionQueue, now: float) -> None:
+        topic = queue.topic
         if not topic.split_noted and not batch.grown:
             topic.split_noted = True
             log.warning(
@@ -228,9 +184,7 @@ class ProduceResponseHandler:
 
     def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         """End a batch that is stored."""
-        queue = self._accumulator.complete(batch)
-        queue.muted = False
-        queue.sequence.stored(batch)
+        self._accumulator.stored(batch)
         self._transactions.batch_stored()
         batch.succeed(base_offset, log_append_time)
 
@@ -238,15 +192,8 @@ class ProduceResponseHandler:
         self, batch: ProducerBatch, error: KafkaError, state: BatchState = BatchState.FAILED
     ) -> None:
         """End a batch that is not sent again."""
-        queue = self._accumulator.complete(batch)
-        queue.muted = False
         self._transactions.batch_failed(batch, error)
-        queue.sequence.given_up(batch)
-        aborting = self._accumulator.aborting
-        if aborting is not None and queue.sequence.broken:
-            # Later batches could only be sent under another epoch, which is not assigned within a
-            # transaction.
-            self._accumulator.drop_unsent(aborting)
+        self._accumulator.given_up(batch)
         batch.fail(error, state)
 
     def expire(self, batch: ProducerBatch, now: float, reason: KafkaError | None) -> None:
@@ -289,11 +236,6 @@ class ProduceResponseHandler:
                 "a new one"
             ),
         )
-
-
-def _mark_unanswered(batch: ProducerBatch, now: float) -> None:
-    batch.may_be_stored = True
-    batch.unanswered_at = now
 
 
 def _reason(answer: PartitionProduceResponse) -> str | None:

@@ -263,7 +263,7 @@ class Sender:
     ) -> None:
         by_topic: dict[str, list[tuple[int, bytes]]] = {}
         for batch in batches:
-            self._note_attempt(batch, now)
+            self._transactions.batch_sent(batch.tp)
             partitions = by_topic.get(batch.topic)
             if partitions is None:
                 partitions = by_topic[batch.topic] = []
@@ -275,8 +275,7 @@ class Sender:
             )
         except UnsupportedVersionError as error:
             for batch in batches:
-                batch.in_flight = False
-                self._handler.fail(batch, error)
+                self._handler.not_sent(batch, error)
             return
         topics: Mapping[str, str | bytes] = (
             {name: name for name in by_topic}
@@ -324,16 +323,6 @@ class Sender:
                 return None
             ids[name] = info.topic_id.bytes
         return ids
-
-    def _note_attempt(self, batch: ProducerBatch, now: float) -> None:
-        batch.in_flight = True
-        batch.attempts += 1
-        if batch.attempts == 1:
-            batch.first_sent_at = now
-        if self._max_in_flight == 1:
-            queue = self._accumulator.incomplete[batch]
-            queue.muted = True
-        self._transactions.batch_sent(batch.tp)
 
     def _newest_version(self, *, have_ids: bool) -> int | None:
         newest = None if have_ids else _LAST_VERSION_BY_NAME
@@ -439,7 +428,7 @@ class Sender:
         """Use the leaders that the broker names in its reply (KIP-951), but not those of a topic
         that was created again: their epochs would count as newer.
         """
-        told = {
+        named = {
             TopicPartition(*tp): (
                 answer.current_leader.leader_id,
                 answer.current_leader.leader_epoch,
@@ -449,8 +438,8 @@ class Sender:
             and answer.current_leader.leader_id >= 0
             and not self._metadata.snapshot.has_other_topic(tp[0], attempt.topic_id(tp[0]))
         }
-        if told:
+        if named:
             self._metadata.take_leaders(
-                told,
+                named,
                 [BrokerAddress(end.node_id, end.host, end.port) for end in reply.node_endpoints],
             )

@@ -19,7 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aioprod.error_codes import ErrorCode
+from aioprod.logs import get_logger
 from aioprod.producer.batch import ProducerBatch, ProducerIdAndEpoch
+
+log = get_logger(__name__)
 
 MAX_SEQUENCE = 2**31 - 1
 MAX_EPOCH = 2**15 - 1
@@ -80,10 +84,10 @@ class PartitionSequence:
     __slots__ = (
         "_confirmed",
         "_producer",
+        "_refusal_noted",
         "broken",
         "identity",
         "next_sequence",
-        "refusal_noted",
         "unresolved",
     )
 
@@ -95,7 +99,7 @@ class PartitionSequence:
         # True if certainly no unresolved batch under this epoch can be stored.
         self.broken = False
         self._confirmed = False
-        self.refusal_noted = False  # in the log, until a batch is stored
+        self._refusal_noted = False  # in the log, until a batch is stored
 
     def may_send(self, batch: ProducerBatch) -> bool:
         """Return whether the batch at the head of its queue may be sent now; give it a sequence
@@ -131,14 +135,24 @@ class PartitionSequence:
     def stored(self, batch: ProducerBatch) -> None:
         """Note that the batch is stored."""
         self._confirmed = True
-        self.refusal_noted = False
+        self._refusal_noted = False
         if batch in self.unresolved:
             self.unresolved.remove(batch)
 
-    def rewrite(self, batch: ProducerBatch, *, new_id: bool = False) -> None:
-        """Note that the broker refused the batch's sequence number, or with ``new_id`` the producer
-        id: it and all later ones need new numbers.
+    def rewrite(self, batch: ProducerBatch, code: ErrorCode) -> None:
+        """Note that the broker refused the batch's sequence number, or the producer id: it and all
+        later ones need new numbers.
         """
+        new_id = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if not self._refusal_noted:
+            self._refusal_noted = True
+            log.info(
+                "%s-%d refused sequence number %d (%s); continuing with a new producer %s",
+                *batch.tp,
+                batch.base_sequence,
+                code.name,
+                "id" if new_id else "epoch",
+            )
         self._forget(batch)
         self._note_gap(certain=True, new_id=new_id)
 

@@ -20,6 +20,7 @@ from aioprod.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.wakeup import NEVER
 from aioprod.protocol.record_batch import HEADER_SIZE
+from aioprod.protocol.record_encoder import NO_HEADERS
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.types import ProducerRecord
 from tests.producer.collaborators import drain, make_accumulator, make_appender
@@ -57,7 +58,9 @@ def made(leaders: list[int], **settings: Any) -> RecordAccumulator:
 
 async def add(accumulator: RecordAccumulator, partition: int = 0, size: int = 100) -> ProducerBatch:
     record = ProducerRecord("t", b"x" * size)
-    pending = PendingRecord(record, 0, None, b"x" * size, (), size + RECORD_BOUND - 100, now() + 60)
+    pending = PendingRecord(
+        record, 0, None, b"x" * size, NO_HEADERS, size + RECORD_BOUND - 100, now() + 60
+    )
     return await placed(accumulator, pending, partition)
 
 
@@ -160,7 +163,7 @@ async def test_nothing_lingers_during_a_flush_and_afterwards_it_does() -> None:
     later = await add(accumulator)
     assert later is batch and accumulator.ready(now()).nodes == [1]
     assert drained(accumulator) == [0]
-    accumulator.complete(batch)
+    accumulator.stored(batch)
     batch.succeed(0, -1)
     await flushing
     await add(accumulator)
@@ -174,7 +177,7 @@ async def test_a_flush_waits_for_what_is_there_and_not_for_what_comes_later() ->
     await asyncio.sleep(0)
     second = await add(accumulator)
     assert second is not first
-    accumulator.complete(first)
+    accumulator.stored(first)
     first.succeed(0, -1)
     async with asyncio.timeout(1):
         await flushing
@@ -212,7 +215,6 @@ async def test_a_retry_waits_for_its_back_off_and_not_for_linger() -> None:
     accumulator = made([1], batch_size=400, linger_ms=60_000)
     batch = await add(accumulator)
     assert drain(accumulator, 1, batch.created_at + 60) == [batch]
-    batch.attempts = 1
     at = batch.created_at + 5
     accumulator.put_back(batch, at)
     assert accumulator.ready(at - 0.001).nodes == []
@@ -226,7 +228,6 @@ async def test_a_new_leader_ends_the_back_off() -> None:
     accumulator = made([1], linger_ms=0)
     batch = await add(accumulator)
     drain(accumulator, 1, now())
-    batch.attempts = 1
     accumulator.put_back(batch, now() + 60)
     accumulator.update(cluster([2]))
     assert accumulator.ready(now()).nodes == [2]
@@ -251,7 +252,7 @@ async def test_memory_that_comes_in_the_moment_of_closing_is_given_back() -> Non
     batch = await add(accumulator)
     late = asyncio.ensure_future(add(accumulator))
     await asyncio.sleep(0)
-    accumulator.complete(batch)
+    accumulator.stored(batch)
     batch.succeed(0, -1)
     accumulator.abort(ProducerClosedError("closed"))
     with pytest.raises(ProducerClosedError):
@@ -323,7 +324,7 @@ async def test_small_requests_let_no_partition_starve(seed: int) -> None:
         taken = drain(accumulator, 1, now())
         assert len(taken) == min(1, len(waiting))
         for batch in taken:
-            accumulator.complete(batch)
+            accumulator.stored(batch)
             passed[batch.tp.partition] = 0
         for partition in set(waiting) - {batch.tp.partition for batch in taken}:
             passed[partition] += 1
@@ -368,7 +369,8 @@ async def test_parts_of_a_split_batch_expire_when_it_would_have() -> None:
     new = await add(accumulator)
     assert taken is old is not new
     new.created_at = old.created_at + 1
-    parts = accumulator.split(old)
+    accumulator.split(old)
+    parts = [part for _, part in old.parts]
     assert accumulator.next_expiry() == old.created_at + 60
     assert accumulator.expired(old.created_at + 60) == parts
 
@@ -397,13 +399,13 @@ async def test_a_broker_that_lags_behind_takes_no_partition_away() -> None:
 async def test_idle_partitions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work grows with the partitions that have batches, not with those that there are."""
     looked_at: list[PartitionQueue] = []
-    due_at = RecordAccumulator._due_at
+    due_at = PartitionQueue.due_at
 
-    def counted(self: RecordAccumulator, queue: PartitionQueue) -> float:
-        looked_at.append(queue)
-        return due_at(self, queue)
+    def counted(self: PartitionQueue, linger_s: float) -> float:
+        looked_at.append(self)
+        return due_at(self, linger_s)
 
-    monkeypatch.setattr(RecordAccumulator, "_due_at", counted)
+    monkeypatch.setattr(PartitionQueue, "due_at", counted)
     accumulator = made([1] * 5_000, linger_ms=0)
     for partition in (17, 4_000):
         await add(accumulator, partition)

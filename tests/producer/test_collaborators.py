@@ -23,8 +23,6 @@ MODULES = sorted(ROOT.rglob("*.py"))
 DATA = {
     "batch": "ProducerBatch",
     "part": "ProducerBatch",
-    "queue": "PartitionQueue",
-    "sequence": "PartitionSequence",
     "topic": "Topic",
     "waiter": "a caller that waits for memory",
     "writer": "RecordBatchWriter",
@@ -71,9 +69,32 @@ def test_no_attribute_of_a_collaborator_is_assigned(path: Path) -> None:
     assert list(assigned_outside(ast.parse(path.read_text()))) == []
 
 
+def changed_queues(tree: ast.Module) -> Iterator[str]:
+    """Calls that change a collection of a partition, from outside of its class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner, *attributes = ast.unparse(node.func).split(".")
+            if owner == "queue" and attributes[0] in ("batches", "line") and attributes[1:]:
+                yield ast.unparse(node.func)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_only_a_partition_changes_its_own_state(path: Path) -> None:
+    """Assignments to its attributes are found above."""
+    assert list(changed_queues(ast.parse(path.read_text()))) == []
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_object_reaches_into_a_collaborator(path: Path) -> None:
     assert list(reached_through(ast.parse(path.read_text()))) == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_constructor_has_more_than_eight_parameters(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            given = [*node.args.args, *node.args.kwonlyargs]
+            assert len(given) - len(["self"]) <= 8, f"line {node.lineno}"
 
 
 @pytest.mark.parametrize(
@@ -84,6 +105,8 @@ def test_no_object_reaches_into_a_collaborator(path: Path) -> None:
         "accumulator.on_end, self.x = reporter.ended, 1",
         "sender.calls += 1",
         "sender.calls: int = 1",
+        "queue.muted = False",
+        "queue.sequence.refusal_noted = True",
     ],
 )
 def test_a_hook_that_is_set_from_outside_is_found(statement: str) -> None:

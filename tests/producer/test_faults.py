@@ -179,7 +179,7 @@ async def test_a_leaderless_batch_expires_without_using_a_sequence(broker: Embed
         queue.leader = -1
         with pytest.raises(DeliveryTimeoutError):
             await producer.send_and_wait("t", b"no leader")
-        assert queue.sequence.next_sequence == 0 and producer._core.producer_state.bumps == 0
+        assert queue._sequence.next_sequence == 0 and producer._core.producer_state.bumps == 0
         broker.clear_rules()
         del rule
         await producer.send_and_wait("t", b"again")

@@ -13,7 +13,7 @@ import pytest
 
 from aioprod import Producer, ProducerInterceptor, ProducerRecord, TransactionStateError
 from aioprod.codecs import Codec
-from aioprod.producer.partition_queue import PartitionQueue, Topic
+from aioprod.producer.partition_queue import PartitionQueue, Schedule, Topic
 from aioprod.producer.partitioner import StickyPartition
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.sequences import ProducerState
@@ -246,7 +246,7 @@ async def test_a_batch_is_not_enlarged_beyond_the_memory_there_is(broker: Embedd
 def seconds_to_empty(calls: int) -> float:
     """Processor time for a line from which the first leaves, and again the first."""
     topic = Topic("t", StickyPartition(16_384, random.Random(0), adaptive=True), Codec.NONE, None)
-    queue = PartitionQueue(topic, 0, ProducerState())
+    queue = PartitionQueue(topic, 0, ProducerState(), Schedule(0.0, lambda at: None))
     for _ in range(calls):
         queue.join(PendingCall(0.0))
     begun = time.process_time()

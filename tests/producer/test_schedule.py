@@ -8,20 +8,28 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from aioprod.codecs import Codec
-from aioprod.producer.partition_queue import PartitionQueue, Topic
+from aioprod.producer.partition_queue import PartitionQueue, Schedule, Topic
 from aioprod.producer.partitioner import StickyPartition
-from aioprod.producer.schedule import Schedule
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.wakeup import NEVER
 
 LINGER = 5.0
 QUEUES = st.integers(0, 5)
 LEADERS = st.integers(-1, 2)
+
+
+def made_up(**state: Any) -> Any:
+    """A batch with room."""
+    return SimpleNamespace(
+        **{"created_at": 0.0, "retry_at": 0.0, "attempts": 0, "closed": False, "grown": False}
+        | state
+    )
 
 
 class ScheduleMachine(RuleBasedStateMachine):
@@ -34,9 +42,11 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.now = 100.0
         self.hurry = False
         self.woken_for = NEVER
-        self.schedule = Schedule(self.due_at, self.wake)
+        self.schedule = Schedule(LINGER, self.wake)
         topic = Topic("t", StickyPartition(100, random.Random(0)), Codec.NONE, None)
-        self.queues = [PartitionQueue(topic, number, ProducerState()) for number in range(6)]
+        self.queues = [
+            PartitionQueue(topic, number, ProducerState(), self.schedule) for number in range(6)
+        ]
         for queue in self.queues:
             queue.leader = 0
 
@@ -54,14 +64,14 @@ class ScheduleMachine(RuleBasedStateMachine):
     @rule(number=QUEUES)
     def open_a_batch(self, number: int) -> None:
         queue = self.queues[number]
-        batch: Any = SimpleNamespace(created_at=self.now, retry_at=0.0, attempts=0)
+        batch = made_up(created_at=self.now)
         queue.batches.append(batch)
         self.schedule.look_at(queue, self.now)
 
     @rule(number=QUEUES, pause=st.integers(0, 9))
     def put_one_back(self, number: int, pause: int) -> None:
         queue = self.queues[number]
-        batch: Any = SimpleNamespace(created_at=self.now - 1, retry_at=self.now + pause, attempts=1)
+        batch = made_up(created_at=self.now - 1, retry_at=self.now + pause, attempts=1)
         queue.batches.appendleft(batch)
         self.schedule.look_at(queue, self.now)
 
@@ -130,13 +140,12 @@ def made(count: int) -> tuple[Schedule, list[PartitionQueue], list[float]]:
     asked again.
     """
     wakes: list[float] = []
-    schedule = Schedule(lambda queue: 0.0, wakes.append)
+    schedule = Schedule(0.0, wakes.append)
     topic = Topic("t", StickyPartition(100, random.Random(0)), Codec.NONE, None)
-    queues = [PartitionQueue(topic, number, ProducerState()) for number in range(count)]
+    queues = [PartitionQueue(topic, number, ProducerState(), schedule) for number in range(count)]
     for queue in queues:
         queue.leader = 1
-        batch: Any = SimpleNamespace()
-        queue.batches.extend([batch, batch])
+        queue.batches.extend([made_up(), made_up()])
         schedule.look_at(queue, 1.0)
     return schedule, queues, wakes
 
@@ -154,20 +163,22 @@ def test_who_was_served_goes_behind_the_others() -> None:
     assert not any(queue.batches for queue in queues)
 
 
-def test_a_thousand_that_linger_are_not_looked_at() -> None:
-    asked = []
+def test_a_thousand_that_linger_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[PartitionQueue] = []
+    due_at = PartitionQueue.due_at
 
-    def due_at(queue: PartitionQueue) -> float:
+    def counted(queue: PartitionQueue, linger_s: float) -> float:
         asked.append(queue)
-        return 10.0
+        return due_at(queue, linger_s)
 
-    schedule = Schedule(due_at, lambda at: None)
+    monkeypatch.setattr(PartitionQueue, "due_at", counted)
+    schedule = Schedule(9.0, lambda at: None)
     topic = Topic("t", StickyPartition(100, random.Random(0)), Codec.NONE, None)
-    batch: Any = SimpleNamespace()
     for number in range(1_000):
-        queue = PartitionQueue(topic, number, ProducerState())
-        queue.batches.append(batch)
+        queue = PartitionQueue(topic, number, ProducerState(), schedule)
+        queue.batches.append(made_up(created_at=1.0))
         schedule.look_at(queue, 1.0)
+    assert len(asked) == 1_000
     asked.clear()
     assert schedule.advance(2.0, hurry=False) == 10.0
     assert schedule.leaders() == []

@@ -64,7 +64,7 @@ async def test_sequences_wrap_to_zero_on_the_way(broker: EmbeddedCluster, troubl
     ):
         await until(lambda: producer._core.producer_state.identity is not None)
         await producer.partitions_for("t")
-        sequence = producer._accumulator.topics["t"].queues[0].sequence
+        sequence = producer._accumulator.topics["t"].queues[0]._sequence
         sequence.identity = producer._core.producer_state.identity
         sequence.next_sequence = MAX_SEQUENCE - 20
         await producer.send_and_wait("t", b"first")

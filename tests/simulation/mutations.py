@@ -46,13 +46,13 @@ def sequence_not_kept_on_retry(patch: Patch) -> None:
         self: ProduceResponseHandler,
         batch: ProducerBatch,
         now: float,
-        error: KafkaError | None,
+        error: KafkaError,
         *,
         new_leader: bool = False,
     ) -> None:
         original(self, batch, now, error, new_leader=new_leader)
         if batch.state is BatchState.PENDING and batch.identity is not None:
-            sequence = self._accumulator.incomplete[batch].sequence
+            sequence = self._accumulator.incomplete[batch]._sequence
             base, sequence.next_sequence = (
                 sequence.next_sequence,
                 sequences.increment_sequence(sequence.next_sequence, batch.count),
@@ -74,24 +74,26 @@ def pool_bytes_lost_on_cancel(patch: Patch) -> None:
 
 @mutation("leak", "not-live", found_by=8)
 def batch_completed_twice(patch: Patch) -> None:
-    def landed(self: ProduceResponseHandler, batch: ProducerBatch) -> bool:
-        batch.in_flight = False
-        return True
+    def attempt_ended(
+        self: RecordAccumulator, batch: ProducerBatch, unanswered_at: float | None = None
+    ) -> PartitionQueue:
+        queue = self.topics[batch.topic].queues[batch.partition]
+        queue.attempt_ended(batch, unanswered_at)
+        return queue
 
-    patch.setattr(ProduceResponseHandler, "_attempt_ended", landed)
+    patch.setattr(RecordAccumulator, "attempt_ended", attempt_ended)
 
 
 @mutation("leak", "fault", found_by=1)
 def memory_of_expired_batches_released_twice(patch: Patch) -> None:
-    original = RecordAccumulator.complete
+    original = RecordAccumulator._release
 
-    def complete(self: RecordAccumulator, batch: ProducerBatch) -> PartitionQueue:
-        queue = original(self, batch)
+    def release(self: RecordAccumulator, batch: ProducerBatch) -> PartitionQueue:
         if batch.in_flight:
             self.pool._put_back(batch.leased)
-        return queue
+        return original(self, batch)
 
-    patch.setattr(RecordAccumulator, "complete", complete)
+    patch.setattr(RecordAccumulator, "_release", release)
 
 
 @mutation("leak", "hang", found_by=5)
@@ -108,7 +110,13 @@ def waiter_not_woken(patch: Patch) -> None:
 
 @mutation("nonmonotonic-send", found_by=34)
 def retried_batches_queued_last(patch: Patch) -> None:
-    patch.setattr(PartitionQueue, "put_back", lambda self, batch: self.batches.append(batch))
+    def put_back(self: PartitionQueue, batch: ProducerBatch, retry_at: float, now: float) -> None:
+        batch.retry_at = retry_at
+        self.batches.append(batch)
+        self.topic.grew(len(self.batches))
+        self._schedule.look_at(self, now)
+
+    patch.setattr(PartitionQueue, "put_back", put_back)
 
 
 @mutation("nonmonotonic-send", found_by=3)
