@@ -24,6 +24,7 @@ from aioprod.net.stream import Stream
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.delivery import delivery_of
+from aioprod.protocol.record_encoder import NO_HEADERS
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import TopicPartition
@@ -210,7 +211,7 @@ async def deliveries() -> float:
         events=_Events(),
     )
     for _ in range(RECORDS):
-        batch.try_append(0, None, b"x", (), 20)
+        batch.try_append(0, None, b"x", NO_HEADERS, 20)
     started = time.thread_time()
     pending = [delivery_of(batch, index) for index in range(RECORDS)]
     batch.succeed(0, -1)

@@ -15,14 +15,18 @@ from aioprod.config.producer import ProducerConfig
 from aioprod.errors import KafkaError
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.admission import Admission
-from aioprod.producer.appends import PendingAppend, PendingRecord
+from aioprod.producer.appends import (
+    PendingAppend,
+    PendingBatch,
+    PendingRecord,
+    WaitingLines,
+)
 from aioprod.producer.batch import ENCODE_EVERY, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.partition_choice import PartitionChoice
 from aioprod.producer.partition_queue import PartitionQueue, Topic
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.transactions.gate import Transactions
-from aioprod.producer.waiting_lines import WaitingLines
 from aioprod.producer.wakeup import SenderWakeup
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
@@ -62,6 +66,7 @@ class Appender:
     ) -> None:
         self._accumulator = accumulator
         self._transactions = transactions
+        self._transactional = transactions.transactional
         self._admission = admission
         self._choice = choice
         self._wakeup = wakeup
@@ -88,27 +93,22 @@ class Appender:
         batch = queue.tail
         if batch is None:
             return False
-        if isinstance(pending, PendingRecord) and batch.needs_encoding(pending.bound):
-            batch.encode_pending()
-            self._worked(ENCODE_EVERY)
-            if self._turn_is_due():
-                return False
-        index = pending.append_to(batch)
-        if (
-            index < 0
-            and isinstance(pending, PendingRecord)
-            and self._make_room(queue, batch, pending.bound)
-        ):
-            if self._turn_is_due():
-                return False
-            index = pending.append_to(batch)
-        if index < 0:
-            self._worked(batch.writer.size)
-            self._accumulator.close_full(queue, batch)
-            return False
-        pending.queue = queue
-        pending.place = batch, index
-        return True
+        if isinstance(pending, PendingRecord):
+            if batch.needs_encoding(pending.bound):
+                batch.encode_pending()
+                self._worked(ENCODE_EVERY)
+                if self._turn_is_due():
+                    return False
+            if pending.add_to(batch, queue):
+                return True
+            if self._make_room(queue, batch, pending.bound):
+                if self._turn_is_due():
+                    return False
+                if pending.add_to(batch, queue):
+                    return True
+        self._worked(batch.writer.size)
+        self._accumulator.close_full(queue, batch)
+        return False
 
     def _make_room(self, queue: PartitionQueue, batch: ProducerBatch, bound: int) -> bool:
         """Try to make room in a batch that seems full: its encoded or compressed records may be
@@ -136,9 +136,9 @@ class Appender:
         queue = self._choice.queue(topic, pending)
         if not queue.line:
             had_tail = queue.tail is not None
-            if self.try_append(pending, queue):
+            if had_tail and self.try_append(pending, queue):
                 return
-            if queue.tail is None:
+            if queue.tail is None and (had_tail or self._choice.asks_for_each_batch):
                 queue = self._choice.queue_for_next_batch(topic, queue, pending, was_full=had_tail)
         self.enter(pending, queue)
 
@@ -150,7 +150,7 @@ class Appender:
         if queue.resting:
             # The first call in line only lets other tasks run. Serve it now instead of waiting for
             # it; otherwise each of many busy tasks would make all others wait repeatedly.
-            queue.resting = False
+            queue.end_rest()
             self._serve(queue)
         if (
             not queue.line
@@ -188,31 +188,37 @@ class Appender:
         timestamp = int(now_s * 1000)
         writer = RecordBatchWriter(timestamp)
         writer.add(timestamp, key, value, headers)
-        return self._new_batch(queue, writer, self._batch_size)
+        batch = self._accumulator.open(queue, writer, self._batch_size)
+        if self._transactional:
+            self._transactions.partition_used(queue.tp)
+        return batch
 
     def _open_at_once(self, pending: PendingAppend, queue: PartitionQueue) -> bool:
-        leased = pending.memory(self._batch_size)
+        leased = self._leased(pending)
         if not self._pool.try_allocate(leased):
             return False
-        self._open(pending, queue, leased)
+        self._open_for(pending, queue, leased)
         return True
 
-    def _open(self, pending: PendingAppend, queue: PartitionQueue, leased: int) -> None:
-        complete = pending.is_complete
-        batch = self._new_batch(queue, pending.writer(), leased, complete=complete)
-        pending.place = batch, pending.append_to(batch)
+    def _leased(self, pending: PendingAppend) -> int:
+        """Return how many bytes of the buffer a new batch for a call needs."""
+        is_record = isinstance(pending, PendingRecord)
+        return max(self._batch_size, pending.bound) if is_record else pending.bound
 
-    def _new_batch(
-        self,
-        queue: PartitionQueue,
-        writer: RecordBatchWriter,
-        leased: int,
-        *,
-        complete: bool = False,
-    ) -> ProducerBatch:
-        batch = self._accumulator.open(queue, writer, leased, complete=complete)
-        self._transactions.partition_used(queue.tp)
-        return batch
+    def _open_for(self, pending: PendingAppend, queue: PartitionQueue, leased: int) -> None:
+        """Open a batch with a call's records."""
+        if isinstance(pending, PendingRecord):
+            writer = RecordBatchWriter(pending.timestamp)
+            writer.add(pending.timestamp, pending.key, pending.value, pending.headers)
+            batch = self._accumulator.open(queue, writer, leased)
+            if batch.records is not None:
+                batch.records.append(pending.record)
+        else:
+            assert isinstance(pending, PendingBatch)
+            batch = self._accumulator.open(queue, pending.writer, leased, complete=True)
+        if self._transactional:
+            self._transactions.partition_used(queue.tp)
+        pending.place = batch, 0
 
     # -- in line -----------------------------------------------------------------------------------
 
@@ -241,7 +247,7 @@ class Appender:
             await self._lines.new_waiter(pending, loop)
         except TimeoutError:
             if pending.place is None:
-                size = pending.memory(self._batch_size)
+                size = self._leased(pending)
                 raise self._pool.exhausted(size, pending.deadline - started) from None
         finally:
             pending.forget_waiter()
@@ -251,18 +257,14 @@ class Appender:
         """Get memory, open a batch, and put the calls after this one into it."""
         if self._turn_is_due():
             self._wakeup.wake()
-            queue.resting = True
-            try:
-                await asyncio.sleep(0)
-            finally:
-                queue.resting = False
+            await queue.rest()
             if pending.place is not None:
                 return
             self._check_takes(pending)
         if not self.try_append(pending, queue):
             if queue.tail is not None:
                 return  # it still accepts records, after other tasks have run
-            leased = pending.memory(self._batch_size)
+            leased = self._leased(pending)
             if not self._pool.try_allocate(leased):
                 # A waiting leader makes every batch ready to send, so that memory becomes free.
                 self._wakeup.wake()
@@ -279,7 +281,7 @@ class Appender:
 
     def _next_batch(self, pending: PendingAppend, queue: PartitionQueue, leased: int) -> None:
         had_one = queue.opened > 0
-        self._open(pending, queue, leased)
+        self._open_for(pending, queue, leased)
         if had_one:
             self._choice.next_batch_in_line(queue)
 
@@ -306,7 +308,7 @@ class Appender:
             return True
         if queue.tail is not None:
             return False  # it still accepts records, after other tasks have run
-        leased = pending.memory(self._batch_size)
+        leased = self._leased(pending)
         if not self._pool.try_allocate(leased):
             return False
         self._next_batch(pending, queue, leased)

@@ -1,13 +1,24 @@
-"""Calls that append to a partition, until their records are in a batch."""
+"""Calls that append to a partition, and the lines in which they wait there.
+
+One timer serves the deadlines of all waiting calls. A timer for each call would cost more than its
+place in line: 10,000 tasks that wait for memory each wait in line with each of their records.
+"""
 
 from __future__ import annotations
 
+import asyncio
+
+from aioprod.earliest_timer import EarliestTimer
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.pending import PendingCall
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.types import Headers, ProducerRecord
+from aioprod.types import ProducerRecord
+
+# If many deadlines are close together, the timer looks at all calls once per step, not once per
+# deadline.
+_STEP_S = 0.01
 
 
 class PendingAppend(PendingCall):
@@ -16,12 +27,16 @@ class PendingAppend(PendingCall):
     Attributes:
         queue: the partition, once it is chosen; it does not change afterwards.
         place: the batch and the index of the first record in it, once the records are in a batch.
+        bound: bytes of a batch that holds only this call's records, at most.
     """
 
-    __slots__ = ("place", "queue")
+    __slots__ = ("bound", "place", "queue")
 
-    def __init__(self, deadline: float, transaction: int | None) -> None:
-        super().__init__(deadline, transaction)
+    def __init__(self, bound: int, deadline: float, transaction: int | None) -> None:
+        self.deadline = deadline
+        self.transaction = transaction
+        self.error = self._future = None
+        self.bound = bound
         self.queue: PartitionQueue | None = None
         self.place: tuple[ProducerBatch, int] | None = None
 
@@ -30,23 +45,6 @@ class PendingAppend(PendingCall):
         """Whether its partition is chosen."""
         return self.queue is not None
 
-    def memory(self, batch_size: int) -> int:
-        """Return how many bytes of the buffer a new batch for this call needs."""
-        raise NotImplementedError
-
-    def writer(self) -> RecordBatchWriter:
-        """Return the writer of a new batch for this call."""
-        raise NotImplementedError
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether it is a complete batch, which accepts no other records."""
-        raise NotImplementedError
-
-    def append_to(self, batch: ProducerBatch) -> int:
-        """Put the records into a batch; return the index of the first, -1 if they don't fit."""
-        raise NotImplementedError
-
 
 class PendingRecord(PendingAppend):
     """One record, serialized.
@@ -54,12 +52,13 @@ class PendingRecord(PendingAppend):
     Args:
         record: the record after the interceptors.
         timestamp: milliseconds since 1970.
+        headers: encoded.
         bound: bytes of a batch that holds only this record, at most.
         deadline: loop time.
         transaction: number of the transaction in which the call began.
     """
 
-    __slots__ = ("bound", "headers", "key", "record", "timestamp", "value")
+    __slots__ = ("headers", "key", "record", "timestamp", "value")
 
     def __init__(
         self,
@@ -67,66 +66,86 @@ class PendingRecord(PendingAppend):
         timestamp: int,
         key: bytes | None,
         value: bytes | None,
-        headers: Headers,
+        headers: bytes,
         bound: int,
         deadline: float,
         transaction: int | None = None,
     ) -> None:
-        self.deadline = deadline
-        self.transaction = transaction
-        self.error = self.queue = self.place = self._future = None
+        super().__init__(bound, deadline, transaction)
         self.record = record
         self.timestamp = timestamp
         self.key = key
         self.value = value
         self.headers = headers
-        self.bound = bound
 
-    def memory(self, batch_size: int) -> int:
-        """Return ``batch_size``, or more for a larger record."""
-        return max(batch_size, self.bound)
-
-    def writer(self) -> RecordBatchWriter:
-        """Return an empty writer."""
-        return RecordBatchWriter(self.timestamp)
-
-    @property
-    def is_complete(self) -> bool:
-        """False: other records may join its batch."""
-        return False
-
-    def append_to(self, batch: ProducerBatch) -> int:
-        """Put the record into a batch; return its index, -1 if it does not fit."""
+    def add_to(self, batch: ProducerBatch, queue: PartitionQueue) -> bool:
+        """Put the record into a batch of a partition, if it fits."""
         index = batch.try_append(self.timestamp, self.key, self.value, self.headers, self.bound)
-        if index >= 0 and batch.records is not None:
+        if index < 0:
+            return False
+        if batch.records is not None:
             batch.records.append(self.record)
-        return index
+        self.queue, self.place = queue, (batch, index)
+        return True
 
 
 class PendingBatch(PendingAppend):
     """Encoded records, which form a complete batch."""
 
-    __slots__ = ("_writer",)
+    __slots__ = ("writer",)
 
     def __init__(
         self, writer: RecordBatchWriter, deadline: float, transaction: int | None = None
     ) -> None:
-        super().__init__(deadline, transaction)
-        self._writer = writer
+        super().__init__(writer.size + HEADER_SIZE, deadline, transaction)
+        self.writer = writer
 
-    def memory(self, batch_size: int) -> int:
-        """Return the size of the encoded records."""
-        return self._writer.size + HEADER_SIZE
 
-    def writer(self) -> RecordBatchWriter:
-        """Return the writer that holds the records."""
-        return self._writer
+class WaitingLines:
+    """Calls that wait at partitions, each at most until its deadline."""
+
+    def __init__(self) -> None:
+        self._queues: dict[PartitionQueue, None] = {}
+        self._timer = EarliestTimer(self._time_out)
 
     @property
-    def is_complete(self) -> bool:
-        """True: no other record joins the batch."""
-        return True
+    def waiting(self) -> int:
+        """The number of calls in all lines."""
+        return sum(len(queue.line) for queue in self._queues)
 
-    def append_to(self, batch: ProducerBatch) -> int:
-        """Return 0 if the batch is the one made from this writer, -1 for any other."""
-        return 0 if batch.writer is self._writer else -1
+    def join(self, call: PendingCall, queue: PartitionQueue) -> None:
+        """Add a call to the end of a partition's line."""
+        queue.join(call)
+        self._queues[queue] = None
+
+    def withdraw(self, call: PendingCall, queue: PartitionQueue) -> None:
+        """Remove a call from its line, if it is in it, and wake the first one of those left."""
+        queue.leave(call)
+        first = queue.first
+        if first is not None:
+            first.wake()
+            return
+        self._queues.pop(queue, None)
+        if not self._queues:
+            self._timer.stop()
+
+    def new_waiter(
+        self, call: PendingCall, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[None]:
+        """Return a future that is completed if another task wakes the call, which is in a line, and
+        fails with TimeoutError at the call's deadline.
+        """
+        self._timer.set(call.deadline)
+        return call.new_waiter(loop)
+
+    def _time_out(self, now: float) -> None:
+        """Time out the calls whose deadline has come, and set the timer for the next one."""
+        following = float("inf")
+        for queue in self._queues:
+            for call in queue.line:
+                if call.deadline <= now:
+                    call.time_out()
+                else:
+                    following = min(following, call.deadline)
+        if following < float("inf"):
+            self._timer.set(max(following, now + _STEP_S))

@@ -14,7 +14,7 @@ from aioprod.errors import KafkaError, WrongEventLoopError, copy_of
 from aioprod.logs import get_logger
 from aioprod.producer.shared_fields import BatchFields
 from aioprod.protocol.record_writer import RecordBatchWriter
-from aioprod.types import Headers, ProducerRecord, RecordMetadata, TopicPartition
+from aioprod.types import ProducerRecord, RecordMetadata, TopicPartition
 from aioprod.user_code import surface
 
 log = get_logger(__name__)
@@ -187,18 +187,17 @@ class ProducerBatch(BatchFields):
         timestamp: int,
         key: bytes | None,
         value: bytes | None,
-        headers: Headers,
+        headers: bytes,
         upper_bound: int,
     ) -> int:
-        """Add a record and return its index; -1 if the batch is full or closed. The first record
-        always fits.
+        """Add a record, whose headers are encoded, and return its index; -1 if the batch is full or
+        closed.
         """
         writer = self.writer
-        index = writer.count
-        if self.closed or (writer.size + upper_bound > self.limit and index):
+        if self.closed or writer.size + upper_bound > self.limit:
             return -1
-        writer.append(timestamp, key, value, headers)
-        return index
+        writer.add(timestamp, key, value, headers)
+        return writer.count - 1
 
     def needs_encoding(self, upper_bound: int) -> bool:
         """Return whether a part of a large batch is complete, and has to be encoded before the next

@@ -111,7 +111,7 @@ class ProducerCore(ClientLifecycle):
             config, self.fast_topics, accumulator.topics, appender, admission, metadata, metrics
         )
         self.intake = intake = RecordIntake(
-            config, gate, appender, admission, transactions, interceptors, events, metrics, clock
+            config, gate, appender, admission, transactions, interceptors, events, clock
         )
         plain = _is_plain(config) and not interceptors
         topics, check = self.fast_topics if plain else {}, runtime.loop_binding.check

@@ -12,7 +12,7 @@ runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TypeGuard
 
 from aioprod.config.producer import ProducerConfig
@@ -32,17 +32,17 @@ from aioprod.errors import (
 from aioprod.foreign_text import shown
 from aioprod.headers import check_headers
 from aioprod.interceptors import InterceptorChain
-from aioprod.metrics import ProducerMetrics
 from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.producer.admission import Admission
 from aioprod.producer.appender import Appender, Place
 from aioprod.producer.appends import PendingBatch, PendingRecord
-from aioprod.producer.batch import BatchEvents, ProducerBatch
+from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.delivery import Delivery, delivery_of
 from aioprod.producer.partition_queue import PartitionQueue
+from aioprod.producer.reporting import BatchReporter
 from aioprod.producer.topic_gate import TopicGate, TopicHold, checked_topic
 from aioprod.producer.transactions.gate import Transactions
-from aioprod.protocol.record_encoder import estimate_upper_bound
+from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.serialization import WithHeaders, serialize
 from aioprod.types import Header, ProducerRecord, TopicPartition
@@ -66,7 +66,7 @@ class RecordIntake:
         gate: makes calls wait for their topic.
         appender: makes calls wait at their partition.
         transactions: called for each record that is returned as a failed delivery.
-        events: called for a refused record whose failure no caller has seen.
+        events: called for each refused record, and if no caller has seen its failure.
         clock: seconds since 1970.
     """
 
@@ -78,8 +78,7 @@ class RecordIntake:
         admission: Admission,
         transactions: Transactions,
         interceptors: InterceptorChain,
-        events: BatchEvents,
-        metrics: ProducerMetrics,
+        events: BatchReporter,
         clock: Callable[[], float],
     ) -> None:
         self._config = config
@@ -88,10 +87,11 @@ class RecordIntake:
         self._admission = admission
         self._transactions = transactions
         self._interceptors = interceptors
+        self._intercepted = bool(interceptors)
         self._events = events
-        self._metrics = metrics
         self._clock = clock
         self._block_s = config.max_block_ms / 1000
+        self._largest = min(config.max_request_size, config.buffer_memory)
 
     async def take(self, record: ProducerRecord, hold: TopicHold | None = None) -> Delivery:
         """Take a record as ``Producer.send`` does; see there.
@@ -99,7 +99,7 @@ class RecordIntake:
         Args:
             hold: set if the caller holds the record's topic.
         """
-        record = self._interceptors.on_send(record) if self._interceptors else record
+        record = self._interceptors.on_send(record) if self._intercepted else record
         transaction = self._transactions.status.number if hold is None else hold.transaction
         if hold is not None and record.topic != hold.name:
             hold = None  # an interceptor sends it elsewhere
@@ -156,7 +156,7 @@ class RecordIntake:
         """Return a failed batch for ``count`` records that are refused. If no caller sees the
         failure, it is logged.
         """
-        self._metrics.batch_failed(tp.topic, count, asyncio.get_running_loop().time())
+        self._events.refused(tp.topic, count, asyncio.get_running_loop().time())
         self._transactions.record_refused(tp, error)
         return ProducerBatch.refused(tp, error, self._events)
 
@@ -164,26 +164,29 @@ class RecordIntake:
         self, records: list[ProducerRecord], tp: TopicPartition, error: KafkaError
     ) -> ProducerBatch:
         """Return a failed batch for records that are refused unchecked."""
-        for record in records if self._interceptors else ():
+        for record in records if self._intercepted else ():
             self._interceptors.on_send_error(record, _place(record, None), error)
         return self.refused(tp, error, len(records))
 
     def _prepare(self, record: ProducerRecord, transaction: int | None) -> PendingRecord:
+        deadline = self.deadline()
+        topic = _checked_arguments(record, self._gate.topics)
+        headers = check_headers(record.headers) if record.headers else ()
         config = self._config
-        topic = checked_topic(record.topic)
-        headers = check_headers(record.headers)
-        _check_partition_argument(record)
         key = serialize(config.key_serializer, "key_serializer", topic, headers, record.key)
         value = serialize(config.value_serializer, "value_serializer", topic, headers, record.value)
         if isinstance(key, WithHeaders):
             key, headers = _unpacked(key, headers)
         if isinstance(value, WithHeaders):
             value, headers = _unpacked(value, headers)
-        timestamp = self._timestamp(record.timestamp_ms)
-        bound = estimate_upper_bound(key, value, headers)
-        self.check_size(bound)
-        deadline = self.deadline()
-        return PendingRecord(record, timestamp, key, value, headers, bound, deadline, transaction)
+        timestamp = record.timestamp_ms
+        if timestamp is None:
+            timestamp = int(self._clock() * 1000)
+        block = encode_headers(headers) if headers else NO_HEADERS
+        bound = estimate_upper_bound(key, value) + len(block) - len(NO_HEADERS)
+        if bound > self._largest:
+            self.check_size(bound)
+        return PendingRecord(record, timestamp, key, value, block, bound, deadline, transaction)
 
     async def _take_prepared(
         self,
@@ -244,10 +247,7 @@ class RecordIntake:
 
     async def _enter(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
         """Put the record into a batch; wait only if its topic or its partition makes it wait."""
-        record = pending.record
-        known = self._gate.open_topic(record.topic, record.partition, hold)
-        if known is not None:
-            self._appender.enter_topic(pending, known)
+        self._gate.enter(pending, hold)
         return pending.place or await self._place(pending, hold)
 
     async def _place(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
@@ -294,20 +294,6 @@ class RecordIntake:
                 f"a record of up to {bound} bytes (uncompressed) is larger than {name}={limit}"
             )
 
-    def _timestamp(self, timestamp_ms: int | None) -> int:
-        if timestamp_ms is None:
-            return int(self._clock() * 1000)
-        if (
-            isinstance(timestamp_ms, bool)
-            or not isinstance(timestamp_ms, int)
-            or not -(2**62) <= timestamp_ms < 2**62
-        ):
-            raise SerializationError(
-                f"timestamp_ms={shown(timestamp_ms)}: must be a whole number of milliseconds since "
-                "1970"
-            )
-        return timestamp_ms
-
 
 def is_delivery_error(error: Exception) -> TypeGuard[KafkaError]:
     """Return whether an error is that of the delivery; others are raised."""
@@ -319,18 +305,30 @@ def _unpacked(stored: WithHeaders, headers: tuple[Header, ...]) -> tuple[bytes, 
     return bytes(stored.data), headers + check_headers(stored.headers)
 
 
-def _check_partition_argument(record: ProducerRecord) -> None:
-    partition = record.partition
+def _checked_arguments(record: ProducerRecord, known: Container[str]) -> str:
+    """Check what is not serialized, and return the topic. A ``known`` topic has a valid name."""
+    topic, partition, timestamp_ms = record.topic, record.partition, record.timestamp_ms
+    if type(topic) is not str or topic not in known:
+        topic = checked_topic(topic)
     if partition is not None and (
         isinstance(partition, bool) or not isinstance(partition, int) or partition < 0
     ):
         raise InvalidPartitionError(
-            f"partition={shown(partition)} of topic {shown(record.topic)}: must be a number from 0"
+            f"partition={shown(partition)} of topic {shown(topic)}: must be a number from 0"
         )
     if record.partition_key is not None and not isinstance(record.partition_key, bytes):
         raise SerializationError(
             f"partition_key of type {type(record.partition_key).__name__}: must be bytes"
         )
+    if timestamp_ms is not None and (
+        isinstance(timestamp_ms, bool)
+        or not isinstance(timestamp_ms, int)
+        or not -(2**62) <= timestamp_ms < 2**62
+    ):
+        raise SerializationError(
+            f"timestamp_ms={shown(timestamp_ms)}: must be a whole number of milliseconds since 1970"
+        )
+    return topic
 
 
 def _place(record: ProducerRecord, pending: PendingRecord | None) -> TopicPartition | None:

@@ -22,6 +22,10 @@ class PartitionChoice:
 
     Args:
         switch_sticky: chooses another partition for a topic's keyless records.
+
+    Attributes:
+        asks_for_each_batch: whether the partitioner chooses again before a batch is opened, also if
+            the one before was not full.
     """
 
     def __init__(self, config: ProducerConfig, switch_sticky: Callable[[Topic], None]) -> None:
@@ -29,6 +33,7 @@ class PartitionChoice:
         self._on_new_batch = (
             None if config.partitioner is None else new_batch_hook(config.partitioner)
         )
+        self.asks_for_each_batch = self._on_new_batch is not None
         self._ignore_keys = config.partitioner_ignore_keys
         self._switch_sticky = switch_sticky
 

@@ -60,6 +60,10 @@ class BatchReporter:
                 if batch.records is not None:
                     self._interceptors.on_delivery(batch.records[index], metadata, error)
 
+    def refused(self, topic: str, count: int, now: float) -> None:
+        """Report records that were not accepted; ``now`` is loop time."""
+        self._metrics.batch_failed(topic, count, now)
+
     def dropped(self, batch: ProducerBatch) -> None:
         """Log a failure that no caller has seen: once for each topic, until it recovers."""
         topic = batch.tp.topic

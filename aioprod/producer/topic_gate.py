@@ -45,6 +45,9 @@ class TopicGate:
         topics: the topics in metadata.
         appender: gives a record its place at a partition, or a place in the partition's line.
         admission: checks whether a call's records are still accepted when its turn comes.
+
+    Attributes:
+        topics: as given; read only.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class TopicGate:
         metrics: ProducerMetrics,
     ) -> None:
         self._fast = fast
-        self._topics = topics
+        self.topics = topics
         self._appender = appender
         self._admission = admission
         self._metadata = metadata
@@ -69,19 +72,19 @@ class TopicGate:
 
     # -- records -----------------------------------------------------------------------------------
 
-    def open_topic(self, name: str, partition: int | None, hold: TopicHold | None) -> Topic | None:
-        """Return the topic if a record for it need not wait: it is known, has the partition, and no
-        call except ``hold`` holds it.
+    def enter(self, pending: PendingRecord, hold: TopicHold | None) -> None:
+        """Let a record enter its partition if it need not wait for its topic: the topic is known,
+        has the partition, and no call except ``hold`` holds it.
         """
-        known = self._topics.get(name)
+        name, partition = pending.record.topic, pending.record.partition
+        known = self.topics.get(name)
         if (
-            known is None
-            or known.holder is not hold
-            or (partition is not None and partition >= known.count)
+            known is not None
+            and known.holder is hold
+            and (partition is None or partition < known.count)
         ):
-            return None
-        self._metadata.touch(name)
-        return known
+            self._metadata.touch(name)
+            self._appender.enter_topic(pending, known)
 
     def touch(self, topic: Topic) -> None:
         """Mark a topic as in use that the fast path of ``send`` has found: it is not held."""
@@ -99,7 +102,7 @@ class TopicGate:
         asked = hold is not None and hold.asked
         try:
             while pending.queue is None:
-                known = self._topics.get(name)
+                known = self.topics.get(name)
                 if (
                     known is not None
                     and known.holder is not hold
@@ -144,7 +147,7 @@ class TopicGate:
             MetadataTimeoutError, InvalidTopicError, BrokerError, BufferExhaustedError: as
                 :meth:`wait`.
         """
-        known = self._topics.get(checked_topic(hold.name))
+        known = self.topics.get(checked_topic(hold.name))
         if known is None:
             self._arrivals.setdefault(hold.name, {})[hold] = None
         elif known.holder is None:
@@ -155,7 +158,7 @@ class TopicGate:
             if hold.before is not None:
                 await hold.before()
             while hold.topic is None:
-                known = self._topics.get(hold.name)
+                known = self.topics.get(hold.name)
                 if known is None:
                     await self._arrive(hold, hold.name)
                 else:
@@ -224,7 +227,7 @@ class TopicGate:
 
     def update(self) -> None:
         """Let calls enter whose topic or partition is known now, after new metadata."""
-        for name, topic in self._topics.items():
+        for name, topic in self.topics.items():
             if name in self._arrivals:
                 self._admit_arrivals(topic)
             if topic.holder is None:
@@ -251,7 +254,7 @@ class TopicGate:
             MetadataTimeoutError, InvalidTopicError, BrokerError: if there is no such topic.
         """
         call = PendingCall(deadline)
-        while (known := self._topics.get(checked_topic(name))) is None:
+        while (known := self.topics.get(checked_topic(name))) is None:
             await self._refreshed(call, name, self._admission.check_running)
         self._metadata.touch(name)
         return known
@@ -280,7 +283,7 @@ class TopicGate:
     def _leave(self, call: PendingCall, name: str) -> None:
         """Remove a call that no longer waits: its task continues, has failed or was cancelled."""
         self._forget(call, name)
-        if (topic := self._topics.get(name)) is not None:
+        if (topic := self.topics.get(name)) is not None:
             topic.line.pop(call, None)
 
     def _forget(self, call: PendingCall, name: str) -> None:

@@ -20,6 +20,7 @@ from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError
 from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.delivery import Delivery
+from aioprod.protocol.record_encoder import NO_HEADERS
 from aioprod.protocol.record_writer import RecordBatchWriter
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import RecordMetadata, TopicPartition
@@ -59,7 +60,7 @@ class Pending:
             events=_Events(),
         )
         for _ in range(10):
-            self.batch.try_append(5, None, b"x", (), 20)
+            self.batch.try_append(5, None, b"x", NO_HEADERS, 20)
 
     def new(self, index: int = 0) -> Any:
         """Return what stands for a record."""

@@ -9,18 +9,18 @@ from collections.abc import Callable
 import pytest
 
 from aioprod.codecs import Codec
-from aioprod.producer.partition_queue import PartitionQueue, Topic
+from aioprod.producer.appends import _STEP_S, WaitingLines
+from aioprod.producer.partition_queue import PartitionQueue, Schedule, Topic
 from aioprod.producer.partitioner import StickyPartition
 from aioprod.producer.pending import PendingCall
 from aioprod.producer.sequences import ProducerState
-from aioprod.producer.waiting_lines import _STEP_S, WaitingLines
 
 pytestmark = pytest.mark.virtual_time
 
 
 def partition(number: int = 0) -> PartitionQueue:
     topic = Topic("t", StickyPartition(16_384, random.Random(1), adaptive=False), Codec.NONE, None)
-    return PartitionQueue(topic, number, ProducerState())
+    return PartitionQueue(topic, number, ProducerState(), Schedule(0.0, lambda at: None))
 
 
 async def waited(

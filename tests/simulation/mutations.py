@@ -14,13 +14,13 @@ from aioprod.net.brokers import Brokers
 from aioprod.producer import sequences
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.appender import Appender
-from aioprod.producer.appends import PendingAppend
+from aioprod.producer.appends import PendingAppend, PendingRecord
 from aioprod.producer.batch import BatchState, ProducerBatch
 from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sequences import PartitionSequence
-from aioprod.producer.topic_gate import TopicGate
+from aioprod.producer.topic_gate import TopicGate, TopicHold
 from aioprod.producer.transactions.coordinator_session import CoordinatorSession
 from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.producer.transactions.operations import Flush
@@ -72,7 +72,7 @@ def pool_bytes_lost_on_cancel(patch: Patch) -> None:
     patch.setattr(BufferPool, "_withdraw", withdraw)
 
 
-@mutation("leak", "not-live", found_by=8)
+@mutation("fault", "leak", "not-live", found_by=8)
 def batch_completed_twice(patch: Patch) -> None:
     def attempt_ended(
         self: RecordAccumulator, batch: ProducerBatch, unanswered_at: float | None = None
@@ -170,9 +170,13 @@ def newest_waiting_call_is_served_first(patch: Patch) -> None:
 @mutation("nonmonotonic-send", found_by=0)
 def lists_do_not_hold_their_topic(patch: Patch) -> None:
     patch.setattr(TopicGate, "_give", lambda self, topic, hold: setattr(hold, "topic", topic))
-    patch.setattr(
-        TopicGate, "open_topic", lambda self, name, partition, hold: self._topics.get(name)
-    )
+
+    def enter(self: TopicGate, pending: PendingRecord, hold: TopicHold | None) -> None:
+        known = self.topics.get(pending.record.topic)
+        if known is not None:
+            self._appender.enter_topic(pending, known)
+
+    patch.setattr(TopicGate, "enter", enter)
 
 
 @mutation("fault", "nonmonotonic-send", "duplicate", found_by=224)
