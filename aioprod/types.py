@@ -143,7 +143,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class AcknowledgeType(IntEnum):
-    """What a member of a share group says of a record (KIP-932), with the numbers of the
+    """How a member of a share group acknowledges a record (KIP-932). The numbers are those of the
     protocol.
     """
 
@@ -162,8 +162,8 @@ class ShareRecord(NamedTuple):
 
     Attributes:
         topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch: as
-            of :class:`ConsumerRecord`.
-        delivery_count: how often the group has got this record, this time included.
+            in :class:`ConsumerRecord`.
+        delivery_count: number of deliveries to the group, this one included.
     """
 
     topic: str

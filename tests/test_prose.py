@@ -42,6 +42,7 @@ WORDS = {
     r"other work|thought dead": "a busy machine; removed from its group",
     r"you want to": 'the task itself: "Send a record"',
     r"where none is": "if there is none",
+    r"as of :(?:class|meth)": "as in, see, those of",
 }
 _BAD = re.compile("|".join(rf"(?:\b(?:{words})\b)" for words in WORDS), re.IGNORECASE)
 ROOMS = sorted(

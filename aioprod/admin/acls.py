@@ -126,7 +126,7 @@ class AclCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            BrokerError: as of :meth:`create_acls`; from ``results[filter]`` or
+            BrokerError: as in :meth:`create_acls`; from ``results[filter]`` or
                 ``results.check()``.
         """
         filters = check_items("selected", selected, AclFilter, "AclFilter")

@@ -87,27 +87,26 @@ class Admin(
     @classmethod
     @hide_arguments
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
-        """Make an admin client from Kafka's own names and values, such as ``{"bootstrap.servers":
+        """Create an admin client from Kafka's names and values, such as ``{"bootstrap.servers":
         "...", "request.timeout.ms": "5000"}``.
 
         Raises:
-            ConfigError: as the constructor does, and for Java settings that are not supported; the
-                message says why.
+            ConfigError: as in the constructor; and if a setting exists in Java only, with the
+                reason.
         """
         with client_arguments(ADMIN, settings, lambda given: _client_id()) as arguments:
             return cls(**arguments)
 
     async def start(self) -> None:
-        """Connect and ask for the brokers, within ``default_api_timeout_ms``.
+        """Connect to the cluster, within ``default_api_timeout_ms``.
 
-        Servers that accept connections and then end them are asked again within the limit.
-        It may be called again after a failure.
+        A server that accepts a connection and then closes it is retried. After a failure, you can
+        call it again.
 
         Raises:
             BrokerConnectionError: if no bootstrap server answers; the message has the reason for
                 each one.
-            KafkaTimeoutError: if the limit passes: a server accepts connections but does not
-                answer.
+            KafkaTimeoutError: if a server accepts connections, but does not respond in time.
             AuthenticationError: if the broker refuses the credentials.
             AdminClosedError: if the client is closed, before or during the call.
             WrongEventLoopError: if the client was started in another event loop, or before this
@@ -120,7 +119,7 @@ class Admin(
             self._driver.runtime.dropped(self, self._driver)
 
     async def stop(self) -> None:
-        """Close, as :meth:`close` does."""
+        """Close the client; see :meth:`close`."""
         await self.close()
 
     async def close(self) -> None:

@@ -121,7 +121,7 @@ class AdminDriver(ClientLifecycle):
             call: what is asked for, for errors and the log.
             items: the items, or None for all.
             ask: makes one attempt about these items, or about all.
-            timeout_ms: as of :meth:`each`.
+            timeout_ms: as in :meth:`each`.
             name: the name of the call's method.
 
         Raises:

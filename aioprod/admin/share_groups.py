@@ -228,7 +228,7 @@ class ShareGroupCalls:
         timeout_ms: float | None = None,
     ) -> Results[TopicPartition, None]:
         """Set where a share group without members begins to read. A group that does not exist is
-        created. The delivery counts of the partitions are forgotten.
+        created. The delivery counts of the partitions are reset.
 
         Args:
             group_id: the group.

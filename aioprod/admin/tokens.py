@@ -172,7 +172,7 @@ class TokenCalls:
             timeout_ms: limit on the whole call.
 
         Raises:
-            ConfigError, BrokerError: as :meth:`renew_delegation_token`.
+            ConfigError, BrokerError: as in :meth:`renew_delegation_token`.
         """
         call = "expire_delegation_token"
         secret = _Secret.of(token)

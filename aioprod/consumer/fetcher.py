@@ -142,7 +142,7 @@ class Fetcher:
         return answers
 
     def _is_confirmed(self, state: PartitionState, info: PartitionInfo) -> bool:
-        """Return whether the position is validated for the present leader (KIP-320); if not, begin
+        """Return whether the position is validated for the current leader (KIP-320); if not, begin
         to validate it.
         """
         if info.leader_epoch > state.validated_epoch:

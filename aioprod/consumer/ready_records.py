@@ -111,7 +111,8 @@ class ReadyRecords:
 
     def take_arrow(self, most: int | None) -> list[Any]:
         """Return the same as columns: ``pyarrow.RecordBatch`` objects of whole batches, up to the
-        one with which there are ``most`` records, or about 16 MiB. Errors as of :meth:`take`.
+        one with which there are ``most`` records, or about 16 MiB. Errors are those of
+        :meth:`take`.
 
         If deserializers read the columns, the records are of one topic, since the types of others
         may differ, and fewer.

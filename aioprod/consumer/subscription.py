@@ -155,7 +155,7 @@ class PartitionState:
         return position is None or position.offset == former.resumed_at != offset
 
     def found(self, position: Position) -> None:
-        """Note that the position is valid for the present leader: records may be fetched."""
+        """Note that the position is valid for the current leader: records may be fetched."""
         self.position = position
         self.reset = None
         self.phase = Phase.FETCHING

@@ -32,7 +32,7 @@ class BootstrapServers:
         config: addresses, timeouts and credentials.
         rng: chooses the order of addresses.
         backoff: between attempts at one address.
-        on_connection, on_silence, accepted: as of :class:`aioprod.net.brokers.Brokers`.
+        on_connection, on_silence, accepted: as in :class:`aioprod.net.brokers.Brokers`.
 
     Attributes:
         connection: the open connection, if any.

@@ -63,14 +63,14 @@ class ProcessorLife(Uncopyable, ABC):
     # -- life --------------------------------------------------------------------------------------
 
     async def run(self, *, handle_signals: bool = True) -> None:
-        """Process records until SIGTERM, SIGINT, :meth:`stop` or a cancellation, or an error.
+        """Process records until SIGTERM, SIGINT, :meth:`stop`, a cancellation or an error.
 
-        The first signal or cancellation ends it as :meth:`stop` does; a second one ends it at once,
-        without waiting for handlers: a signal then raises SystemExit.
+        The first signal or cancellation stops it as :meth:`stop` does. A second one ends it at
+        once, without waiting for handlers; a signal then raises SystemExit.
 
         Args:
-            handle_signals: whether signals end it. If False, or where the event loop has no
-                signals, cancel the task.
+            handle_signals: whether signals stop it. If False, or if the event loop does not
+                support signals, cancel the task.
 
         Raises:
             ProcessingError: if a record can be neither processed nor forwarded.
@@ -94,8 +94,8 @@ class ProcessorLife(Uncopyable, ABC):
         """Connect, join the group, and process records in the background.
 
         Raises:
-            KafkaError: as the ``start`` of :class:`aioprod.Producer` and :class:`aioprod.Consumer`.
-            ConfigError: if it was started before; make a new one.
+            KafkaError: as in ``start`` of :class:`aioprod.Producer` and :class:`aioprod.Consumer`.
+            ConfigError: if it was started before; create a new one.
         """
         if self._runner.stage is not Stage.NEW:
             raise ConfigError("start: a processor starts once; make a new one")
@@ -109,10 +109,10 @@ class ProcessorLife(Uncopyable, ABC):
 
     async def stop(self) -> None:
         """Take no further records, let running handlers end within ``drain_timeout_ms``, commit,
-        and leave the group. If this is cancelled, end at once.
+        and leave the group. If this is canceled, end at once.
 
         Raises:
-            ProcessingError, KafkaError: the error that has ended the processor before.
+            ProcessingError, KafkaError: the error that ended the processor.
         """
         self._runner.stop()
         await self._ended()
@@ -188,7 +188,7 @@ class ProcessorLife(Uncopyable, ABC):
 
     @property
     def state(self) -> ProcessorState:
-        """The present state, for health checks; may be read from any task."""
+        """The current state, for health checks. Any task may read it."""
         runner = self._runner
         status, error = _STATUS[runner.stage], runner.failure
         if runner.stage is Stage.NEW:
@@ -226,7 +226,7 @@ class ProcessorLife(Uncopyable, ABC):
 
     @property
     def ready(self) -> bool:
-        """Whether it handles records: started, a member of its group, not failing, and healthy."""
+        """True if it handles records: started, a member of its group, not failing, and healthy."""
         return self.state.ready
 
     @property

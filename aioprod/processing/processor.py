@@ -23,20 +23,20 @@ Reads: TypeAlias = Callable[[str, Headers, bytes | None], K]
 
 @set_module("aioprod.processing")
 class Processor(ProcessorBase, Generic[K, V]):
-    """Calls a coroutine with each record of topics, many at a time, and commits what is done.
+    """Calls a coroutine for each record of topics, many at a time, and commits finished records.
 
-    Use it as ``await processor.run()`` in a program of its own, as ``async with processor:`` inside
-    another one, or as the lifespan of a FastAPI application. It makes its own consumer and
-    producer. docs/processing.md states the guarantees.
+    Use it as ``await processor.run()`` in a worker, as ``async with processor:`` in another
+    program, or as the lifespan of a FastAPI application. It creates its own consumer and producer.
+    docs/processing.md states the guarantees.
 
     Args:
         handler: called with a :class:`Record`. It returns None, or records to send. If it raises,
             the retries apply.
         topics: the topics to read.
-        key_deserializer, value_deserializer: as of :class:`aioprod.Consumer`; without them keys and
+        key_deserializer, value_deserializer: as in :class:`aioprod.Consumer`; without them keys and
             values are bytes. If one fails, the record goes to the dead-letter topic with its bytes.
         settings: the fields of :class:`ProcessorConfig`; ``group_id`` is required. Settings that
-            all clients share, such as ``bootstrap_servers`` and security, may be given, too.
+            all clients share, such as ``bootstrap_servers`` and security, are accepted, too.
 
     Raises:
         ConfigError: if a setting is unknown or invalid, or contradicts another.
@@ -91,11 +91,11 @@ class Processor(ProcessorBase, Generic[K, V]):
 
 @set_module("aioprod.processing")
 class BatchProcessor(ProcessorBase, Generic[K, V]):
-    """As :class:`Processor`, for a handler of a list of records.
+    """A :class:`Processor` whose handler takes a list of records.
 
-    A call gets the records that are there, at least one and at most ``max_batch_records``: of
-    several keys and partitions, those of a key in order. If it fails, its records are handled
-    again one by one, so that the retries apply to the one at fault only. With ``exactly_once`` a
+    A call gets the available records, at least one and at most ``max_batch_records``, of several
+    keys and partitions; those of a key are in order. If it fails, its records are handled again one
+    by one, so that only the failing record is retried. With ``exactly_once`` a
     batch has records of one partition, and ``order="partition"`` is required.
 
     Args:
@@ -103,7 +103,7 @@ class BatchProcessor(ProcessorBase, Generic[K, V]):
         max_batch_records: the most records of a call.
 
     Raises:
-        ConfigError: as :class:`Processor`.
+        ConfigError: as in :class:`Processor`.
     """
 
     @overload

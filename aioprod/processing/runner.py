@@ -37,7 +37,7 @@ class Runner(BaseRunner):
 
     Args:
         topics: read in addition to the retry topics.
-        plugins: as of :class:`BaseRunner`.
+        plugins: as in :class:`BaseRunner`.
 
     Attributes:
         partitions: the assigned partitions.

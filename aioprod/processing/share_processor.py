@@ -128,11 +128,11 @@ class ShareProcessorBase(ProcessorLife):
 
 @set_module("aioprod.processing")
 class ShareProcessor(ShareProcessorBase, Generic[K, V]):
-    """Calls a coroutine with each record of topics as a member of a share group (KIP-932, Kafka
-    4.2), many at a time, and acknowledges each record on its own.
+    """Calls a coroutine for each record of topics as a member of a share group (KIP-932, Kafka
+    4.2), many at a time, and acknowledges each record by itself.
 
-    Its members share the records as workers share a queue: in no order, and more members than
-    partitions are of use. A record whose handler has returned is accepted; one whose handler has
+    The members share the records like workers of a queue: without order, and there may be more
+    members than partitions. A record whose handler has returned is accepted; one whose handler has
     raised is retried, then released to any member, then sent to the dead-letter topic or rejected.
     Each record is handled at least once. Use it as :class:`Processor`; docs/processing.md explains
     it.
@@ -141,12 +141,12 @@ class ShareProcessor(ShareProcessorBase, Generic[K, V]):
         handler: called with a :class:`Record`. It returns None, or records to send, which are
             acknowledged before the record is accepted. If it raises, the retries apply.
         topics: the topics to read.
-        key_deserializer, value_deserializer: as of :class:`aioprod.ShareConsumer`; without them
+        key_deserializer, value_deserializer: as in :class:`aioprod.ShareConsumer`; without them
             keys and values are bytes. If one fails, the record goes to the dead-letter topic with
             its bytes, or is rejected.
         settings: the fields of :class:`ShareProcessorConfig`; ``group_id``, and either
             ``dead_letter_topic`` or ``reject_failed``, are required. Settings that all clients
-            share, such as ``bootstrap_servers`` and security, may be given, too.
+            share, such as ``bootstrap_servers`` and security, are accepted, too.
 
     Raises:
         ConfigError: if a setting is unknown or invalid, or contradicts another.
@@ -201,11 +201,11 @@ class ShareProcessor(ShareProcessorBase, Generic[K, V]):
 
 @set_module("aioprod.processing")
 class ShareBatchProcessor(ShareProcessorBase, Generic[K, V]):
-    """As :class:`ShareProcessor`, for a handler of a list of records.
+    """A :class:`ShareProcessor` whose handler takes a list of records.
 
-    A call gets the records that are there, at least one and at most ``max_batch_records``. If it
-    fails, its records are handled again one by one, so that retries and dead letters concern the
-    one at fault only. By default ``max_pending_records`` is twice ``max_batch_records``, or twice
+    A call gets the available records, at least one and at most ``max_batch_records``. If it fails,
+    its records are handled again one by one, so that only the failing record is retried or
+    forwarded. By default ``max_pending_records`` is twice ``max_batch_records``, or twice
     ``concurrency`` if that is more.
 
     Args:
@@ -213,7 +213,7 @@ class ShareBatchProcessor(ShareProcessorBase, Generic[K, V]):
         max_batch_records: the most records of a call.
 
     Raises:
-        ConfigError: as :class:`ShareProcessor`; also if ``max_pending_records`` is below
+        ConfigError: as in :class:`ShareProcessor`; and if ``max_pending_records`` is below
             ``max_batch_records``.
     """
 

@@ -31,7 +31,7 @@ class ShareRunner(BaseRunner):
 
     Args:
         topics: the topics to read.
-        plugins: as of :class:`BaseRunner`.
+        plugins: as in :class:`BaseRunner`.
         check: called first; raises if the group can't be used.
     """
 

@@ -67,7 +67,7 @@ class AvroSerializer(JsonSchemaTextSerializer[Parsing]):
             references), or a class (dataclass or pydantic model). None if the registry's is used.
         to_dict: converts the data for writing; by default models are written themselves.
         strict: refuse dictionaries and models with fields that the schema does not have.
-        options: as of :class:`SchemaSerializer`: ``is_key``, ``auto_register``,
+        options: as in :class:`SchemaSerializer`: ``is_key``, ``auto_register``,
             ``use_latest_version``, ``use_schema_id``, ``latest_ttl_ms``, ``normalize``,
             ``subject``, ``id_in_header``.
 

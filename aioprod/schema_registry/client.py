@@ -170,7 +170,7 @@ class SchemaRegistry(Uncopyable):
         )
 
     async def get_schema_by_guid(self, guid: str, *, form: str | None = None) -> Schema:
-        """Return the schema with a GUID. Arguments and errors as of :meth:`get_schema`."""
+        """Return the schema with a GUID. Arguments and errors are those of :meth:`get_schema`."""
         query = {} if form is None else {"format": form}
         path = f"/schemas/guids/{quote(guid, safe='')}"
         return await self._keep(("guid", guid, form), partial(self._get_schema, path, query))

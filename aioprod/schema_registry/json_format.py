@@ -120,7 +120,7 @@ class JsonSchemaSerializer(JsonSchemaTextSerializer[Validation]):
         to_dict: converts the data for JSON; by default models become dictionaries.
         validate: check data by the schema that they are written with.
         limits: what the check of a record may cost.
-        options: as of :class:`AvroSerializer`.
+        options: as in :class:`AvroSerializer`.
 
     Raises:
         ConfigError: if the schema is invalid, or options contradict each other.

@@ -45,7 +45,7 @@ class ProtobufSerializer(SchemaSerializer[bool]):
         message_type: the generated class.
         reference_subject: returns the subject for the path of an imported file; the path itself by
             default.
-        options: as of :class:`AvroSerializer`.
+        options: as in :class:`AvroSerializer`.
 
     Raises:
         ConfigError: if ``message_type`` is not a class of messages, or options contradict each

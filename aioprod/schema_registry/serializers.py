@@ -248,7 +248,7 @@ class JsonSchemaTextSerializer(SchemaSerializer[P]):
         registry: the client of the registry.
         schema: in any form; None if the registry's is used.
         schema_from: makes a schema of it, and checks it.
-        options: as of :class:`SchemaSerializer`.
+        options: as in :class:`SchemaSerializer`.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ class ShareFetcher:
         self.metadata_changed()
 
     def metadata_changed(self) -> None:
-        """Fetch each partition from its present leader."""
+        """Fetch each partition from its current leader."""
         self._buffer.metadata_changed()
         by_leader = self._assignment.find_leaders()
         for node_id in by_leader.keys() - self._brokers.keys():

@@ -102,7 +102,7 @@ class TransactionStatus:
     """The state of one transactional producer.
 
     Attributes:
-        state: the present state.
+        state: the current state.
         error: the cause of one of the two error states; None in other states.
         closed: the error of every call after :meth:`close`; None before.
         may_append: whether a record may be appended now: a transaction is open and has not failed.
@@ -140,7 +140,7 @@ class TransactionStatus:
         self.may_append = False
 
     def check(self, call: Call, *allowed: TransactionState) -> None:
-        """Check that the present state allows a call.
+        """Check that the current state allows a call.
 
         Raises:
             ProducerClosedError: if the producer is closed.

@@ -125,7 +125,7 @@ class PageServer:
             ) from failure
 
     def close(self) -> None:
-        """Wait, at most two seconds, until the pages that are open have read the present state, and
+        """Wait, at most two seconds, until the pages that are open have read the current state, and
         end.
         """
         loop, closing = self._loop, self._closing

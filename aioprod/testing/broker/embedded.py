@@ -595,7 +595,7 @@ class EmbeddedCluster(Uncopyable):
         )
 
     def group(self, group_id: str) -> ConsumerGroup:
-        """Return a consumer group's present state, members and offsets.
+        """Return a consumer group's current state, members and offsets.
 
         Raises:
             BrokerError: if the group does not exist (GROUP_ID_NOT_FOUND).
@@ -1207,7 +1207,7 @@ class ThreadedCluster(Uncopyable):
         )
 
     def group(self, group_id: str) -> ConsumerGroup:
-        """Return a consumer group's present state, members and offsets.
+        """Return a consumer group's current state, members and offsets.
 
         Raises:
             BrokerError: if the group does not exist (GROUP_ID_NOT_FOUND).

@@ -50,7 +50,7 @@ class NotLeaderError(RequestError):
 
     Attributes:
         leader: the node that leads it, or -1.
-        epoch: the present leader epoch.
+        epoch: the current leader epoch.
     """
 
     def __init__(self, partition: Partition) -> None:

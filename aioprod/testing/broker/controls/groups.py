@@ -27,7 +27,7 @@ class GroupControls:
         return sorted(self._groups.groups)
 
     def group(self, group_id: str) -> ConsumerGroup:
-        """Return a consumer group's present state, members and offsets.
+        """Return a consumer group's current state, members and offsets.
 
         Raises:
             BrokerError: if the group does not exist (GROUP_ID_NOT_FOUND).

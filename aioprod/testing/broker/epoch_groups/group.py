@@ -57,7 +57,7 @@ class EpochGroup(ModernGroup[EpochMember]):
 
     @property
     def state(self) -> EpochGroupState:
-        """The present state."""
+        """The current state."""
         if not self.members:
             return EpochGroupState.EMPTY
         if self.epoch > self.target_epoch:

@@ -77,7 +77,7 @@ class ModernGroup(ABC, Generic[MemberT]):
     @property
     @abstractmethod
     def state(self) -> EpochGroupState:
-        """The present state."""
+        """The current state."""
 
     @abstractmethod
     def check_commit(self, committer: Committer, *, in_transaction: bool) -> None:

@@ -61,7 +61,7 @@ class ShareGroup(ModernGroup[ShareMember]):
 
     @property
     def state(self) -> EpochGroupState:
-        """The present state: with members it is stable."""
+        """The current state: with members it is stable."""
         return EpochGroupState.STABLE if self.members else EpochGroupState.EMPTY
 
     def check_commit(self, committer: Committer, *, in_transaction: bool) -> None:
