@@ -11,12 +11,12 @@ from aioprod.cluster.runtime import ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.assignors import RebalanceProtocol, make_assignors, rebalance_protocol
-from aioprod.consumer.group.assignors.calls import tell_assignor
+from aioprod.consumer.group.assignors.calls import notify_assignor
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi
 from aioprod.consumer.group.heartbeats import Heartbeats
 from aioprod.consumer.group.joining import Joined, Joining
 from aioprod.consumer.group.leading import Leadership
-from aioprod.consumer.group.leaving import tell_leaving
+from aioprod.consumer.group.leaving import send_leave
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.member_state import Generation, JoinStage, MemberState
 from aioprod.consumer.group.offsets import Committer, OnCommit
@@ -217,7 +217,7 @@ class ClassicMember(GroupMember):
                 return True
         self._joined = None
         self._leadership = joined.leadership
-        tell_assignor(joined.assignor, joined.partitions, joined.generation.generation_id)
+        notify_assignor(joined.assignor, joined.partitions, joined.generation.generation_id)
         self._auto_commit.reset(asyncio.get_running_loop().time())
         if joined.topics != self._subscription.topics:
             self._rejoin("the subscription has changed")
@@ -294,7 +294,7 @@ class ClassicMember(GroupMember):
         # A static member stays until its session times out.
         if self._config.group_instance_id is None:
             self._leaving = asyncio.get_running_loop().create_task(
-                self._tell_leaving(generation, "consumer poll timeout has expired"),
+                self._send_leave(generation, "consumer poll timeout has expired"),
                 name="aioprod-leave-group",
             )
 
@@ -387,21 +387,21 @@ class ClassicMember(GroupMember):
         self._connections.hang_up()
         self._state.give_up_joining()
 
-    async def _leave(self, *, tell: bool) -> None:
+    async def _leave(self, *, notify: bool) -> None:
         generation = self._state.generation
         # Without time to wait for the end of a rebalance, JoinGroup is still in flight, and the
         # coordinator reads LeaveGroup only after it on the same connection.
         if self._join_task is not None and not self._join_task.done():
             self._abandon_joining()
         self._stop_tasks()
-        self._state.lose(keep_member_id=not tell)
+        self._state.lose(keep_member_id=not notify)
         self._present = Generation()
         self._joined = self._leadership = self._rejoin_reason = None
         self._prepared = False
-        if tell:
-            await self._tell_leaving(generation, "the consumer is being closed")
+        if notify:
+            await self._send_leave(generation, "the consumer is being closed")
 
-    async def _tell_leaving(self, generation: Generation, reason: str) -> None:
+    async def _send_leave(self, generation: Generation, reason: str) -> None:
         """Send LeaveGroup; if it fails, the session timeout removes the member later."""
         if not generation.member_id:
             return
@@ -414,7 +414,7 @@ class ClassicMember(GroupMember):
             return LeaveGroupRequest(self._connections.group_id, members=[member]), version
 
         group = f"group {self._connections.group_id!r}"
-        await tell_leaving(self._connections, GroupApi.LEAVE, prepare, group)
+        await send_leave(self._connections, GroupApi.LEAVE, prepare, group)
 
     def _stop_tasks(self) -> None:
         self._heartbeats.stop()

@@ -15,7 +15,7 @@ GRACE_S = 5.0
 
 
 class CutOffWatch:
-    """Tells whether this member has been cut off from all brokers until its session ended.
+    """Knows whether this member has been cut off from all brokers until its session ended.
 
     After the cut the response to a Fetch is often the first to arrive. It has all that was written
     meanwhile, which other members have got, too, and this one can't commit it. So no records are
@@ -23,19 +23,19 @@ class CutOffWatch:
     answer.
 
     Args:
-        heard_at: returns the loop time of the last reply of any broker.
+        last_reply_at: returns the loop time of the last reply of any broker.
         on_release: called when records may be returned again.
 
     Attributes:
-        holds: whether no records may be returned.
+        blocks: whether no records may be returned.
     """
 
-    def __init__(self, heard_at: Callable[[], float], on_release: Callable[[], None]) -> None:
-        self.holds = False
-        self._heard_at = heard_at
+    def __init__(self, last_reply_at: Callable[[], float], on_release: Callable[[], None]) -> None:
+        self.blocks = False
+        self._last_reply_at = last_reply_at
         self._on_release = on_release
         self._silent_s = 0.0
-        self._held_since = 0.0
+        self._blocked_since = 0.0
         self._timer: asyncio.Handle | None = None
 
     def confirmed(self, sent_at: float, session_s: float) -> None:
@@ -46,7 +46,7 @@ class CutOffWatch:
 
     def failed(self) -> None:
         """Note that a heartbeat has failed. If brokers answer, only the coordinator is away."""
-        if self.holds and self._heard_at() > self._held_since:
+        if self.blocks and self._last_reply_at() > self._blocked_since:
             self._release()
 
     def stop(self) -> None:
@@ -54,25 +54,25 @@ class CutOffWatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.holds:
-            self.holds = False
+        if self.blocks:
+            self.blocks = False
             self._on_release()
 
     def _look(self) -> None:
         """Look whether brokers are silent, as the session has ended."""
         loop = asyncio.get_running_loop()
-        due = self._heard_at() + self._silent_s
+        due = self._last_reply_at() + self._silent_s
         if due > loop.time():
             self._timer = loop.call_at(due, self._look)
         else:
-            self.holds = True
-            self._held_since = loop.time()
+            self.blocks = True
+            self._blocked_since = loop.time()
             self._wait_for_any()
 
     def _wait_for_any(self) -> None:
         """Wait until any broker answers, then for the coordinator."""
         loop = asyncio.get_running_loop()
-        if self._heard_at() > self._held_since:
+        if self._last_reply_at() > self._blocked_since:
             self._timer = loop.call_later(GRACE_S, self._release)
         else:
             self._timer = loop.call_later(_LOOK_S, self._wait_for_any)

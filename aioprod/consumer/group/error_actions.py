@@ -110,7 +110,7 @@ EPOCH_GROUPS_NEED = 'group_protocol="consumer" needs Kafka 4.0, or 3.7 with it e
 
 
 def refusal_of(
-    api: GroupApi, code: ErrorCode, group: str, told: str | None, principal: str
+    api: GroupApi, code: ErrorCode, group: str, text: str | None, principal: str
 ) -> BrokerError:
     """Return the error of a heartbeat with a member epoch, or of leaving.
 
@@ -118,10 +118,10 @@ def refusal_of(
         api: the request.
         code: the error code of the response.
         group: the group, for the text.
-        told: the text of the broker.
+        text: the text of the broker.
         principal: the principal of the client.
     """
-    said = reason_of(told)
+    said = reason_of(text)
     error = BrokerError(code, f"{group}: {api.value}" + (f" ({said})" if said else ""))
     if code == _E.GROUP_ID_NOT_FOUND:  # joining creates a group, unless there is another one
         error.explain("a group of another type has this id: choose another group_id")

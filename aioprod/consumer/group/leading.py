@@ -54,7 +54,7 @@ def read_members(members: Sequence[JoinGroupResponseMember]) -> list[MemberSubsc
     read = []
     for member in members:
         try:
-            told = decode_subscription(member.metadata)
+            sent = decode_subscription(member.metadata)
         except ProtocolError as error:
             raise ConsumerStateError(
                 f"member {member.member_id!r} of the group has sent bytes that are not a "
@@ -62,12 +62,12 @@ def read_members(members: Sequence[JoinGroupResponseMember]) -> list[MemberSubsc
             ) from error
         subscription = MemberSubscription(
             member.member_id,
-            told.topics,
+            sent.topics,
             member.group_instance_id,
-            told.user_data,
-            told.owned,
-            told.generation,
-            told.rack,
+            sent.user_data,
+            sent.owned,
+            sent.generation,
+            sent.rack,
         )
         read.append(subscription)
     return read

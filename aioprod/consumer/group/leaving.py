@@ -1,5 +1,5 @@
-"""How a member tells its coordinator that it leaves: with LeaveGroup, or with a heartbeat if it has
-an epoch, in a consumer group (KIP-848) or a share group (KIP-932).
+"""How a member informs its coordinator that it leaves: with LeaveGroup, or with a heartbeat if it
+has an epoch, in a consumer group (KIP-848) or a share group (KIP-932).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ResponseT = TypeVar(
 )
 
 
-async def tell_leaving(
+async def send_leave(
     connections: GroupConnections, api: GroupApi, prepare: Prepare[ResponseT], group: str
 ) -> None:
-    """Tell the coordinator, within ``LEAVE_LIMIT_S``. Retry while it moves, loads the group or
+    """Inform the coordinator, within ``LEAVE_LIMIT_S``. Retry while it moves, loads the group or
     can't be reached. Log a failure.
 
     Args:
@@ -50,8 +50,8 @@ async def tell_leaving(
         if action is ErrorAction.NEW_COORDINATOR:
             connections.forget_coordinator()
         if action not in _LEFT:
-            told = None if isinstance(reply, LeaveGroupResponse) else reply.error_message
-            raise refusal_of(api, code, group, told, connections.principal)
+            text = None if isinstance(reply, LeaveGroupResponse) else reply.error_message
+            raise refusal_of(api, code, group, text, connections.principal)
 
     pause_s = connections.backoff.seconds
     deadline = asyncio.get_running_loop().time() + LEAVE_LIMIT_S

@@ -100,8 +100,8 @@ class GroupMember(ABC):
         """Handle a change of the subscribed topics."""
 
     @abstractmethod
-    async def _leave(self, *, tell: bool) -> None:
-        """End the membership and its tasks; with ``tell`` send LeaveGroup."""
+    async def _leave(self, *, notify: bool) -> None:
+        """End the membership and its tasks; with ``notify`` send LeaveGroup."""
 
     @abstractmethod
     def _stop_tasks(self) -> None:
@@ -313,7 +313,7 @@ class GroupMember(ABC):
                     async with asyncio.timeout(
                         min(max(deadline - loop.time(), _LEAVE_GRACE_S), LEAVE_LIMIT_S)
                     ):
-                        await self._leave(tell=leave and self._config.group_instance_id is None)
+                        await self._leave(notify=leave and self._config.group_instance_id is None)
 
     async def _give_up_partitions(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()

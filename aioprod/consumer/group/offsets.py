@@ -279,9 +279,9 @@ class GroupOffsets:
             lambda connection: (request, connection.pick_version(OffsetCommitRequest, newest))
         )
         return {
-            TopicPartition(name, told.partition_index): ErrorCode.of(told.error_code)
+            TopicPartition(name, answer.partition_index): ErrorCode.of(answer.error_code)
             for name, topic in named(reply.topics, ids)
-            for told in topic.partitions
+            for answer in topic.partitions
         }
 
     def _too_late(self, what: str, last_error: KafkaError | None) -> KafkaTimeoutError:
@@ -355,8 +355,8 @@ class GroupOffsets:
         self._check(ErrorCode.of(group.error_code if group is not None else reply.error_code), "")
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         last_error: KafkaError | None = None
-        for tp, told in _places(reply, ids):
-            code = ErrorCode.of(told.error_code)
+        for tp, answer in _places(reply, ids):
+            code = ErrorCode.of(answer.error_code)
             if code == ErrorCode.UNKNOWN_TOPIC_ID:
                 self.metadata.request_update()
             elif self.metadata.snapshot.has_other_topic(tp.topic, snapshot.topic_id(tp.topic)):
@@ -369,7 +369,7 @@ class GroupOffsets:
                 last_error = error
                 continue
             offset = OffsetAndMetadata(
-                told.committed_offset, told.metadata or "", told.committed_leader_epoch
+                answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch
             )
             found[tp] = offset if offset.offset >= 0 else None
         return found, last_error
@@ -423,15 +423,15 @@ def _places(
     reply: OffsetFetchResponse, ids: TopicIds
 ) -> list[tuple[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]:
     old = [
-        (TopicPartition(topic.name, told.partition_index), told)
+        (TopicPartition(topic.name, answer.partition_index), answer)
         for topic in reply.topics
-        for told in topic.partitions
+        for answer in topic.partitions
     ]
     new = [
-        (TopicPartition(name, told.partition_index), told)
+        (TopicPartition(name, answer.partition_index), answer)
         for group in reply.groups
         for name, topic in named(group.topics, ids)
-        for told in topic.partitions
+        for answer in topic.partitions
     ]
     return [*old, *new]
 

@@ -1,5 +1,5 @@
 """Detects that the application has stopped polling (``max.poll.interval.ms``), and that the whole
-process was held up.
+process was suspended.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class PollWatch:
     It also knows whether this member may have lost its partitions without a word: a process that is
     frozen, or whose event loop is blocked, sends no heartbeats, and after its session other members
     read its partitions. So it returns no records until the next heartbeat has an outcome. The same
-    holds for a member that was cut off from all brokers (`CutOffWatch`).
+    applies to a member that was cut off from all brokers (`CutOffWatch`).
 
     Args:
         limit_s: the longest time between two polls.
         on_overdue: called when it has passed.
         on_certain: called when records may be returned again.
-        heard_at: returns the loop time of the last reply of any broker.
+        last_reply_at: returns the loop time of the last reply of any broker.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class PollWatch:
         limit_s: float,
         on_overdue: Callable[[], None],
         on_certain: Callable[[], None],
-        heard_at: Callable[[], float],
+        last_reply_at: Callable[[], float],
     ) -> None:
         self._limit_s = limit_s
         self._on_overdue = on_overdue
@@ -41,13 +41,13 @@ class PollWatch:
         self._session_ends_at: float | None = None  # None: no session, or a heartbeat is in flight
         self._sent_at = 0.0
         self._in_doubt = False
-        self._cut_off = CutOffWatch(heard_at, on_certain)
+        self._cut_off = CutOffWatch(last_reply_at, on_certain)
 
     def polled(self, now: float) -> bool:
         """Note a poll; return whether it may return records."""
         self._polled_at = now
         self._look_at_session(now)
-        return not (self._in_doubt or self._cut_off.holds)
+        return not (self._in_doubt or self._cut_off.blocks)
 
     def session_began(self, session_s: float) -> None:
         """Note that the coordinator has taken this member in."""
@@ -63,10 +63,10 @@ class PollWatch:
 
     def heartbeat_ended(self, session_s: float) -> None:
         """Note that a heartbeat was answered; the next one is sent before the session ends, unless
-        the process is held up.
+        the process is suspended.
 
         An answer that took longer than the session says nothing about the present: the process may
-        have been held up meanwhile.
+        have been suspended meanwhile.
 
         Args:
             session_s: infinity if the coordinator can't be reached.

@@ -25,11 +25,11 @@ from aioprod.consumer.group.error_actions import (
     action_for,
     refusal_of,
 )
-from aioprod.consumer.group.leaving import tell_leaving
+from aioprod.consumer.group.leaving import send_leave
 from aioprod.consumer.group.member import GroupMember
 from aioprod.consumer.group.offsets import Committer, OnCommit
 from aioprod.consumer.group.partitions import GroupPartitions
-from aioprod.consumer.group.session import JOIN_EPOCH, Session, TopicIds, Wishes
+from aioprod.consumer.group.session import JOIN_EPOCH, MemberEpochs, TopicIds, Wishes
 from aioprod.consumer.subscription import SubscriptionState
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, CommitFailedError, KafkaError, UnsupportedVersionError
@@ -61,7 +61,7 @@ class ReconcilingMember(GroupMember):
         super().__init__(config, subscription, runtime, partitions, on_attention, on_commit)
         # 16 random bytes in base 64, as in Java.
         member_id = base64.urlsafe_b64encode(runtime.rng.randbytes(16)).decode().rstrip("=")
-        self._session = Session(config, member_id)
+        self._session = MemberEpochs(config, member_id)
         self._topic_ids = TopicIds()
         self._heartbeats: asyncio.Task[None] | None = None
         self._lookup: asyncio.Task[None] | None = None
@@ -288,23 +288,23 @@ class ReconcilingMember(GroupMember):
         )
         self._put_out()
         self._leaving = asyncio.get_running_loop().create_task(
-            self._tell_leaving(), name="aioprod-leave-group"
+            self._send_leave(), name="aioprod-leave-group"
         )
 
-    async def _leave(self, *, tell: bool) -> None:
+    async def _leave(self, *, notify: bool) -> None:
         joined = self._heartbeats is not None
         self._stop_tasks()
         # Static members send it, too: the coordinator keeps their partitions until the session
         # times out.
-        if joined and (tell or self._config.group_instance_id is not None):
-            await self._tell_leaving()
+        if joined and (notify or self._config.group_instance_id is not None):
+            await self._send_leave()
         self._session.begin()
         self._lost = False
 
-    async def _tell_leaving(self) -> None:
+    async def _send_leave(self) -> None:
         group_id = self._connections.group_id
         last = self._session.leave(group_id)
-        await tell_leaving(
+        await send_leave(
             self._connections,
             GroupApi.CONSUMER_HEARTBEAT,
             lambda connection: (last, connection.pick_version(ConsumerGroupHeartbeatRequest)),

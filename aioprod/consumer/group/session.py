@@ -30,8 +30,8 @@ class Wishes(NamedTuple):
     regex: str | None
 
 
-class Session:
-    """One member's session.
+class MemberEpochs:
+    """What a member and its coordinator have confirmed to each other.
 
     Attributes:
         member_id: made by the member, for the lifetime of the process.
@@ -45,8 +45,8 @@ class Session:
         self.epoch = self.first_epoch = JOIN_EPOCH
         self.target: frozenset[TopicIdPartition] | None = None
         self._config = config
-        self._told: Wishes | None = None
-        self._told_owned: frozenset[TopicIdPartition] | None = None
+        self._confirmed: Wishes | None = None
+        self._confirmed_owned: frozenset[TopicIdPartition] | None = None
         self._sent: tuple[Wishes, frozenset[TopicIdPartition]] | None = None
 
     def begin(self) -> None:
@@ -65,19 +65,19 @@ class Session:
         request = ConsumerGroupHeartbeatRequest(
             group_id, self.member_id, self.epoch, config.group_instance_id
         )
-        everything = self._told is None or self.epoch == JOIN_EPOCH
+        everything = self._confirmed is None or self.epoch == JOIN_EPOCH
         if everything:
             request.rack_id = config.client_rack or None
             request.rebalance_timeout_ms = int(config.max_poll_interval_ms)
             request.server_assignor = config.group_remote_assignor
-        if everything or self._told != wishes:
+        if everything or self._confirmed != wishes:
             # An empty expression removes the previous one.
-            had_regex = self._told is not None and self._told.regex is not None
+            had_regex = self._confirmed is not None and self._confirmed.regex is not None
             request.subscribed_topic_regex = (
                 wishes.regex if wishes.regex is not None or not had_regex else ""
             )
             request.subscribed_topic_names = sorted(wishes.topics)
-        if everything or self._told_owned != have:
+        if everything or self._confirmed_owned != have:
             request.topic_partitions = [
                 TopicPartitions(topic_id, numbers) for topic_id, numbers in _by_topic(have).items()
             ]
@@ -86,7 +86,7 @@ class Session:
     def answered(self, reply: ConsumerGroupHeartbeatResponse) -> bool:
         """Handle the response to the last heartbeat; return whether it has an assignment."""
         assert self._sent is not None
-        self._told, self._told_owned = self._sent
+        self._confirmed, self._confirmed_owned = self._sent
         if self.epoch == JOIN_EPOCH:
             self.first_epoch = reply.member_epoch
         self.epoch = reply.member_epoch
@@ -102,7 +102,7 @@ class Session:
 
     def unanswered(self) -> None:
         """Send all fields in the next heartbeat: the coordinator may have missed the last one."""
-        self._told = self._told_owned = None
+        self._confirmed = self._confirmed_owned = None
 
     def leave(self, group_id: str) -> ConsumerGroupHeartbeatRequest:
         """Return the heartbeat that leaves the group."""

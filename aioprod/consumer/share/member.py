@@ -16,7 +16,7 @@ from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.group.connections import GroupConnections
 from aioprod.consumer.group.epoch_heartbeats import EpochHeartbeats
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for, refusal_of
-from aioprod.consumer.group.leaving import tell_leaving
+from aioprod.consumer.group.leaving import send_leave
 from aioprod.consumer.group.poll_watch import PollWatch
 from aioprod.consumer.share.acknowledgements import PartitionKey
 from aioprod.consumer.share.assignment import ShareAssignment
@@ -344,7 +344,7 @@ class ShareMember:
     async def _send_leave(self) -> None:
         """Send the heartbeat that leaves the group, within 5 seconds. A failure is logged."""
         last = self._fields.leave()
-        await tell_leaving(
+        await send_leave(
             self._connections,
             GroupApi.SHARE_HEARTBEAT,
             lambda connection: (last, connection.pick_version(ShareGroupHeartbeatRequest)),

@@ -21,7 +21,7 @@ from aioprod.consumer.group.session import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
-    Session,
+    MemberEpochs,
     TopicIds,
     Wishes,
 )
@@ -163,8 +163,8 @@ async def test_records_wait_for_a_heartbeat_if_none_was_sent_for_a_session() -> 
 # -- KIP-848 ---------------------------------------------------------------------------------------
 
 
-def session(**settings: object) -> Session:
-    return Session(ConsumerConfig(group_id="g", max_poll_interval_ms=7_000, **settings), "m")  # type: ignore[arg-type]
+def session(**settings: object) -> MemberEpochs:
+    return MemberEpochs(ConsumerConfig(group_id="g", max_poll_interval_ms=7_000, **settings), "m")  # type: ignore[arg-type]
 
 
 def answer(

@@ -22,7 +22,7 @@ from aioprod.consumer.group.heartbeats import Heartbeats
 from aioprod.consumer.group.offsets import GroupOffsets
 from aioprod.consumer.group.partitions import GroupPartitions
 from aioprod.consumer.group.reconciling import ReconcilingMember
-from aioprod.consumer.group.session import Session
+from aioprod.consumer.group.session import MemberEpochs
 from aioprod.consumer.positions import PositionFinder
 from aioprod.consumer.records import Records
 from aioprod.consumer.subscription import SubscriptionState
@@ -191,10 +191,10 @@ def the_former_coordinator_is_asked_forever(patch: Patch) -> None:
 
 @mutation("not-left", "not-live", found_by=2)
 def a_member_does_not_leave(patch: Patch) -> None:
-    async def tell_leaving(self: ClassicMember, *arguments: Any) -> None:
+    async def send_leave(self: ClassicMember, *arguments: Any) -> None:
         pass
 
-    patch.setattr(ClassicMember, "_tell_leaving", tell_leaving)
+    patch.setattr(ClassicMember, "_send_leave", send_leave)
 
 
 @mutation("not-left", found_by=8)
@@ -229,12 +229,12 @@ def the_end_of_a_partition_that_comes_back_is_unknown(patch: Patch) -> None:
 
 @epoch_mutation("two-owners", found_by=8)
 def partitions_are_given_up_before_the_listener_has_ended(patch: Patch) -> None:
-    original = Session.request
+    original = MemberEpochs.request
 
-    def request(self: Session, group_id: str, wishes: Any, owned: Any) -> Any:
+    def request(self: MemberEpochs, group_id: str, wishes: Any, owned: Any) -> Any:
         return original(self, group_id, wishes, frozenset(owned) & (self.target or frozenset()))
 
-    patch.setattr(Session, "request", request)
+    patch.setattr(MemberEpochs, "request", request)
 
 
 @epoch_mutation("unbalanced-callbacks", found_by=2)
@@ -278,10 +278,10 @@ def the_last_commit_is_that_of_an_earlier_revocation(patch: Patch) -> None:
 
 @epoch_mutation("not-left", "not-live", found_by=2)
 def a_member_with_an_epoch_does_not_leave(patch: Patch) -> None:
-    async def tell_leaving(self: ReconcilingMember) -> None:
+    async def send_leave(self: ReconcilingMember) -> None:
         pass
 
-    patch.setattr(ReconcilingMember, "_tell_leaving", tell_leaving)
+    patch.setattr(ReconcilingMember, "_send_leave", send_leave)
 
 
 @epoch_mutation("leak", "hang", found_by=1)

@@ -64,7 +64,7 @@ class Balancing:
         }
         for entries in self._least.values():
             heapify(entries)
-        self._held: list[dict[tuple[int, ...], list[TopicPartition]]] = [
+        self._by_readers: list[dict[tuple[int, ...], list[TopicPartition]]] = [
             defaultdict(list) for _ in ordered
         ]
 
@@ -82,7 +82,7 @@ class Balancing:
         self._give(partition, readers, rank)
         return True
 
-    def hand_out(self, partitions: Iterable[TopicPartition]) -> None:
+    def distribute(self, partitions: Iterable[TopicPartition]) -> None:
         """Assign each partition to the reader with the fewest; topics with few readers first."""
         for partition in sorted(
             partitions,
@@ -112,7 +112,7 @@ class Balancing:
 
     def _move_one(self, rank: int) -> bool:
         """Move one partition to the member with the fewest; return whether that evens out."""
-        movable = [readers for readers, held in self._held[rank].items() if held]
+        movable = [readers for readers, theirs in self._by_readers[rank].items() if theirs]
         poorest = min(
             ((self._count[self._least_of(readers)], readers) for readers in movable), default=None
         )
@@ -122,18 +122,20 @@ class Balancing:
         receiver = self._least_of(readers)
         self._take(rank)
         # The newest first: partitions that the member had before stay as long as possible.
-        self._give(self._held[rank][readers].pop(), readers, receiver)
+        self._give(self._by_readers[rank][readers].pop(), readers, receiver)
         return True
 
     def result(self) -> dict[str, list[TopicPartition]]:
         """Return sorted partitions by member id."""
         return {
-            member_id: sorted(partition for held in self._held[rank].values() for partition in held)
+            member_id: sorted(
+                partition for theirs in self._by_readers[rank].values() for partition in theirs
+            )
             for rank, member_id in enumerate(self._ids)
         }
 
     def _give(self, partition: TopicPartition, readers: tuple[int, ...], rank: int) -> None:
-        self._held[rank][readers].append(partition)
+        self._by_readers[rank][readers].append(partition)
         self._count[rank] += 1
         self._changed(rank)
 
@@ -165,6 +167,6 @@ def balance(
         for partition in all_partitions(partitions_per_topic, balancing.topics)
         if not (partition in owners and balancing.keep(partition, owners[partition]))
     ]
-    balancing.hand_out(left)
+    balancing.distribute(left)
     balancing.even_out()
     return balancing.result()

@@ -34,7 +34,7 @@ def ask_assignor(assignor: Assignor, question: Callable[..., T], *arguments: obj
         raise ConsumerStateError(f"assignor {assignor.name!r} failed with {name}") from error
 
 
-def tell_assignor(assignor: Assignor, given: Collection[TopicPartition], generation: int) -> None:
+def notify_assignor(assignor: Assignor, given: Collection[TopicPartition], generation: int) -> None:
     """Call ``on_assignment``, and log an exception: the member has the partitions nevertheless."""
     try:
         assignor.on_assignment(given, generation)
