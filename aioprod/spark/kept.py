@@ -37,7 +37,7 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Session(Generic[ClientT]):
+class _Kept(Generic[ClientT]):
     key: Any
     runner: asyncio.Runner
     client: ClientT
@@ -60,7 +60,7 @@ class KeptClient(Generic[ClientT]):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: _Session[ClientT] | None = None
+        self._kept: _Kept[ClientT] | None = None
 
     @contextmanager
     def use(
@@ -88,22 +88,22 @@ class KeptClient(Generic[ClientT]):
             session.close()
             raise
         if is_reused() and self._kept is None:
-            self._kept = _Session(key, session.runner, session.client, self._clock())
+            self._kept = _Kept(key, session.runner, session.client, self._clock())
         else:
             session.close()
 
-    def _fits(self, session: _Session[ClientT], key: Any) -> bool:
+    def _fits(self, session: _Kept[ClientT], key: Any) -> bool:
         return bool(session.key == key) and self._clock() - session.unused_since < IDLE_LIMIT_S
 
 
-def _started(key: Any, start: Callable[[], Awaitable[ClientT]]) -> _Session[ClientT]:
+def _started(key: Any, start: Callable[[], Awaitable[ClientT]]) -> _Kept[ClientT]:
     runner = asyncio.Runner(loop_factory=event_loop_factory())
 
     async def started() -> ClientT:
         return await start()
 
     try:
-        return _Session(key, runner, runner.run(started()), 0.0)
+        return _Kept(key, runner, runner.run(started()), 0.0)
     except BaseException:
         runner.close()
         raise

@@ -21,7 +21,7 @@ from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sequences import PartitionSequence
 from aioprod.producer.topic_gate import TopicGate, TopicHold
-from aioprod.producer.transactions.coordinator_session import CoordinatorSession
+from aioprod.producer.transactions.coordinator_state import CoordinatorState
 from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.producer.transactions.operations import Flush
 from aioprod.testing.broker.handlers import produce
@@ -261,9 +261,9 @@ def close_ignores_its_timeout(patch: Patch) -> None:
 
 @mutation("aborted-read", found_by=1)
 def abort_that_commits(patch: Patch) -> None:
-    original = CoordinatorSession.end
+    original = CoordinatorState.end
     patch.setattr(
-        CoordinatorSession,
+        CoordinatorState,
         "end",
         lambda self, attempts, *, commit: original(self, attempts, commit=True),
     )
@@ -284,10 +284,10 @@ def commit_over_a_failed_record(patch: Patch) -> None:
 
 @mutation("torn-transaction")
 def commit_returns_without_a_request(patch: Patch) -> None:
-    async def end(self: CoordinatorSession, attempts: Any, *, commit: bool) -> None:
+    async def end(self: CoordinatorState, attempts: Any, *, commit: bool) -> None:
         self.perhaps_begun = False
 
-    patch.setattr(CoordinatorSession, "end", end)
+    patch.setattr(CoordinatorState, "end", end)
 
 
 # -- readers ---------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class GroupPartitions:
                 self._subscription[tp].awaiting_callback = True
 
     async def call_for_recreated(self) -> None:
-        """Tell the listener that the partitions of deleted topics are lost, and those of the
+        """Report to the listener that the partitions of deleted topics are lost, and those of the
         topics with their names assigned. They stay in the subscription. Raise the listener's
         exception.
         """

@@ -16,7 +16,7 @@ from aioprod.producer.batch import ProducerBatch, place_of
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions import requests
 from aioprod.producer.transactions.calls import CoordinatorRequests
-from aioprod.producer.transactions.coordinator_session import CoordinatorSession, TopicIdLookup
+from aioprod.producer.transactions.coordinator_state import CoordinatorState, TopicIdLookup
 from aioprod.producer.transactions.operations import Operation
 from aioprod.producer.transactions.reply_actions import batch_failure
 from aioprod.producer.transactions.states import Call, TransactionState, TransactionStatus
@@ -69,7 +69,7 @@ class TransactionManager:
         self._config = config
         self._batches = batches
         self._metrics = metrics
-        self._session = session = CoordinatorSession(config, producer, coordinators, topic_ids, rng)
+        self._session = session = CoordinatorState(config, producer, coordinators, topic_ids, rng)
         self._tasks = TransactionTasks(config, producer, session, status, batches, wake)
 
     @property

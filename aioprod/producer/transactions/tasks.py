@@ -24,7 +24,7 @@ from aioprod.errors import (
 from aioprod.logs import get_logger
 from aioprod.producer.sequences import ProducerState
 from aioprod.producer.transactions.calls import Attempts
-from aioprod.producer.transactions.coordinator_session import CoordinatorSession
+from aioprod.producer.transactions.coordinator_state import CoordinatorState
 from aioprod.producer.transactions.operations import Flush, Operation
 from aioprod.producer.transactions.states import Call, TransactionState, TransactionStatus
 from aioprod.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -68,7 +68,7 @@ class TransactionTasks:
         self,
         config: ProducerConfig,
         producer: ProducerState,
-        session: CoordinatorSession,
+        session: CoordinatorState,
         status: TransactionStatus,
         batches: TransactionBatches,
         wake: Callable[[], None],

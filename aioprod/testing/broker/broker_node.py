@@ -19,7 +19,7 @@ from aioprod.testing.broker.cluster import NO_NODE, Cluster, NodeAddress
 from aioprod.testing.broker.connection import Connection, ConnectionHandler, Lifetime
 from aioprod.testing.broker.dispatcher import Dispatcher
 from aioprod.testing.broker.imitation import Imitation
-from aioprod.testing.broker.security import BrokerSecurity, LoginGuard, Session
+from aioprod.testing.broker.security import BrokerSecurity, ConnectionLogin, LoginGuard
 
 _STOP_LIMIT_SECONDS = 5.0
 
@@ -86,7 +86,7 @@ class BrokerNode(ConnectionHandler):
     def _connection(self) -> Connection:
         if self._security is None or not self._security.offered:
             return Connection(self, self._lifetime)
-        session = Session(self._security, self._dispatcher.scram_users)
+        session = ConnectionLogin(self._security, self._dispatcher.scram_users)
         return Connection(LoginGuard(self, self.answer, session), self._lifetime)
 
     async def stop(self, *, keep_port: bool = False) -> None:
@@ -156,7 +156,7 @@ class BrokerNode(ConnectionHandler):
         frame: bytes,
         disconnected: asyncio.Future[None],
         peer: Peer,
-        session: Session | None = None,
+        session: ConnectionLogin | None = None,
     ) -> Answer:
         """Handle a request, unless the node is frozen."""
         await self._thawed.wait()
@@ -186,7 +186,7 @@ class Balancer(BrokerNode):
         frame: bytes,
         disconnected: asyncio.Future[None],
         peer: Peer,
-        session: Session | None = None,
+        session: ConnectionLogin | None = None,
     ) -> Answer:
         """Let the node of the connection handle a request."""
         node = self._chosen.get(disconnected)

@@ -23,7 +23,7 @@ from aioprod.testing.broker.quotas.throttle import Client, Throttle
 from aioprod.testing.broker.request_context import RequestContext
 from aioprod.testing.broker.request_log import RequestLog, SeenRequest
 from aioprod.testing.broker.rules import RuleBook
-from aioprod.testing.broker.security import Session
+from aioprod.testing.broker.security import ConnectionLogin
 from aioprod.testing.broker.store import Store
 
 
@@ -43,7 +43,7 @@ class Dispatcher:
         disconnected: asyncio.Future[None],
         node: NodeAddress,
         peer: Peer,
-        session: Session | None = None,
+        session: ConnectionLogin | None = None,
     ) -> Answer:
         """Handle one request to ``node``. ``session`` is the login of its connection."""
         await self._throttle.wait(disconnected)
@@ -101,7 +101,9 @@ class Dispatcher:
         """The users of SCRAM that requests have created."""
         return self._store.scram_users
 
-    def _access(self, request: Message, peer: Peer, session: Session | None) -> RequestAccess:
+    def _access(
+        self, request: Message, peer: Peer, session: ConnectionLogin | None
+    ) -> RequestAccess:
         user = None if session is None else session.user
         client = ClientAccess(self._store.authorizer, peer, user)
         if not client.is_limited:

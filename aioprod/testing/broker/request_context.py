@@ -11,7 +11,7 @@ from aioprod.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from aioprod.testing.broker.access.client_access import RequestAccess
 from aioprod.testing.broker.actions import DropConnection, Failure
 from aioprod.testing.broker.cluster import NodeAddress
-from aioprod.testing.broker.security import Session
+from aioprod.testing.broker.security import ConnectionLogin
 from aioprod.testing.broker.store import Store
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class RequestContext:
     api_version: int
     disconnected: asyncio.Future[None]
     failures: tuple[Failure, ...]
-    session: Session | None
+    session: ConnectionLogin | None
     client_id: str
     access: RequestAccess
 

@@ -92,7 +92,7 @@ class BrokerSecurity:
         )
 
 
-class Session:
+class ConnectionLogin:
     """The login of one connection.
 
     Attributes:
@@ -187,8 +187,8 @@ class LoginGuard(ConnectionHandler):
     def __init__(
         self,
         node: ConnectionHandler,
-        answer: Callable[[bytes, asyncio.Future[None], Peer, Session], Awaitable[Answer]],
-        session: Session,
+        answer: Callable[[bytes, asyncio.Future[None], Peer, ConnectionLogin], Awaitable[Answer]],
+        session: ConnectionLogin,
     ) -> None:
         self._node = node
         self._answer = answer

@@ -46,8 +46,8 @@ _Prepared = tuple[Request[Any], int]
 _OPENERS = (CoordinatorApi.ADD_PARTITIONS, CoordinatorApi.ADD_OFFSETS)
 
 
-class CoordinatorSession:
-    """The producer's side of its session with the coordinator.
+class CoordinatorState:
+    """What the coordinator knows of one producer.
 
     Attributes:
         v2: whether transactions use the second protocol (KIP-890).
