@@ -98,7 +98,7 @@ def test_keys_and_versions_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="API key 900 is not in"):
         load_apis(tmp_path)
     text = (DEFINITIONS / "list_offsets.api").read_text()
-    (tmp_path / "thing.api").write_text(text.replace("response 1-11", "response 1-10"))
+    (tmp_path / "thing.api").write_text(re.sub(r"response 1-\d+", "response 1-3", text))
     with pytest.raises(SchemaError, match="different versions"):
         load_apis(tmp_path)
 
