@@ -17,6 +17,7 @@ import aioprod
 ROOT = Path(aioprod.__file__).parent
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
+MAX_PARAMETERS = 8
 GENERATED = ROOT / "protocol" / "messages"
 
 BASE_MODULES = {
@@ -173,6 +174,47 @@ def test_files_and_functions_stay_small() -> None:
                 if node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES:
                     too_long.append(f"{name}: {node.name}")
     assert too_long == []
+
+
+def constructors() -> Iterator[tuple[str, str, int]]:
+    """Yield module, class and number of parameters of each constructor.
+
+    A public class may have more keyword arguments with a default: these are its settings, which
+    users name one by one. They are not counted.
+    """
+    for name in FILES:
+        for node in ast.walk(tree(name)):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                    given = method.args
+                    count = len(given.posonlyargs) + len(given.args) - 1
+                    settings = sum(default is not None for default in given.kw_defaults)
+                    count += len(given.kwonlyargs) - (settings if _is_public(name, node) else 0)
+                    yield name, node.name, count
+
+
+def _is_public(name: str, node: ast.ClassDef) -> bool:
+    """Return True if a package exports a class."""
+    packages = [name.rsplit(".", level)[0] for level in range(1, name.count(".") + 1)]
+    return any(f'"{node.name}"' in FILES[package].read_text() for package in packages)
+
+
+# More parameters than that, in constructors that are still to be divided.
+MANY_PARAMETERS = {
+    "aioprod.schema_registry.serializers.SchemaSerializer": 9,
+    "aioprod.testing.broker.store.Store": 12,
+    "aioprod.testing.real_cluster.RealCluster": 11,
+}
+
+
+def test_constructors_have_few_parameters() -> None:
+    many = {
+        f"{name}.{kind}": count for name, kind, count in constructors() if count > MAX_PARAMETERS
+    }
+    assert {each for each in many if many[each] > MANY_PARAMETERS.get(each, 0)} == set()
+    assert MANY_PARAMETERS.keys() - many.keys() == set(), "these are divided: remove them here"
 
 
 def test_every_directory_with_code_is_a_package() -> None:

@@ -87,7 +87,7 @@ GATHERS = {
     "aioprod.consumer.share.fetcher": "ShareFetcher.end follows, as ShareConsumer.close documents",
     "aioprod.consumer.share.core": "the same",
     "aioprod.net.brokers": "Brokers.end follows",
-    "aioprod.processing.topics": "the tasks were cancelled before",
+    "aioprod.processing.base_runner": "the tasks were cancelled before",
     "aioprod.testing.broker.controls.nodes": "the nodes were stopped before",
 }
 

@@ -20,7 +20,7 @@ from aioprod.admin.results import Results
 from aioprod.arguments import check_positive_timeout_ms
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.cluster.retry import retry
-from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
+from aioprod.cluster.runtime import ClientKind, ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.config.admin import AdminConfig
 from aioprod.error_codes import ErrorCode
@@ -56,8 +56,7 @@ class AdminDriver(ClientLifecycle):
         self.runtime = ClientRuntime(
             config,
             rng,
-            kind="admin client",
-            closed_error=AdminClosedError,
+            ClientKind("admin client", AdminClosedError),
             on_connection=self._connection_changed,
             telemetry=self._telemetry() if config.enable_metrics_push else None,
         )

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar, cast
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.retry import RetryLimit, retry
-from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
+from aioprod.cluster.runtime import ClientKind, ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.checks import check_names
 from aioprod.config.client import ClientConfig
@@ -61,8 +61,7 @@ class ClusterClient(Uncopyable):
         self._runtime = ClientRuntime(
             self.config,
             random.Random(),
-            kind="cluster client",
-            closed_error=KafkaError,
+            ClientKind("cluster client", KafkaError),
             create_topics=create_topics,
         )
         self._steps = _Steps(self._runtime.metadata)

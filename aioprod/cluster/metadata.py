@@ -9,9 +9,8 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from aioprod.cluster.former_topic_ids import FormerTopicIds
 from aioprod.cluster.retry import RetryLimit, retry
-from aioprod.cluster.snapshot import ClusterSnapshot
+from aioprod.cluster.snapshot import ClusterSnapshot, FormerTopicIds
 from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (

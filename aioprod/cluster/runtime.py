@@ -1,7 +1,7 @@
 """Connections, metadata, start and close, for all clients.
 
 A client is an object with a `ClientRuntime` and the steps of a `ClientLifecycle`. Background
-tasks must not refer to the object that users hold, or its ``__del__`` would never be called. So the
+tasks must not refer to the object that users have, or its ``__del__`` would never be called. So the
 runtime does not keep the client, but gets it with each call.
 """
 
@@ -12,6 +12,7 @@ import random
 import uuid
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from aioprod.arguments import check_limit_ms
 from aioprod.closing import close_in_turn
@@ -63,15 +64,27 @@ class ClientLifecycle:
         """Called when everything is closed, or when the event loop is."""
 
 
+class ClientKind(NamedTuple):
+    """A kind of client.
+
+    Attributes:
+        name: the name in messages, such as "producer".
+        closed_error: the type of the error of calls on a client that is closed.
+        not_started_error: the same for a client that is not started; None for ``closed_error``.
+    """
+
+    name: str
+    closed_error: type[KafkaError]
+    not_started_error: type[KafkaError] | None = None
+
+
 class ClientRuntime:
     """The connections, metadata and state of one client.
 
     Args:
         config: the settings.
         rng: source of jitter.
-        kind: the name of the client in messages, such as "producer".
-        closed_error: the type of the error of calls on a client that is closed.
-        not_started_error: the same for a client that is not started; the same type by default.
+        kind: the kind of the client.
         create_topics: whether asking for the metadata of an unknown topic may create it.
         on_change: called when a connection of ``brokers`` opens or closes.
         on_connection: the same, with details; see :class:`aioprod.net.brokers.Brokers`.
@@ -95,10 +108,8 @@ class ClientRuntime:
         self,
         config: ClientConfig,
         rng: random.Random,
+        kind: ClientKind,
         *,
-        kind: str,
-        closed_error: type[KafkaError],
-        not_started_error: type[KafkaError] | None = None,
         create_topics: bool = False,
         on_change: Callable[[], None] = lambda: None,
         on_connection: ConnectionCallback = lambda *_: None,
@@ -106,7 +117,7 @@ class ClientRuntime:
         telemetry: TelemetrySource | None = None,
     ) -> None:
         self.config = config
-        self.loop_binding = LoopBinding(f"{kind} {config.client_id!r}", on_fork)
+        self.loop_binding = LoopBinding(f"{kind.name} {config.client_id!r}", on_fork)
         self._on_change = on_change
         self.brokers = Brokers(
             config,
@@ -126,8 +137,6 @@ class ClientRuntime:
         self.rng = rng
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kind = kind
-        self._closed_error = closed_error
-        self._not_started_error = not_started_error or closed_error
         self._separate: list[Brokers] = []
         self._starting = asyncio.Lock()
         self._start_limit: asyncio.Timeout | None = None
@@ -164,9 +173,9 @@ class ClientRuntime:
         self._separate.append(brokers)
         return brokers
 
-    def heard_at(self) -> float:
+    def last_reply_at(self) -> float:
         """Return the loop time of the last reply on any open connection; 0 if there is none."""
-        return max(each.heard_at for each in (self.brokers, *self._separate))
+        return max(each.last_reply_at for each in (self.brokers, *self._separate))
 
     def _connections_changed(self) -> None:
         self._on_change()
@@ -185,9 +194,8 @@ class ClientRuntime:
         if self.closing is not None:
             raise self.closing.with_traceback(None)
         if not self.started:
-            raise self._not_started_error(
-                f"the {self._kind} is not started: use 'async with', or await start()"
-            )
+            error = self._kind.not_started_error or self._kind.closed_error
+            raise error(f"the {self._kind.name} is not started: use 'async with', or await start()")
 
     @property
     def has_loop(self) -> bool:
@@ -301,7 +309,9 @@ class ClientRuntime:
         finally:
             timeout = f"close timeout {limit_ms:.0f} ms"
             client.stop(
-                self._closed_error(f"not completed before the {self._kind} closed ({timeout})")
+                self._kind.closed_error(
+                    f"not completed before the {self._kind.name} closed ({timeout})"
+                )
             )
             self.released = True
             release = self._release(client)
@@ -311,7 +321,7 @@ class ClientRuntime:
                 release.result()
 
     def dropped(self, source: object, client: ClientLifecycle, lost: str = "") -> None:
-        """Warn that ``source``, the object that users hold, is dropped without ``close``, and close
+        """Warn that ``source``, the object that users have, is dropped without ``close``, and close
         the client in its event loop without completing anything.
 
         Args:
@@ -347,7 +357,7 @@ class ClientRuntime:
         self._close_plugins(client)
 
     def _set_closing(self, reason: str) -> None:
-        self.closing = self.closing or self._closed_error(f"the {self._kind} {reason}")
+        self.closing = self.closing or self._kind.closed_error(f"the {self._kind.name} {reason}")
         if not self.loop_binding.loop_closed:  # or waking the tasks of that loop would raise
             self._woken.set()
 

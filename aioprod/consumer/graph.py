@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from aioprod.cluster.client_ids import next_client_number
-from aioprod.cluster.runtime import ClientRuntime
+from aioprod.cluster.runtime import ClientKind, ClientRuntime
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.background import Background, Reading
 from aioprod.consumer.calls.commits import CommitCalls
@@ -140,9 +140,7 @@ def _runtime(
     return ClientRuntime(
         config,
         rng,
-        kind="consumer",
-        closed_error=ConsumerClosedError,
-        not_started_error=ConsumerStateError,
+        ClientKind("consumer", ConsumerClosedError, ConsumerStateError),
         create_topics=config.allow_auto_create_topics,
         on_change=on_change,
         on_connection=reporter.connection_changed,

@@ -115,9 +115,9 @@ async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
             raise
         surface(error)
         # Other errors' text may contain secrets of the identity provider: it is only in the cause.
-        told = f": {error}" if isinstance(error, KafkaError) else ""
+        reason = f": {error}" if isinstance(error, KafkaError) else ""
         raise AuthenticationError(
-            f"sasl_oauth_token_provider failed with {type(error).__name__}{told}"
+            f"sasl_oauth_token_provider failed with {type(error).__name__}{reason}"
         ) from error
     if isinstance(answer, OAuthToken):
         return answer
@@ -127,7 +127,7 @@ async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
 async def _call(provider: TokenProvider) -> OAuthToken | str:
     """Return the token, or what the provider must do instead.
 
-    Raises no error: its frame would hold what the provider returned, perhaps the token as text.
+    Raises no error: its frame would contain what the provider returned, perhaps the token as text.
     """
     answer = provider()
     if not inspect.isawaitable(answer):
@@ -148,7 +148,7 @@ def _is_end_of_caller(error: BaseException) -> bool:
 
 
 async def authenticate(connection: Connection, mechanism: ClientMechanism, timeout_ms: int) -> int:
-    """Log in, also while :meth:`Connection.hold` holds other requests.
+    """Log in, also while other requests are deferred (:meth:`Connection.defer`).
 
     Args:
         timeout_ms: for each reply, in milliseconds.
@@ -168,7 +168,7 @@ async def authenticate(connection: Connection, mechanism: ClientMechanism, timeo
     while pending is not None:
         reply = cast("SaslAuthenticateResponse", await pending)
         if reply.error_code:
-            _tell_refused(mechanism)
+            _report_refused(mechanism)
             raise _refusal(
                 connection,
                 mechanism,
@@ -179,8 +179,8 @@ async def authenticate(connection: Connection, mechanism: ClientMechanism, timeo
     return lifetime_ms
 
 
-def _tell_refused(mechanism: ClientMechanism) -> None:
-    """Tell who provided the token that it is refused."""
+def _report_refused(mechanism: ClientMechanism) -> None:
+    """Report to the provider of the token that it is refused."""
     if mechanism.on_refused is None:
         return
     try:
@@ -215,14 +215,14 @@ def _send_next(
 
 def _send(connection: Connection, message: bytes, timeout_ms: int) -> asyncio.Future[Message]:
     # Not Connection.request: it waits for the reply, and a timeout would pass through its frame,
-    # which holds the message.
+    # which contains the message.
     version = connection.pick_version(SaslAuthenticateRequest)
     correlation_id = connection.next_correlation_id()
     frame = encode_request(
         SaslAuthenticateRequest(message), version, correlation_id, connection.client_id
     )
     return connection.send(
-        [frame], SaslAuthenticateRequest, version, correlation_id, timeout_ms, past_hold=True
+        [frame], SaslAuthenticateRequest, version, correlation_id, timeout_ms, at_once=True
     )
 
 
@@ -236,7 +236,7 @@ async def _choose(connection: Connection, mechanism: ClientMechanism, timeout_ms
     request = SaslHandshakeRequest(mechanism=mechanism.name)
     connection.pick_version(SaslHandshakeRequest)
     reply = await connection.request(
-        request, version=_HANDSHAKE_VERSION, timeout_ms=timeout_ms, past_hold=True
+        request, version=_HANDSHAKE_VERSION, timeout_ms=timeout_ms, at_once=True
     )
     code = ErrorCode.of(reply.error_code)
     if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:

@@ -133,7 +133,7 @@ class Brokers:
         return len(self.open_connections)
 
     @property
-    def heard_at(self) -> float:
+    def last_reply_at(self) -> float:
         """Loop time of the last reply on an open connection; 0 if there is none."""
         return max((each.replied_at for each in self.open_connections), default=0.0)
 

@@ -4,7 +4,7 @@ Requests are numbered and answered in order; each ``send`` returns a future for 
 connection ends at the first problem (end of the stream, bytes that are not valid, a reply that does
 not arrive in time): every request in flight then fails, and the connection is never used again.
 
-Requests can be held for a while (``hold``): a client uses this to authenticate again
+Requests can be deferred for a while (``defer``): a client uses this to authenticate again
 (KIP-368) without losing or reordering any.
 """
 
@@ -31,9 +31,14 @@ from aioprod.net.failures import (
     no_common_version,
     stream_failure,
 )
-from aioprod.net.held_requests import HeldRequests
 from aioprod.net.idle import IdleTimer
-from aioprod.net.pending_requests import FutureReply, PendingRequest, PendingRequests, ReplyHandler
+from aioprod.net.pending_requests import (
+    DeferredRequests,
+    FutureReply,
+    PendingRequest,
+    PendingRequests,
+    ReplyHandler,
+)
 from aioprod.net.stream import Stream
 from aioprod.net.throttle import Throttle
 from aioprod.protocol.framing import decode_response, encode_request
@@ -95,7 +100,7 @@ class Connection:
             MAX_REPLY_BYTES_BEFORE_LOGIN, self._reply_received, self._stream_ended
         )
         self._pending = PendingRequests(self._timed_out, on_silence, lambda: stream.blocked_since)
-        self._held = HeldRequests()
+        self._deferred = DeferredRequests()
         self._throttle = Throttle()
         self.idle = IdleTimer(lambda: bool(self.in_flight or self.unsent_bytes), self._close_idle)
         self._wrote_unanswered = False
@@ -194,12 +199,12 @@ class Connection:
     @property
     def in_flight(self) -> int:
         """Requests that wait for a reply, or to be sent."""
-        return len(self._pending) + len(self._held)
+        return len(self._pending) + len(self._deferred)
 
     @property
-    def holding(self) -> bool:
-        """Whether requests are held now."""
-        return self._held.active
+    def deferring(self) -> bool:
+        """True while requests are deferred."""
+        return self._deferred.active
 
     @property
     def throttled_until(self) -> float:
@@ -208,8 +213,8 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the socket has not taken yet, or that are held."""
-        return self._stream.unsent_bytes + self._held.size_bytes
+        """Bytes that the socket has not taken yet, or that are deferred."""
+        return self._stream.unsent_bytes + self._deferred.size_bytes
 
     def pick_version(self, request_type: type[Request[Any]], newest: int | None = None) -> int:
         """Return the newest version of a request that both sides support.
@@ -244,7 +249,7 @@ class Connection:
         *,
         version: int | None = None,
         timeout_ms: float | None = None,
-        past_hold: bool = False,
+        at_once: bool = False,
     ) -> ResponseT:
         """Send a request and wait for its reply.
 
@@ -253,7 +258,7 @@ class Connection:
 
         Args:
             version: by default the newest that both sides support.
-            past_hold: send the request also while others are held or throttled.
+            at_once: True to send the request also while others are deferred or throttled.
 
         Raises:
             BrokerConnectionError, RequestTimedOutError, ProtocolError: if the connection is over.
@@ -261,14 +266,14 @@ class Connection:
             UnsupportedVersionError: if the broker supports no version that the client does.
         """
         kind = type(message)
-        if not past_hold:
+        if not at_once:
             await self._throttle.wait(
                 kind.__name__, self.address, timeout_ms or self.request_timeout_ms
             )
         version = self.pick_version(kind) if version is None else version
         correlation_id = self.next_correlation_id()
         frame = encode_request(message, version, correlation_id, self.client_id)
-        future = self.send([frame], kind, version, correlation_id, timeout_ms, past_hold)
+        future = self.send([frame], kind, version, correlation_id, timeout_ms, at_once)
         del frame  # it may have a secret, and errors pass through here
         return cast("ResponseT", await future)
 
@@ -279,7 +284,7 @@ class Connection:
         version: int,
         correlation_id: int,
         timeout_ms: float | None = None,
-        past_hold: bool = False,
+        at_once: bool = False,
         decode: Decoder = decode_response,
     ) -> asyncio.Future[Message]:
         """Write an encoded request, and return a future for its reply, as ``decode`` returns it.
@@ -288,7 +293,7 @@ class Connection:
         """
         reply = FutureReply(self._loop.create_future())
         self.post(
-            buffers, request_type, version, correlation_id, reply, timeout_ms, past_hold, decode
+            buffers, request_type, version, correlation_id, reply, timeout_ms, at_once, decode
         )
         return reply.future
 
@@ -300,7 +305,7 @@ class Connection:
         correlation_id: int,
         handler: ReplyHandler,
         timeout_ms: float | None = None,
-        past_hold: bool = False,
+        at_once: bool = False,
         decode: Decoder = decode_response,
     ) -> None:
         """Write an encoded request; ``handler`` gets its reply, as ``decode`` returns it."""
@@ -315,16 +320,16 @@ class Connection:
             handler,
             (timeout_ms or self.request_timeout_ms) / 1000,
         )
-        if self._held.active and not past_hold:
-            self._held.append(buffers, request)
+        if self._deferred.active and not at_once:
+            self._deferred.append(buffers, request)
         else:
             self._write(buffers, request)
 
     def write(self, buffers: Sequence[bytes]) -> None:
         """Write an encoded request that gets no reply (acks=0)."""
         self._wrote_unanswered = True
-        if self._held.active:
-            self._held.append(buffers, None)
+        if self._deferred.active:
+            self._deferred.append(buffers, None)
         else:
             self._write(buffers, None)
 
@@ -341,14 +346,14 @@ class Connection:
         if request is not None:
             self._pending.sent(request, now)
 
-    def hold(self) -> None:
-        """Hold, in their order, the requests that are sent from now on, until :meth:`release`."""
+    def defer(self) -> None:
+        """Defer, in their order, the requests that are sent from now on, until :meth:`resume`."""
         if self._error is None:
-            self._held.hold()
+            self._deferred.defer()
 
-    def release(self) -> None:
-        """Send the requests that were held, and from now on each at once."""
-        for buffers, request in self._held.release():
+    def resume(self) -> None:
+        """Send the requests that were deferred, and from now on each at once."""
+        for buffers, request in self._deferred.release():
             if self._error is None:
                 self._write(buffers, request)
             elif request is not None:
@@ -366,7 +371,7 @@ class Connection:
 
     async def drained(self) -> None:
         """Wait until the socket takes more bytes, or the connection is over."""
-        await self._held.released()
+        await self._deferred.released()
         self._pending.watch_blocked()
         await self._stream.writable()
 
@@ -376,7 +381,7 @@ class Connection:
         if self._error is not None:
             return  # the reply before, in the same bytes, has ended the connection
         now = self._loop.time()
-        handler, reply = self._pending.receive(frame, now)
+        handler, reply = self._pending.reply_received(frame, now)
         self.idle.used_at = now
         throttle_time_ms: int = getattr(reply, "throttle_time_ms", 0)
         if throttle_time_ms > 0:
@@ -425,7 +430,7 @@ class Connection:
         if self.reauthentication is not None:
             self.reauthentication.cancel()
         self._pending.fail(error)
-        self.release()
+        self.resume()
         self._on_closed(self)
 
     async def close(self) -> None:
@@ -437,7 +442,7 @@ class Connection:
             if self._wrote_unanswered and self.unsent_bytes and self._error is None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_FLUSH_TIMEOUT_S):
-                        await self._held.released()
+                        await self._deferred.released()
                         await self._stream.flush()
         finally:
             self.abort(BrokerConnectionError(f"{self.address}: closed by this client"))

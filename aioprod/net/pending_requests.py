@@ -1,9 +1,12 @@
-"""The requests of a connection that wait for a reply, with their timeouts and the silence watch."""
+"""The requests of a connection: those that wait for a reply, with their timeouts and the silence
+watch, and those that wait to be sent.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from aioprod.errors import KafkaError
@@ -50,7 +53,7 @@ class FutureReply:
 PendingRequest = InFlightRequest[ReplyHandler]
 
 
-class PendingRequests:
+class PendingRequests(InFlightRequests[ReplyHandler]):
     """The requests of a connection that were sent and not answered.
 
     Args:
@@ -69,11 +72,11 @@ class PendingRequests:
         on_silence: Callable[[], object],
         blocked_since: Callable[[], float | None],
     ) -> None:
+        super().__init__()
         self.replied = 0
         self._loop = asyncio.get_running_loop()
         self._on_timeout = on_timeout
         self._blocked_since = blocked_since
-        self._in_flight: InFlightRequests[ReplyHandler] = InFlightRequests()
         self.replied_at = 0.0
         self._silence = SilenceWatch(self._waiting_since, on_silence)
         # One timer for all requests, as few of them time out. It fires at the first timeout or
@@ -82,31 +85,24 @@ class PendingRequests:
         self._timer_due = _NEVER
         self._all_replied: asyncio.Future[None] | None = None
 
-    def __len__(self) -> int:
-        return len(self._in_flight)
-
-    def next_correlation_id(self) -> int:
-        """Return an id for a request that will be sent."""
-        return self._in_flight.next_correlation_id()
-
     def sent(self, request: PendingRequest, now: float) -> None:
         """Add a request that is sent now; its timeout begins."""
-        self._in_flight.sent(request, now)
+        super().sent(request, now)
         if request.expires_at < self._timer_due:
             self._set_timer(request.expires_at)
         self._silence.begin()
 
-    def receive(self, frame: BytesLike, now: float) -> tuple[ReplyHandler, Any]:
+    def reply_received(self, frame: BytesLike, now: float) -> tuple[ReplyHandler, Any]:
         """Remove the request that a reply belongs to; return its handler and the reply.
 
         Raises:
             ProtocolError: if it belongs to no request, or is not valid.
         """
-        request, reply = self._in_flight.receive(frame)
+        request, reply = self.receive(frame)
         self.replied += 1
         self.replied_at = now
-        if self._all_replied is not None and not self._in_flight:
-            _settle(self._all_replied)
+        if self._all_replied is not None and not self:
+            _complete(self._all_replied)
             self._all_replied = None
         return request.waiter, reply
 
@@ -116,7 +112,7 @@ class PendingRequests:
         Raises:
             KafkaError: if the connection ends first.
         """
-        if self._in_flight:
+        if self:
             self._all_replied = self._loop.create_future()
             await self._all_replied
 
@@ -125,10 +121,10 @@ class PendingRequests:
         self._silence.stop()
         if self._timer is not None:
             self._timer.cancel()
-        for request in self._in_flight.take_all():
+        for request in self.take_all():
             request.waiter.failed(error)
         if self._all_replied is not None:
-            _settle(self._all_replied, error)
+            _complete(self._all_replied, error)
 
     def watch_blocked(self) -> None:
         """Watch for silence while the socket takes no bytes, too."""
@@ -145,7 +141,7 @@ class PendingRequests:
         return self._silence.waited_s
 
     def _waiting_since(self) -> float | None:
-        first = self._in_flight.first
+        first = self.first
         if first is not None:
             return max(first.sent_at, self.replied_at)
         return self._blocked_since()
@@ -158,7 +154,7 @@ class PendingRequests:
 
     def _timer_rings(self) -> None:
         due, self._timer_due, self._timer = self._timer_due, _NEVER, None
-        first = self._in_flight.first_to_expire
+        first = self.first_to_expire
         if first is None:
             return
         if first.expires_at > due:
@@ -167,7 +163,55 @@ class PendingRequests:
             self._on_timeout(first)
 
 
-def _settle(future: asyncio.Future[None], error: KafkaError | None = None) -> None:
+#: An encoded request, and the request in flight; None if it gets no reply (acks=0).
+DeferredRequest = tuple[Sequence[bytes], PendingRequest | None]
+
+
+class DeferredRequests:
+    """Encoded requests that wait until the client has authenticated again (KIP-368).
+
+    Attributes:
+        active: True while requests are deferred.
+        size_bytes: the size of the deferred requests.
+    """
+
+    __slots__ = ("_released", "_requests", "active", "size_bytes")
+
+    def __init__(self) -> None:
+        self.active = False
+        self.size_bytes = 0
+        self._requests: deque[DeferredRequest] = deque()
+        self._released = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def defer(self) -> None:
+        """Defer requests from now on."""
+        if not self.active:
+            self.active = True
+            self._released.clear()
+
+    def append(self, buffers: Sequence[bytes], request: PendingRequest | None) -> None:
+        """Add a request."""
+        self._requests.append((buffers, request))
+        self.size_bytes += sum(map(len, buffers))
+
+    def release(self) -> deque[DeferredRequest]:
+        """Defer requests no longer, and return them in their order."""
+        requests, self._requests = self._requests, deque()
+        self.active = False
+        self.size_bytes = 0
+        self._released.set()
+        return requests
+
+    async def released(self) -> None:
+        """Wait until requests are not deferred."""
+        if self.active:
+            await self._released.wait()
+
+
+def _complete(future: asyncio.Future[None], error: KafkaError | None = None) -> None:
     if future.done():
         return
     if error is None:

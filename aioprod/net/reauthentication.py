@@ -48,7 +48,7 @@ class Reauthentication:
     def schedule(self, connection: Connection, lifetime_ms: int) -> None:
         """Renew the session of a connection before it ends.
 
-        Requests that are sent during the login are held, and sent afterwards in their order.
+        Requests that are sent during the login are deferred, and sent afterwards in their order.
 
         Args:
             lifetime_ms: of the session that begins now, in milliseconds; used within the bounds
@@ -96,19 +96,19 @@ class Reauthentication:
         )
         try:
             mechanism = await self._prepare(connection.address)
-            connection.hold()
+            connection.defer()
             await connection.all_replied()
             lifetime_ms = await authenticate(connection, mechanism, self._config.request_timeout_ms)
             error = None
         except Exception as failure:
             error = unforeseen(connection.address, failure)
         finally:
-            # If this task was cancelled from outside, too: held requests must not wait forever.
+            # If this task was cancelled from outside, too: deferred requests must not wait forever.
             if error is not None:
                 connection.abort(error)
         if error is None:
             self.schedule(connection, lifetime_ms)
-            connection.release()
+            connection.resume()
 
     async def _prepare(self, address: str) -> ClientMechanism:
         """Prepare the login while requests are still sent. A token provider or a Kerberos server

@@ -115,8 +115,8 @@ def explain(error: E, request: str, principal: str) -> E:
 
 
 def principal_of(config: ClientConfig) -> str:
-    """Return the principal of a client as far as its settings tell: the user name, or the subject
-    of its certificate.
+    """Return the principal of a client, if its settings name it: the user name, or the subject of
+    its certificate.
     """
     if config.security_protocol.startswith("SASL_"):
         is_named = config.sasl_mechanism in PASSWORD_MECHANISMS and config.sasl_username

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum, auto
 from typing import Protocol
 
-from aioprod import Producer, TopicPartition
+from aioprod import ConfigError, MetadataTimeoutError, Producer, TopicPartition
 from aioprod.config.plugins import close_plugins
 from aioprod.logs import get_logger
 from aioprod.processing.config import CommonConfig
+from aioprod.processing.guarantees import Completion
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import OrderedScheduler
-from aioprod.processing.settlement import Settlement
-from aioprod.processing.topics import check_topics_exist
 from aioprod.processing.workers import Workers
 
 log = get_logger(__name__)
 
 _CLOSE_MS = 30_000
+# Brokers that create topics automatically have done so by then.
+_TOPICS_S = 10.0
 
 
 class Stage(Enum):
@@ -84,7 +85,7 @@ class BaseRunner(ABC):
         self._polling = False
         self._changes: list[asyncio.Future[None]] = []
         self._workers: Workers
-        self._settlement: Settlement
+        self._completion: Completion
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -113,7 +114,7 @@ class BaseRunner(ABC):
         if self.stage in (Stage.STARTING, Stage.RUNNING):
             self.stage = Stage.STOPPING
             self._drain_until = asyncio.get_running_loop().time() + self._drain_s
-            if not self._settlement.drains_queue:
+            if not self._completion.drains_queue:
                 self._workers.stopped = True
             self._wake()
 
@@ -141,7 +142,7 @@ class BaseRunner(ABC):
 
     @abstractmethod
     async def _prepare(self) -> None:
-        """Tell the consumer what to read."""
+        """Subscribe the consumer."""
 
     @abstractmethod
     def _has_work(self, changed: PartitionProgress | None) -> bool:
@@ -184,7 +185,7 @@ class BaseRunner(ABC):
     def _is_drained(self, now: float) -> bool:
         if self.stage is not Stage.STOPPING:
             return False
-        goes_on = self._settlement.drains_queue and not self._workers.stopped
+        goes_on = self._completion.drains_queue and not self._workers.stopped
         waiting = self._scheduler.queued if goes_on else 0
         busy = self._workers.in_flight or self._workers.sending or waiting
         return now >= self._drain_until or not busy
@@ -197,3 +198,44 @@ class BaseRunner(ABC):
                 await self._producer.close(timeout_ms)
             finally:
                 close_plugins(self._plugins)
+
+
+async def check_topics_exist(producer: Producer, topics: Mapping[str, str]) -> None:
+    """Check that topics exist, before a failed record needs one of them.
+
+    The producer asks for them as it does when it sends, so a cluster that creates topics
+    automatically creates them: the metadata do not say whether it does.
+
+    Args:
+        topics: for each topic the setting that names it.
+
+    Raises:
+        ConfigError: if a topic does not exist.
+        KafkaError: if it can't be used, such as TOPIC_AUTHORIZATION_FAILED.
+    """
+    waiting = {
+        topic: asyncio.create_task(producer.partitions_for(topic), name=f"aioprod-topic-{topic}")
+        for topic in topics
+    }
+    if not waiting:
+        return
+    try:
+        await asyncio.wait(waiting.values(), timeout=_TOPICS_S)
+    finally:
+        for task in waiting.values():
+            task.cancel()
+        await asyncio.gather(*waiting.values(), return_exceptions=True)
+    for topic, task in waiting.items():
+        if task.cancelled():
+            raise _missing(topic, topics[topic])
+        try:
+            task.result()
+        except MetadataTimeoutError as error:  # max_block_ms is less
+            raise _missing(topic, topics[topic]) from error
+
+
+def _missing(topic: str, setting: str) -> ConfigError:
+    return ConfigError(
+        f"{setting}: topic {topic!r} is not in the cluster's metadata, and the cluster did not "
+        "create it automatically: create it before the processor starts"
+    )

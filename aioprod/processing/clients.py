@@ -20,7 +20,7 @@ from aioprod.config.settings.share_consumer import MAX_LOCK_RENEWAL_MS
 from aioprod.processing.config import CommonConfig, ProcessorConfig
 from aioprod.processing.share_config import ShareProcessorConfig
 
-# As Kafka Streams: an open transaction of a process that died holds up readers for this long.
+# As Kafka Streams: an open transaction of a process that died delays readers for this long.
 _TRANSACTION_TIMEOUT_MS = 10_000
 
 

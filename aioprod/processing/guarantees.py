@@ -1,4 +1,5 @@
-"""At most once and at least once: when positions are committed, and outputs sent.
+"""What becomes of records that workers have taken. At most once and at least once: when positions
+are committed, and outputs sent.
 
 ``transactions.py`` has exactly once.
 """
@@ -6,7 +7,7 @@
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
 from aioprod import (
@@ -19,19 +20,77 @@ from aioprod import (
     TopicPartition,
 )
 from aioprod.logs import get_logger
-from aioprod.processing.observers import ProcessorFigures
+from aioprod.processing.observers import ProcessorMetrics
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item
-from aioprod.processing.settlement import Settlement, send_all
 
 log = get_logger(__name__)
 
 _COMMIT_RETRY_S = 0.1
 
 
-class Guarantee(Settlement):
+class Completion(ABC):
+    """Ends the processing of records.
+
+    Attributes:
+        drains_queue: whether records that were read and wait for a handler are handled before the
+            processor gives them up.
+        repeats: whether a handler may get a record again.
+        sends_ahead: whether the next record of a key is handled before the outputs of the last one
+            are acknowledged.
+        drops: what becomes of a record that can be neither processed nor forwarded, as a word for
+            the log; None if the processor stops then.
+    """
+
+    drains_queue = False
+    repeats = True
+    sends_ahead = True
+    drops: str | None = None
+
+    @abstractmethod
+    async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:
+        """Note that records are done, and take care of what they led to.
+
+        Raises:
+            KafkaError: if an output can't be sent. The records are not done.
+        """
+
+    def done(self, items: Sequence[Item]) -> None:
+        """Note that records are done: their outputs, if any, are acknowledged."""
+        for item in items:
+            item.partition.completed.complete(item.record.offset)
+
+    def reopen(self, item: Item) -> None:
+        """Note that a record is handled again although it may be done."""
+        item.partition.completed.reopen(item.record.offset)
+
+    def may_release(self, item: Item) -> bool:
+        """Return whether another member may get a record that was tried here in vain."""
+        return False
+
+    def release(self, item: Item) -> None:
+        """Let any member get a record again."""
+        raise NotImplementedError
+
+    async def drop(self, item: Item) -> None:
+        """Skip a record, as ``drops`` says."""
+        raise NotImplementedError
+
+
+async def send_all(producer: Producer, outputs: Sequence[ProducerRecord]) -> None:
+    """Send records, and wait until all are acknowledged.
+
+    Raises:
+        KafkaError: the first error.
+    """
+    deliveries = [await producer.send(*output) for output in outputs]
+    for delivery in deliveries:
+        await delivery
+
+
+class Guarantee(Completion):
     """Decides when positions are committed and outputs are sent. The task that polls calls all
-    methods besides those of :class:`Settlement`.
+    methods besides those of :class:`Completion`.
     """
 
     async def admit(self, items: Sequence[Item]) -> bool:
@@ -68,12 +127,12 @@ class AtLeastOnce(Guarantee):
         self,
         consumer: Consumer,
         producer: Producer,
-        figures: ProcessorFigures,
+        metrics: ProcessorMetrics,
         interval_s: float,
     ) -> None:
         self._consumer = consumer
         self._producer = producer
-        self._figures = figures
+        self._metrics = metrics
         self._interval_s = interval_s
         self._due = 0.0
         self._commit: asyncio.Future[None] | None = None
@@ -130,7 +189,7 @@ class AtLeastOnce(Guarantee):
     def _committed(self, changed: dict[PartitionProgress, tuple[OffsetAndMetadata, int]]) -> None:
         for partition, (position, records) in changed.items():
             partition.completed.committed(position.offset, records)
-        self._figures.committed({each.tp: at.offset for each, (at, _) in changed.items()})
+        self._metrics.committed({each.tp: at.offset for each, (at, _) in changed.items()})
 
 
 class AtMostOnce(Guarantee):
@@ -141,10 +200,10 @@ class AtMostOnce(Guarantee):
     repeats = False
     drops = "lost"
 
-    def __init__(self, consumer: Consumer, producer: Producer, figures: ProcessorFigures) -> None:
+    def __init__(self, consumer: Consumer, producer: Producer, metrics: ProcessorMetrics) -> None:
         self._consumer = consumer
         self._producer = producer
-        self._figures = figures
+        self._metrics = metrics
 
     async def admit(self, items: Sequence[Item]) -> bool:
         """Commit the positions behind the records. If that fails, they are read again: no handler
@@ -166,7 +225,7 @@ class AtMostOnce(Guarantee):
                     self._consumer.seek(item.partition.tp, item.record.offset)
             await asyncio.sleep(_COMMIT_RETRY_S)
             return False
-        self._figures.committed({tp: position.offset for tp, position in offsets.items()})
+        self._metrics.committed({tp: position.offset for tp, position in offsets.items()})
         return True
 
     async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from aioprod import ConfigError, ConsumerState, ConsumerStatus, TopicPartition
@@ -14,9 +15,8 @@ from aioprod.arguments import check_topics
 from aioprod.processing.base_runner import BaseRunner, Stage
 from aioprod.processing.config import CommonConfig
 from aioprod.processing.health import AsgiApp, ProcessorState, ProcessorStatus, answer, asgi_app
-from aioprod.processing.observers import ObservedProcessor, ProcessorFigures
+from aioprod.processing.observers import ObservedProcessor, ProcessorMetrics
 from aioprod.processing.scheduling import OrderedScheduler
-from aioprod.processing.signals import handled_signals
 from aioprod.processing.workers import Workers
 from aioprod.public_module import Uncopyable
 from aioprod.running_loop import running_loop
@@ -24,6 +24,7 @@ from aioprod.running_loop import running_loop
 if TYPE_CHECKING:
     from aiohttp import web
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STATUS = {
     Stage.NEW: ProcessorStatus.NEW,
     Stage.STARTING: ProcessorStatus.STARTING,
@@ -49,12 +50,12 @@ class ProcessorLife(Uncopyable, ABC):
         self,
         client_id: str,
         scheduler: OrderedScheduler,
-        figures: ProcessorFigures,
+        metrics: ProcessorMetrics,
         workers: Workers,
     ) -> None:
         self._client_id = client_id
         self._scheduler = scheduler
-        self._figures = figures
+        self._metrics = metrics
         self._workers = workers
         self._signal: int | None = None
         self._caller: asyncio.Task[Any] | None = None  # of run()
@@ -82,7 +83,7 @@ class ProcessorLife(Uncopyable, ABC):
             return
         self._caller = asyncio.current_task()
         try:
-            with handled_signals(self._on_signal):
+            with _handled_signals(self._on_signal):
                 await self._run()
         except asyncio.CancelledError:
             if not self._start_interrupted:
@@ -100,7 +101,7 @@ class ProcessorLife(Uncopyable, ABC):
         if self._runner.stage is not Stage.NEW:
             raise ConfigError("start: a processor starts once; make a new one")
         running_loop()
-        self._figures.started(
+        self._metrics.started(
             ObservedProcessor(
                 self._client_id, self.config.group_id, self.metrics, self.metrics_by_partition
             )
@@ -216,7 +217,7 @@ class ProcessorLife(Uncopyable, ABC):
         """Return the state that follows from that of the consumer."""
         trouble = _TROUBLE.get(reading.status)
         if trouble is not None:
-            healthy = polls and self._figures.clock() - reading.since <= limit_s
+            healthy = polls and self._metrics.clock() - reading.since <= limit_s
             # One partition may stall while all others are read.
             ready = trouble is ProcessorStatus.STALLED and healthy and joined
             return ProcessorState(trouble, ready, healthy, reading.error)
@@ -257,19 +258,19 @@ class ProcessorLife(Uncopyable, ABC):
             status=status, body=body, content_type="application/json", headers=headers
         )
 
-    # -- figures -----------------------------------------------------------------------------------
+    # -- metrics -----------------------------------------------------------------------------------
 
     @abstractmethod
     def metrics(self) -> Mapping[str, float]:
-        """Return counts since the start, and present figures; see docs/processing.md."""
+        """Return counts since the start, and present gauges; see docs/processing.md."""
 
     @abstractmethod
     def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
-        """Return figures of each partition."""
+        """Return metrics of each partition."""
 
     def _common_metrics(self) -> dict[str, float]:
         return {
-            **self._figures.snapshot(),
+            **self._metrics.snapshot(),
             "records-in-flight": self._workers.in_flight,
             "records-queued": self._scheduler.queued,
             "keys-in-flight": len(self.in_flight_by_key()),
@@ -302,3 +303,26 @@ def checked_topics(topics: tuple[str, ...], config: CommonConfig) -> list[str]:
                 "go round for ever"
             )
     return named
+
+
+@contextmanager
+def _handled_signals(callback: Callable[[int], None]) -> Iterator[None]:
+    """Call ``callback`` with the number of each SIGTERM and SIGINT, instead of what they did.
+
+    Event loops without signals (on Windows, and outside the main thread) keep what they do.
+    """
+    loop = asyncio.get_running_loop()
+    before = {}
+    for number in _SIGNALS:
+        handler = signal.getsignal(number)
+        try:
+            loop.add_signal_handler(number, callback, number)
+        except (NotImplementedError, RuntimeError, ValueError):
+            continue
+        before[number] = handler
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

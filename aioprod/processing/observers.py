@@ -1,4 +1,4 @@
-"""Observers of a processor, and its figures."""
+"""Observers of a processor, and its metrics."""
 
 from __future__ import annotations
 
@@ -218,8 +218,8 @@ class _Surroundings:
                     self._observers.failed(observer, "handling", own)
 
 
-class ProcessorFigures:
-    """Counts what happens, and tells the observers.
+class ProcessorMetrics:
+    """Counts what happens, and calls the observers.
 
     Attributes:
         totals: counts since the start.
@@ -234,7 +234,7 @@ class ProcessorFigures:
         self.handler_seconds = 0.0
 
     def started(self, processor: ObservedProcessor) -> None:
-        """Tell the observers that the processor starts."""
+        """Report to the observers that the processor starts."""
         self._observers.start(processor)
 
     def close(self) -> None:

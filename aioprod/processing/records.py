@@ -1,13 +1,26 @@
-"""What handlers get and return."""
+"""What handlers get and return, and how a record is read for them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from aioprod import ProducerRecord
+from aioprod import (
+    ConsumerRecord,
+    DeserializationError,
+    Deserializer,
+    ProducerRecord,
+    TopicPartition,
+)
+from aioprod.foreign_text import fault_of
+from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
+from aioprod.processing.config import CommonConfig
+from aioprod.processing.errors import ProcessingError
+from aioprod.processing.failure_headers import Origin, origin_of
+from aioprod.processing.scheduling import Item
 from aioprod.public_module import set_module
-from aioprod.types import Header
+from aioprod.types import Header, Headers
+from aioprod.user_code import ENDS_PROGRAM
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,7 +42,7 @@ class Record(NamedTuple, Generic[K, V]):
         headers: (name, bytes or None) pairs, in order; names may repeat.
         attempt: 1 for the first call of the handler with the record, and one more for each retry;
             in a share group since its last delivery.
-        delivery_count: how often the share group has got the record; 0 in a consumer group.
+        delivery_count: how often it was delivered to the share group; 0 in a consumer group.
     """
 
     topic: str
@@ -69,3 +82,107 @@ def outputs_of(returned: object) -> tuple[ProducerRecord, ...]:
         f"the handler returned {type(returned).__name__}: return None, a ProducerRecord, or an "
         "iterable of ProducerRecord"
     )
+
+
+class HandlerCalls:
+    """Makes the argument of a call of the handler.
+
+    Args:
+        config: has the retry topics.
+        handler: gets a Record, or with ``batch_records`` a list of these.
+        batch_records: the most records of a call; None for a handler of single records.
+        deserializers: of keys and of values.
+
+    Attributes:
+        handler: the same.
+        of_batches: True if the handler gets lists.
+        most_records: the most records of a call.
+    """
+
+    def __init__(
+        self,
+        config: CommonConfig,
+        handler: AnyHandler,
+        batch_records: int | None,
+        deserializers: tuple[Deserializer | None, Deserializer | None],
+    ) -> None:
+        self.handler = handler
+        self.of_batches = batch_records is not None
+        self.most_records = batch_records or 1
+        self._deserializers = deserializers
+        self._retry_topics = {retry.topic for retry in config.policy.retry_topics}
+
+    async def argument(self, items: Sequence[Item]) -> Any:
+        """Read records for the handler.
+
+        Raises:
+            DeserializationError: if a deserializer fails.
+            ProcessingError: if a deserializer is never ready.
+        """
+        try:
+            records = [self._read(item) for item in items]
+        except NotPrepared:
+            records = [await self._read_prepared(item) for item in items]
+        return records if self.of_batches else records[0]
+
+    def _read(self, item: Item) -> Record[Any, Any]:
+        record = item.record
+        origin: ConsumerRecord | Origin = record
+        item.attempt = item.attempt_here
+        if record.topic in self._retry_topics:
+            origin = earlier = origin_of(record, is_retry=True)
+            item.attempt += earlier.attempts
+        of_key, of_value = self._deserializers
+        headers = origin.headers
+        return Record(
+            origin.topic,
+            origin.partition,
+            origin.offset,
+            origin.timestamp,
+            record.key if of_key is None else _deserialized("key", of_key, record, headers),
+            record.value if of_value is None else _deserialized("value", of_value, record, headers),
+            headers,
+            item.attempt,
+            item.delivery_count,
+        )
+
+    async def _read_prepared(self, item: Item) -> Record[Any, Any]:
+        """Read a record whose deserializers may have to wait. The error of the wait is that of any
+        other failure, which may be over when the record is handled again.
+        """
+        for _ in range(MOST_ATTEMPTS):
+            try:
+                return self._read(item)
+            except NotPrepared as needed:
+                await needed.prepare()
+                if needed.error is not None:
+                    raise needed.error from None
+        raise ProcessingError(
+            f"a deserializer must be prepared {MOST_ATTEMPTS} times for {place_of(item.record)}",
+            TopicPartition(item.record.topic, item.record.partition),
+            item.record.offset,
+        )
+
+
+def place_of(record: ConsumerRecord) -> str:
+    return f"the record at offset {record.offset} of {record.topic}-{record.partition}"
+
+
+def _deserialized(
+    what: str, deserializer: Deserializer, record: ConsumerRecord, headers: Headers
+) -> Any:
+    try:
+        return deserializer(record.topic, headers, getattr(record, what))
+    except (*ENDS_PROGRAM, NotPrepared):
+        raise
+    except BaseException as error:
+        raise DeserializationError(
+            f"{what}_deserializer can't read the {what} of {place_of(record)}: "
+            f"{type(error).__name__}: {fault_of(error)}",
+            topic_partition=TopicPartition(record.topic, record.partition),
+            offset=record.offset,
+            timestamp=record.timestamp,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+        ) from error

@@ -61,7 +61,7 @@ class Runner(BaseRunner):
         self._interval_s = (config.commit_interval_ms or 0) / 1000
         self.joined = False
         self._paused: set[TopicPartition] = set()
-        # How often the consumer is told why partitions are paused, for its watch over stalls.
+        # How often the stall watch of the consumer gets the reason for paused partitions.
         self._look_s = min(_LOOK_S, consumer.config.stall_timeout_ms / 4000) or float("inf")
         self._next_look = 0.0
         self._guarantee: Guarantee
@@ -69,7 +69,7 @@ class Runner(BaseRunner):
     def connect(self, workers: Workers, guarantee: Guarantee) -> None:
         """Set the collaborators that call this object."""
         self._workers = workers
-        self._guarantee = self._settlement = guarantee
+        self._guarantee = self._completion = guarantee
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class Runner(BaseRunner):
                     self._consumer.resume(tp)
                     paused.discard(tp)
                 elif looks:
-                    self._consumer.pause(tp, reason=self._holds_up(partition, now))
+                    self._consumer.pause(tp, reason=self._reason_to_pause(partition, now))
             elif self.stage is Stage.STOPPING or (
                 self._guarantee.backlog(partition)
                 > self._config.max_pending_records - self._poll_records
@@ -154,7 +154,7 @@ class Runner(BaseRunner):
                 self._consumer.pause(tp)
                 paused.add(tp)
 
-    def _holds_up(self, partition: PartitionProgress, now: float) -> str:
+    def _reason_to_pause(self, partition: PartitionProgress, now: float) -> str:
         """Say what the position to commit waits for. While that stays the same, the partition makes
         no progress.
         """

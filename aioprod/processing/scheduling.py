@@ -81,7 +81,7 @@ _Entry = tuple[int, Lane]
 
 
 class OrderedScheduler:
-    """Holds the records that were read and are not handled yet.
+    """The records that were read and are not handled yet.
 
     Records without a key have no order among each other with ``Order.KEY``.
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aioprod import Delivery, KafkaError, Producer, ProducerRecord
-from aioprod.processing.observers import ProcessorFigures
+from aioprod.processing.guarantees import Completion
+from aioprod.processing.observers import ProcessorMetrics
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item, OrderedScheduler
-from aioprod.processing.settlement import Settlement
 
 
 @dataclass(slots=True, eq=False)
@@ -53,16 +53,16 @@ class SentOutputs:
         self,
         producer: Producer,
         scheduler: OrderedScheduler,
-        settlement: Settlement,
-        figures: ProcessorFigures,
+        completion: Completion,
+        metrics: ProcessorMetrics,
         on_change: Callable[[PartitionProgress | None], None],
         on_failed: Callable[[list[Item], KafkaError, float], None],
         on_bug: Callable[[BaseException], None],
     ) -> None:
         self._producer = producer
         self._scheduler = scheduler
-        self._settlement = settlement
-        self._figures = figures
+        self._completion = completion
+        self._metrics = metrics
         self._on_change = on_change
         self._on_failed = on_failed
         self._on_bug = on_bug
@@ -143,7 +143,7 @@ class SentOutputs:
         for each in later:
             if each not in lane.items:  # else an output of it has failed, too
                 each.handling += 1
-                self._settlement.reopen(each)
+                self._completion.reopen(each)
                 self._scheduler.put_in(each, now)
 
     def _ended(self, call: _Call, delivery: Delivery) -> None:
@@ -171,12 +171,12 @@ class SentOutputs:
     def _done(self, call: _Call) -> None:
         # The others are to be handled again, after an earlier record of their key.
         done = [item for item, handling in call.items if item.handling == handling]
-        self._settlement.done(done)
+        self._completion.done(done)
         for item in done:
             item.acknowledged = True
             self._scheduler.trim(item.lane)
         first, _ = call.items[0]
-        self._figures.handled(first.record, len(call.items), call.seconds)
+        self._metrics.handled(first.record, len(call.items), call.seconds)
         self._on_change(first.partition if len(call.items) == 1 else None)
 
     def _failed(self, call: _Call, error: KafkaError) -> None:
@@ -186,7 +186,7 @@ class SentOutputs:
             for item, handling in call.items
             if item.handling == handling and not item.partition.closed
         ]
-        one_by_one = len(call.items) > 1 and self._settlement.repeats
+        one_by_one = len(call.items) > 1 and self._completion.repeats
         if items and one_by_one:
             self._on_failed(items, error, call.seconds)
         for item in items:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from aioprod import (
+    Admin,
     ConfigError,
     ConsumerStatus,
     Deserializer,
@@ -15,28 +16,30 @@ from aioprod import (
     ShareConsumerSettings,
     TopicPartition,
 )
+from aioprod.admin import ConfigResource
 from aioprod.config.checks import in_range
 from aioprod.processing.clients import make_producer, make_share_consumer
 from aioprod.processing.config import ProcessorSettings, split
 from aioprod.processing.health import ProcessorState, ProcessorStatus
 from aioprod.processing.lifetime import ProcessorLife, check_handler, checked_topics
-from aioprod.processing.observers import ProcessorFigures
+from aioprod.processing.observers import ProcessorMetrics
 from aioprod.processing.processor import Reads
-from aioprod.processing.records import AnyHandler, BatchHandler, Handler
+from aioprod.processing.records import AnyHandler, BatchHandler, Handler, HandlerCalls
 from aioprod.processing.scheduling import Order, OrderedScheduler
 from aioprod.processing.share_config import (
     SURE_DELIVERIES,
     ShareProcessorConfig,
     ShareProcessorSettings,
 )
-from aioprod.processing.share_limits import check_deliveries
+from aioprod.processing.share_guarantee import TOTALS, ShareGuarantee
 from aioprod.processing.share_runner import ShareRunner
-from aioprod.processing.share_settlement import TOTALS, ShareSettlement
 from aioprod.processing.workers import Workers
 from aioprod.public_module import set_module
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_DELIVERIES = "share.delivery.count.limit"
 
 
 class ShareProcessorBase(ProcessorLife):
@@ -63,41 +66,38 @@ class ShareProcessorBase(ProcessorLife):
         self._consumer = consumer = make_share_consumer(config, shared, rng, self._on_acknowledged)
         producer = make_producer(config, shared, rng)
         scheduler = OrderedScheduler(Order.NONE)
-        figures = ProcessorFigures(config.observers)
+        metrics = ProcessorMetrics(config.observers)
         wanted = config.max_deliveries
-        check = partial(check_deliveries, config.group_id, wanted, shared)
+        check = partial(_check_deliveries, config.group_id, wanted, shared)
         self._runner = runner = ShareRunner(
             config,
             named,
             consumer,
             producer,
             scheduler,
-            (key_deserializer, value_deserializer, figures),
+            (key_deserializer, value_deserializer, metrics),
             check if wanted > SURE_DELIVERIES else None,
         )
-        self._settlement = ShareSettlement(
-            producer, figures, wanted, config.reject_failed, consumer.acknowledge
+        self._completion = ShareGuarantee(
+            producer, metrics, wanted, config.reject_failed, consumer.acknowledge
         )
         workers = Workers(
             config,
-            handler,
-            batch_records,
-            (key_deserializer, value_deserializer),
+            HandlerCalls(config, handler, batch_records, (key_deserializer, value_deserializer)),
             scheduler,
-            self._settlement,
+            self._completion,
             producer,
-            figures,
-            rng,
+            metrics,
             runner.changed,
             runner.fail,
         )
-        runner.connect(workers, self._settlement)
-        self._connect(consumer.config.client_id, scheduler, figures, workers)
+        runner.connect(workers, self._completion)
+        self._connect(consumer.config.client_id, scheduler, metrics, workers)
 
     def _on_acknowledged(
         self, offsets: Mapping[TopicPartition, frozenset[int]], error: KafkaError | None
     ) -> None:
-        self._settlement.acknowledged(offsets, error)
+        self._completion.acknowledged(offsets, error)
 
     def _running_state(self, polls: bool, limit_s: float) -> ProcessorState:
         busy_s = self._workers.longest_call_s()
@@ -111,11 +111,11 @@ class ShareProcessorBase(ProcessorLife):
         return self._reading_state(reading, joined, polls, limit_s)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return counts since the start, and present figures; see docs/processing.md."""
+        """Return counts since the start, and present gauges; see docs/processing.md."""
         return {
             **self._common_metrics(),
-            **{name: float(self._figures.totals[name]) for name in TOTALS},
-            "records-pending": float(self._settlement.pending),
+            **{name: float(self._metrics.totals[name]) for name in TOTALS},
+            "records-pending": float(self._completion.pending),
         }
 
     def metrics_by_partition(self) -> Mapping[TopicPartition, Mapping[str, float]]:
@@ -288,4 +288,32 @@ def _check_kind(settings: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"{name}={settings[name]!r}: a share group has no order, no positions and no "
             "transactions: each record is handled at least once; see Processor for the others"
+        )
+
+
+async def _check_deliveries(group_id: str, wanted: int, shared: dict[str, Any]) -> None:
+    """Check the limit of a group: beyond it the broker drops a record that is released.
+
+    Args:
+        wanted: the number of deliveries of a record.
+        shared: the settings of clients.
+
+    Raises:
+        ConfigError: if the limit of the group is lower, or the broker does not return it.
+        KafkaError: if it can't be read, such as GROUP_AUTHORIZATION_FAILED.
+    """
+    servers = shared.get("bootstrap_servers", "localhost:9092")
+    settings = {name: value for name, value in shared.items() if name != "bootstrap_servers"}
+    async with Admin(servers, **settings) as admin:
+        configs = await admin.describe_configs(ConfigResource.group(group_id), names=[_DELIVERIES])
+    limit = configs[_DELIVERIES].value if _DELIVERIES in configs else None
+    if limit is None:
+        raise ConfigError(
+            f"max_deliveries={wanted}: the broker does not return {_DELIVERIES} of group "
+            f"{group_id!r}; only 2 are sure"
+        )
+    if int(limit) < wanted:
+        raise ConfigError(
+            f"max_deliveries={wanted}: the broker drops a record of group {group_id!r} that was "
+            f"delivered {_DELIVERIES}={limit} times; raise that, or lower max_deliveries"
         )

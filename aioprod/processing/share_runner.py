@@ -17,10 +17,10 @@ from aioprod.processing.base_runner import BaseRunner, Stage
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item, OrderedScheduler
 from aioprod.processing.share_config import ShareProcessorConfig
-from aioprod.processing.share_settlement import ShareSettlement
+from aioprod.processing.share_guarantee import ShareGuarantee
 from aioprod.processing.workers import Workers
 
-# A poll that waits ends at least this often, so that the time of the last one tells that it polls.
+# A poll that waits ends at least this often, so that the time of the last one shows that it polls.
 _POLL_S = 1.0
 # All that has arrived: the consumer does not fetch more than max_poll_records from a broker.
 _ALL = 1_000_000
@@ -52,12 +52,12 @@ class ShareRunner(BaseRunner):
         # At most half of all: a poll returns as many from a broker.
         self._room_at = config.most_pending - consumer.config.max_poll_records
         self._fetching = False
-        self._records: ShareSettlement
+        self._records: ShareGuarantee
 
-    def connect(self, workers: Workers, settlement: ShareSettlement) -> None:
+    def connect(self, workers: Workers, completion: ShareGuarantee) -> None:
         """Set the collaborators that call this object."""
         self._workers = workers
-        self._records = self._settlement = settlement
+        self._records = self._completion = completion
 
     async def _prepare(self) -> None:
         if self._check is not None:

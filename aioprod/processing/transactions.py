@@ -27,7 +27,7 @@ from aioprod import (
 )
 from aioprod.logs import get_logger
 from aioprod.processing.guarantees import Guarantee, changed_positions
-from aioprod.processing.observers import ProcessorFigures
+from aioprod.processing.observers import ProcessorMetrics
 from aioprod.processing.partitions import PartitionProgress
 from aioprod.processing.scheduling import Item
 
@@ -69,7 +69,7 @@ class ExactlyOnce(Guarantee):
         self,
         consumer: Consumer,
         producer: Producer,
-        figures: ProcessorFigures,
+        metrics: ProcessorMetrics,
         interval_s: float,
         pressing: int,
         failing_limit_s: float,
@@ -78,7 +78,7 @@ class ExactlyOnce(Guarantee):
     ) -> None:
         self._consumer = consumer
         self._producer = producer
-        self._figures = figures
+        self._metrics = metrics
         self._interval_s = interval_s
         self._pressing = pressing
         self._failing_limit_s = failing_limit_s
@@ -179,7 +179,7 @@ class ExactlyOnce(Guarantee):
             self._failing_since = None
             for partition, part in parts.items():
                 partition.completed.committed(part.position.offset, part.records, len(part.outputs))
-            self._figures.committed({each.tp: part.position.offset for each, part in parts.items()})
+            self._metrics.committed({each.tp: part.position.offset for each, part in parts.items()})
         self._on_change()
 
     def _fail(self, error: BaseException) -> None:

@@ -7,30 +7,26 @@ import random
 import time
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Any
 
 from aioprod import (
     ConsumerRecord,
     DeserializationError,
-    Deserializer,
     KafkaError,
     Producer,
     TopicPartition,
 )
-from aioprod.foreign_text import fault_of, repr_of
+from aioprod.foreign_text import repr_of
 from aioprod.logs import get_logger
-from aioprod.preparation import MOST_ATTEMPTS, NotPrepared
 from aioprod.processing.config import CommonConfig
 from aioprod.processing.errors import ProcessingError
-from aioprod.processing.failure_headers import Origin, forwarded, origin_of
-from aioprod.processing.observers import DeadLettered, HandlerFailed, ProcessorFigures
+from aioprod.processing.failure_headers import forwarded, origin_of
+from aioprod.processing.guarantees import Completion
+from aioprod.processing.observers import DeadLettered, HandlerFailed, ProcessorMetrics
 from aioprod.processing.partitions import PartitionProgress
-from aioprod.processing.records import AnyHandler, Record, outputs_of
+from aioprod.processing.records import HandlerCalls, outputs_of, place_of
 from aioprod.processing.retries import Forward, Release, RetryInPlace, decide
 from aioprod.processing.scheduling import Item, OrderedScheduler
 from aioprod.processing.sent_outputs import SentOutputs
-from aioprod.processing.settlement import Settlement
-from aioprod.types import Headers
 from aioprod.user_code import ENDS_PROGRAM, is_cancelled
 
 log = get_logger(__name__)
@@ -43,8 +39,7 @@ class Workers:
     """Up to ``concurrency`` tasks that take records from the scheduler.
 
     Args:
-        handler: gets a Record, or with ``batch_records`` a list of these.
-        batch_records: the most records of a call; None for a handler of single records.
+        calls: has the handler, and makes its argument.
         on_change: called when records are done, with their partition if it is one.
         on_failure: called with the error if the processor can't continue.
 
@@ -55,34 +50,29 @@ class Workers:
     def __init__(
         self,
         config: CommonConfig,
-        handler: AnyHandler,
-        batch_records: int | None,
-        deserializers: tuple[Deserializer | None, Deserializer | None],
+        calls: HandlerCalls,
         scheduler: OrderedScheduler,
-        settlement: Settlement,
+        completion: Completion,
         producer: Producer,
-        figures: ProcessorFigures,
-        rng: random.Random,
+        metrics: ProcessorMetrics,
         on_change: Callable[[PartitionProgress | None], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._config = config
         self._policy = config.policy
         self._retry_topics = {retry.topic for retry in config.policy.retry_topics}
-        self._handler = handler
-        self._batch_records = batch_records
-        self._deserializers = deserializers
+        self._calls = calls
         self._scheduler = scheduler
-        self._settlement = settlement
-        self._figures = figures
-        self._rng = rng
+        self._completion = completion
+        self._metrics = metrics
+        self._rng = random.Random()
         self._on_change = on_change
         self._on_failure = on_failure
         self._sent = SentOutputs(
             producer,
             scheduler,
-            settlement,
-            figures,
+            completion,
+            metrics,
             self._outputs_ended,
             self._one_by_one,
             on_failure,
@@ -133,7 +123,7 @@ class Workers:
         """Say which record the oldest call began with that has not ended; empty without one."""
         oldest = self._oldest_call()
         items = [] if oldest is None else self._tasks.get(oldest[0])
-        return _place(items[0].record) if items else ""
+        return place_of(items[0].record) if items else ""
 
     def _oldest_call(self) -> tuple[asyncio.Task[None], float] | None:
         return min(list(self._called_at.items()), key=itemgetter(1), default=None)
@@ -173,7 +163,7 @@ class Workers:
     # -- tasks -------------------------------------------------------------------------------------
 
     def _take(self, now: float) -> list[Item]:
-        items = self._scheduler.take(now, self._batch_records or 1)
+        items = self._scheduler.take(now, self._calls.most_records)
         for item in items:
             item.partition.active += 1
         return items
@@ -257,19 +247,15 @@ class Workers:
         if items[0].output_error is not None:
             return await self._output_failed(items[0], items[0].output_error)
         try:
-            try:
-                records = [self._read(item) for item in items]
-            except NotPrepared:
-                records = [await self._read_prepared(item) for item in items]
-            argument: Any = records[0] if self._batch_records is None else records
-            with self._figures.handling(items, self._batch_records is not None):
-                returned = await self._handler(argument)
+            argument = await self._calls.argument(items)
+            with self._metrics.handling(items, self._calls.of_batches):
+                returned = await self._calls.handler(argument)
                 seconds = time.perf_counter() - began
                 outputs = outputs_of(returned)
-                if outputs and self._settlement.sends_ahead:
+                if outputs and self._completion.sends_ahead:
                     await self._sent.send(items, outputs, seconds)
                     return False  # what follows comes with the acknowledgements
-                await self._settlement.deliver(items, outputs)
+                await self._completion.deliver(items, outputs)
         except ENDS_PROGRAM:
             raise
         except BaseException as error:
@@ -277,7 +263,7 @@ class Workers:
                 raise
             return await self._failed(items, error, time.perf_counter() - began)
         self._sent.passed(items)
-        self._figures.handled(items[0].record, len(items), seconds)
+        self._metrics.handled(items[0].record, len(items), seconds)
         return False
 
     async def _output_failed(self, item: Item, error: KafkaError) -> bool:
@@ -307,49 +293,11 @@ class Workers:
             self.start_due()
 
     def _one_by_one(self, items: list[Item], error: BaseException, seconds: float) -> None:
-        self._tell_failure(items, error, "one by one", seconds)
-
-    def _read(self, item: Item) -> Record[Any, Any]:
-        record = item.record
-        origin: ConsumerRecord | Origin = record
-        item.attempt = item.attempt_here
-        if record.topic in self._retry_topics:
-            origin = earlier = origin_of(record, is_retry=True)
-            item.attempt += earlier.attempts
-        of_key, of_value = self._deserializers
-        headers = origin.headers
-        return Record(
-            origin.topic,
-            origin.partition,
-            origin.offset,
-            origin.timestamp,
-            record.key if of_key is None else _deserialized("key", of_key, record, headers),
-            record.value if of_value is None else _deserialized("value", of_value, record, headers),
-            headers,
-            item.attempt,
-            item.delivery_count,
-        )
-
-    async def _read_prepared(self, item: Item) -> Record[Any, Any]:
-        """Read a record whose deserializers may have to wait. The error of the wait is that of any
-        other failure, which may be over when the record is handled again.
-        """
-        for _ in range(MOST_ATTEMPTS):
-            try:
-                return self._read(item)
-            except NotPrepared as needed:
-                await needed.prepare()
-                if needed.error is not None:
-                    raise needed.error from None
-        raise ProcessingError(
-            f"a deserializer asked to be prepared {MOST_ATTEMPTS} times for {_place(item.record)}",
-            TopicPartition(item.record.topic, item.record.partition),
-            item.record.offset,
-        )
+        self._report_failure(items, error, "one by one", seconds)
 
     async def _failed(self, items: list[Item], error: BaseException, seconds: float) -> bool:
         """Do what follows from a failure; return whether the records are to be handled again."""
-        if len(items) > 1 and self._settlement.repeats:
+        if len(items) > 1 and self._completion.repeats:
             for item in items:
                 item.alone = True
             self._one_by_one(items, error, seconds)
@@ -357,23 +305,23 @@ class Workers:
         for item in items:
             topic, here = item.record.topic, item.attempt_here
             letters = self._config.dead_letter_topic
-            may_release = self._settlement.may_release(item)
+            may_release = self._completion.may_release(item)
             decision = decide(
                 self._policy, letters, error, topic, here, self._rng, may_release=may_release
             )
             if isinstance(decision, RetryInPlace):
-                self._tell_failure([item], error, "retry", seconds)
+                self._report_failure([item], error, "retry", seconds)
                 item.attempt_here += 1
                 item.due = asyncio.get_running_loop().time() + decision.delay_s
                 self._repeat(item)
                 return True
             self._sent.forget(item)
             if isinstance(decision, Release):
-                self._tell_failure([item], error, "release", seconds)
-                self._settlement.release(item)
+                self._report_failure([item], error, "release", seconds)
+                self._completion.release(item)
             elif isinstance(decision, Forward):
                 step = "dead letter" if decision.is_dead_letter else decision.topic
-                self._tell_failure([item], error, step, seconds)
+                self._report_failure([item], error, step, seconds)
                 await self._forward(item, error, decision)
             else:
                 await self._give_up(item, error, seconds)
@@ -387,62 +335,39 @@ class Workers:
             record, origin, decision.topic, self._config.group_id, error, calls, item.delivery_count
         )
         try:
-            await self._settlement.deliver([item], [output])
+            await self._completion.deliver([item], [output])
         except KafkaError as problem:
             self._on_failure(_stopped(record, f"can't be sent to {decision.topic!r}", problem))
         else:
             if decision.is_dead_letter:
-                log.warning("%s is in %r: %s", _place(record), decision.topic, repr_of(error))
-                self._figures.dead_lettered(DeadLettered(record, decision.topic, calls, error))
+                log.warning("%s is in %r: %s", place_of(record), decision.topic, repr_of(error))
+                self._metrics.dead_lettered(DeadLettered(record, decision.topic, calls, error))
 
     async def _give_up(self, item: Item, error: BaseException, seconds: float) -> None:
-        dropped = self._settlement.drops
-        self._tell_failure([item], error, "stop" if dropped is None else "drop", seconds)
+        dropped = self._completion.drops
+        self._report_failure([item], error, "stop" if dropped is None else "drop", seconds)
         if dropped is None:
             self._on_failure(_stopped(item.record, "was not processed", error))
             return
-        log.error("%s is %s: the handler failed", _place(item.record), dropped, exc_info=error)
-        await self._settlement.drop(item)
+        log.error("%s is %s: the handler failed", place_of(item.record), dropped, exc_info=error)
+        await self._completion.drop(item)
 
-    def _tell_failure(
+    def _report_failure(
         self, items: list[Item], error: BaseException, next_step: str, seconds: float
     ) -> None:
         topic, partition, offset = items[0].record[:3]
         event = HandlerFailed(
             topic, partition, offset, len(items), items[0].attempt, error, next_step, seconds
         )
-        self._figures.failed(event)
-
-
-def _place(record: ConsumerRecord) -> str:
-    return f"the record at offset {record.offset} of {record.topic}-{record.partition}"
+        self._metrics.failed(event)
 
 
 def _stopped(record: ConsumerRecord, what: str, error: BaseException) -> ProcessingError:
     stopped = ProcessingError(
-        f"{_place(record)} {what}; it is not committed, and the processor stops: {repr_of(error)}",
+        f"{place_of(record)} {what}; it is not committed, and the processor stops: "
+        f"{repr_of(error)}",
         TopicPartition(record.topic, record.partition),
         record.offset,
     )
     stopped.__cause__ = error
     return stopped
-
-
-def _deserialized(
-    what: str, deserializer: Deserializer, record: ConsumerRecord, headers: Headers
-) -> Any:
-    try:
-        return deserializer(record.topic, headers, getattr(record, what))
-    except (*ENDS_PROGRAM, NotPrepared):
-        raise
-    except BaseException as error:
-        raise DeserializationError(
-            f"{what}_deserializer can't read the {what} of {_place(record)}: "
-            f"{type(error).__name__}: {fault_of(error)}",
-            topic_partition=TopicPartition(record.topic, record.partition),
-            offset=record.offset,
-            timestamp=record.timestamp,
-            key=record.key,
-            value=record.value,
-            headers=record.headers,
-        ) from error

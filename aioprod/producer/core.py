@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 
 from aioprod.closing import close_in_turn
-from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
+from aioprod.cluster.runtime import ClientKind, ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.plugins import close_plugins
 from aioprod.config.producer import ProducerConfig
@@ -76,8 +76,7 @@ class ProducerCore(ClientLifecycle):
         self.runtime = runtime = ClientRuntime(
             config,
             rng,
-            kind="producer",
-            closed_error=ProducerClosedError,
+            ClientKind("producer", ProducerClosedError),
             create_topics=True,
             on_change=wakeup.wake,
             on_connection=connections.changed,

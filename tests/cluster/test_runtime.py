@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
+from aioprod.cluster.runtime import ClientKind, ClientLifecycle, ClientRuntime
 from aioprod.config.client import ClientConfig
 from aioprod.errors import (
     AdminClosedError,
@@ -32,9 +32,7 @@ class Client(ClientLifecycle):
         self.runtime = ClientRuntime(
             ClientConfig(bootstrap_servers=(servers,), client_id="c"),
             random.Random(1),
-            kind="client",
-            closed_error=AdminClosedError,
-            not_started_error=ConsumerStateError,
+            ClientKind("client", AdminClosedError, ConsumerStateError),
         )
         self.steps: list[str] = []
         self.connect_failure: Exception | None = None

@@ -199,10 +199,10 @@ async def nothing_ends_a_connection_that_owes_nothing() -> None:
 
 async def what_is_kept_back_has_its_time_from_when_it_is_sent() -> None:
     talk, begin = Talk(), asyncio.get_running_loop().time()
-    talk.connection.hold()
+    talk.connection.defer()
     asked = talk.ask()
     await asyncio.sleep(3)
-    talk.connection.release()
+    talk.connection.resume()
     ended_at, error = await end_of(asked)
     assert isinstance(error, RequestTimedOutError)
     assert ended_at - begin == pytest.approx(4, abs=0.01)

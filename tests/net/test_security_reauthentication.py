@@ -154,7 +154,7 @@ async def test_what_is_in_flight_is_answered_first_and_what_comes_meanwhile_is_s
         held_answer = broker.on(ApiKey.METADATA, hold_answer(answered))
         first = asyncio.create_task(connection.request(MetadataRequest(topics=[])))
         await used(held_answer)
-        await until(lambda: connection.holding)
+        await until(lambda: connection.deferring)
         handshake = broker.on(ApiKey.SASL_HANDSHAKE, hold(begun))
         parked = [
             asyncio.create_task(connection.request(MetadataRequest(topics=[]))) for _ in range(3)
@@ -184,7 +184,7 @@ async def test_requests_with_and_without_an_answer_keep_their_order(
     async with connected(broker) as connection:
         begun = asyncio.Event()
         handshake = broker.on(ApiKey.SASL_HANDSHAKE, hold(begun))
-        await busy_until(connection, lambda: connection.holding)
+        await busy_until(connection, lambda: connection.deferring)
         await used(handshake)
         replies = []
         for number in range(10):
@@ -212,7 +212,7 @@ class TestFailure:
         async with connected(broker, lambda _: ended.set()) as connection:
             begun = asyncio.Event()
             handshake = broker.on(ApiKey.SASL_HANDSHAKE, hold(begun))
-            await busy_until(connection, lambda: connection.holding)
+            await busy_until(connection, lambda: connection.deferring)
             await used(handshake)
             parked = [
                 asyncio.create_task(connection.request(MetadataRequest(topics=[])))
@@ -250,12 +250,12 @@ class TestFailure:
 
     @pytest.mark.parametrize("how", ["cancelled", "closed"])
     @pytest.mark.parametrize("api", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
-    async def test_an_interruption_fails_held_requests(
+    async def test_an_interruption_fails_deferred_requests(
         self, broker: EmbeddedCluster, api: ApiKey, how: str
     ) -> None:
         async with connected(broker) as connection:
             stuck = broker.on(api, hold(asyncio.Event()))
-            await busy_until(connection, lambda: connection.holding)
+            await busy_until(connection, lambda: connection.deferring)
             await used(stuck)
             parked = asyncio.create_task(connection.request(MetadataRequest(topics=[])))
             await asyncio.sleep(0)
@@ -304,7 +304,7 @@ class TestTokenProvider:
             await busy_until(connection, asked.is_set)
             for _ in range(3):
                 await connection.request(MetadataRequest(topics=[]))
-            assert not connection.holding
+            assert not connection.deferring
             go_on.set()
             await busy_until(connection, lambda: logins(broker) >= 3)
 
@@ -354,7 +354,7 @@ async def test_a_broker_that_ends_its_limit_is_not_asked_again(
 ) -> None:
     async with connected(broker) as connection:
         security.session_lifetime_ms = 0
-        await busy_until(connection, lambda: logins(broker) == 2 and not connection.holding)
+        await busy_until(connection, lambda: logins(broker) == 2 and not connection.deferring)
         await asyncio.sleep(1.5 * SESSION_MS / 1000)
         assert (
             await connection.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))

@@ -17,9 +17,8 @@ from aioprod import (
     TopicPartition,
 )
 from aioprod.processing import RetryPolicy, RetryTopic
-from aioprod.processing.completed_offsets import CompletedOffsets
 from aioprod.processing.failure_headers import PREFIX, forwarded, origin_of
-from aioprod.processing.partitions import PartitionProgress
+from aioprod.processing.partitions import CompletedOffsets, PartitionProgress
 from aioprod.processing.records import outputs_of
 from aioprod.processing.retries import (
     Decision,

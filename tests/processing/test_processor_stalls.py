@@ -14,7 +14,7 @@ import pytest
 from aioprod import ConsumerObserver, ErrorCode, Producer
 from aioprod.metrics import StallChanged
 from aioprod.processing import BatchProcessor, Processor, ProcessorStatus, RetryPolicy
-from aioprod.processing.group_processor import ProcessorBase
+from aioprod.processing.processor import ProcessorBase
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, fail, hold
 from tests.processing.test_processor import ORDERS, Raw, committed, fill, settings

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from aioprod import OffsetAndMetadata
-from aioprod.processing.completed_offsets import CompletedOffsets
-from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce
+from aioprod.processing.guarantees import AtLeastOnce, AtMostOnce, send_all
+from aioprod.processing.partitions import CompletedOffsets
 from aioprod.processing.scheduling import Item, Lane, OrderedScheduler
 from aioprod.processing.sent_outputs import SentOutputs
-from aioprod.processing.settlement import send_all
 from aioprod.processing.transactions import ExactlyOnce
 from aioprod.testing.simulation import SimulatedLoop, SimulationError
 from tests.processing import oracle
@@ -126,14 +125,14 @@ async def commit_first(self: AtLeastOnce, items: Any, outputs: Any) -> None:
 
 async def do_not_wait(self: SentOutputs, items: Any, outputs: Any, seconds: float) -> None:
     """Counts records as done when their outputs are sent."""
-    self._settlement.done(items)
+    self._completion.done(items)
     for output in outputs:
         await self._producer.send(*output)
 
 
 def handle_none_again(self: SentOutputs, item: Item, now: float) -> None:
     """Counts a record as done although one of its outputs has failed."""
-    self._settlement.done([item])
+    self._completion.done([item])
     self.forget(item)
 
 

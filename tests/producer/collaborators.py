@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from aioprod.cluster.runtime import ClientRuntime
+from aioprod.cluster.runtime import ClientKind, ClientRuntime
 from aioprod.config.producer import ProducerConfig
 from aioprod.errors import ProducerClosedError
 from aioprod.producer.accumulator import RecordAccumulator
@@ -61,7 +61,7 @@ def make_accumulator(config: ProducerConfig, seed: int = 0) -> RecordAccumulator
 
 def make_appender(accumulator: RecordAccumulator) -> Appender:
     config, rng = accumulator.config, random.Random(0)
-    runtime = ClientRuntime(config, rng, kind="producer", closed_error=ProducerClosedError)
+    runtime = ClientRuntime(config, rng, ClientKind("producer", ProducerClosedError))
     runtime.started = True
     transactions = NoTransactions(
         config, ProducerState(), runtime.brokers, accumulator, rng, lambda: None

@@ -65,7 +65,7 @@ class GroupMember(ABC):
             config.max_poll_interval_ms / 1000,
             self._poll_overdue,
             self._attend,
-            runtime.heard_at,
+            runtime.last_reply_at,
         )
         self._started = False
         self._inside = False  # a listener may call the consumer, which calls this object again

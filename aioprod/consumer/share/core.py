@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from aioprod.arguments import check_limit_ms
-from aioprod.cluster.runtime import ClientLifecycle, ClientRuntime
+from aioprod.cluster.runtime import ClientKind, ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.share_consumer import ShareConsumerConfig
 from aioprod.consumer.calls.guard import CallGuard
@@ -223,9 +223,7 @@ def _runtime(
     return ClientRuntime(
         config,
         rng,
-        kind="share consumer",
-        closed_error=ConsumerClosedError,
-        not_started_error=ConsumerStateError,
+        ClientKind("share consumer", ConsumerClosedError, ConsumerStateError),
         on_connection=reporter.connection_changed,
         telemetry=telemetry,
     )

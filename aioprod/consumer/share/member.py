@@ -154,7 +154,7 @@ class ShareMember:
             config.max_poll_interval_ms / 1000,
             self._poll_overdue,
             lambda: None,
-            runtime.heard_at,
+            runtime.last_reply_at,
         )
         self._assigned: frozenset[PartitionKey] = frozenset()
         self._failure: BaseException | None = None  # for the next call of the application

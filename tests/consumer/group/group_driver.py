@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from aioprod.cluster.runtime import ClientRuntime
+from aioprod.cluster.runtime import ClientKind, ClientRuntime
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.consumer.group.classic import ClassicMember
 from aioprod.consumer.group.member import GroupMember
@@ -72,7 +72,7 @@ class Driver:
             bootstrap_servers=tuple(servers.split(",")), group_id=group_id, **{**QUICK, **settings}
         )
         self.runtime = ClientRuntime(
-            self.config, random.Random(), kind="consumer", closed_error=ConsumerClosedError
+            self.config, random.Random(), ClientKind("consumer", ConsumerClosedError)
         )
         self.brokers, self.metadata = self.runtime.brokers, self.runtime.metadata
         self.subscription = SubscriptionState()

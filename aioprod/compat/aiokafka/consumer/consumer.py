@@ -12,10 +12,14 @@ from typing import Any, Self, TypeVar
 import aioprod
 from aioprod.compat.aiokafka.abc import ConsumerRebalanceListener
 from aioprod.compat.aiokafka.client import ClientView
-from aioprod.compat.aiokafka.consumer.arguments import check_assigned, check_most, check_partitions
 from aioprod.compat.aiokafka.consumer.driver import Driver
 from aioprod.compat.aiokafka.consumer.read_ahead import Deserialize, ReadAhead, RecreatedTopics
-from aioprod.compat.aiokafka.consumer.wanted import Wanted
+from aioprod.compat.aiokafka.consumer.subscription import (
+    Subscription,
+    check_assigned,
+    check_most,
+    check_partitions,
+)
 from aioprod.compat.aiokafka.coordinator.assignors.foreign import assignors
 from aioprod.compat.aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aioprod.compat.aiokafka.errors import (
@@ -114,21 +118,21 @@ class AIOKafkaConsumer(Uncopyable):
         self._client = ClientView(
             given["bootstrap_servers"], given["client_id"], self._partitions_of
         )
-        self._wanted = Wanted()
+        self._subscribed = Subscription()
         if topics:
-            self._wanted.subscribe(topics, None)
+            self._subscribed.subscribe(topics, None)
 
     async def start(self) -> None:
         """Connect, wait for the subscribed topics to exist, and join the group."""
         assert not self._started, "start was called twice"
         with aiokafka_errors():
             await self._consumer.start()
-            for topic in self._wanted.topics:
+            for topic in self._subscribed.topics:
                 await self._client._wait_on_metadata(topic)
             self._driver.start()
             self._started = True
             await self._driver.post(self._adopt)
-            while self._wanted.waits_for_assignment and not self._driver.assigned.is_set():
+            while self._subscribed.waits_for_assignment and not self._driver.assigned.is_set():
                 if self._ahead.error is not None:
                     self._ahead.take((), None)  # raises it
                 await self._ahead.wait(None)
@@ -225,32 +229,32 @@ class AIOKafkaConsumer(Uncopyable):
         if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
             raise TypeError("listener should be an instance of ConsumerRebalanceListener")
         if pattern is not None:
-            self._wanted.subscribe_pattern(pattern, listener)
+            self._subscribed.subscribe_pattern(pattern, listener)
         else:
-            self._wanted.subscribe(topics, listener)
+            self._subscribed.subscribe(topics, listener)
         self._change()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions."""
-        self._wanted.assign(partitions)
+        self._subscribed.assign(partitions)
         self._change()
 
     def unsubscribe(self) -> None:
         """Read nothing, and leave the group."""
-        self._wanted.clear()
+        self._subscribed.clear()
         self._change()
 
     def subscription(self) -> frozenset[str]:
         """Return the subscribed topics; with a pattern those that match so far."""
-        if self._wanted.pattern is not None:
+        if self._subscribed.pattern is not None:
             return self._consumer.subscription()
-        return frozenset(self._wanted.topics)
+        return frozenset(self._subscribed.topics)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the assigned partitions."""
-        if self._wanted.partitions is not None:
-            return self._wanted.partitions
-        return self._consumer.assignment() if self._wanted.waits_for_assignment else frozenset()
+        if self._subscribed.partitions is not None:
+            return self._subscribed.partitions
+        return self._consumer.assignment() if self._subscribed.waits_for_assignment else frozenset()
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these until ``resume``."""
@@ -295,8 +299,8 @@ class AIOKafkaConsumer(Uncopyable):
             self._ahead.end_change()
 
     async def _adopt(self) -> None:
-        self._wanted.adopt(self._consumer, self._driver)
-        for topic in self._wanted.all_topics():
+        self._subscribed.adopt(self._consumer, self._driver)
+        for topic in self._subscribed.all_topics():
             found = await self._consumer.partitions_for_topic(topic)
             self._client.partitions[topic] = set(found)
 
@@ -315,9 +319,9 @@ class AIOKafkaConsumer(Uncopyable):
     async def commit(self, offsets: Mapping[TopicPartition, Any] | None = None) -> None:
         """Commit these offsets, or the positions of all assigned partitions."""
         self._check_group()
-        if not self._wanted:
+        if not self._subscribed:
             raise IllegalStateError("Not subscribed to any topics")
-        if self._wanted.waits_for_assignment and not self._driver.assigned.is_set():
+        if self._subscribed.waits_for_assignment and not self._driver.assigned.is_set():
             raise IllegalStateError("No partitions assigned")
         if self._driver.left:
             raise CommitFailedError

@@ -13,9 +13,9 @@ from aioprod import (
     TopicPartition,
 )
 from aioprod.logs import get_logger
-from aioprod.processing.observers import Acknowledged, ProcessorFigures
+from aioprod.processing.guarantees import Completion, send_all
+from aioprod.processing.observers import Acknowledged, ProcessorMetrics
 from aioprod.processing.scheduling import Item
-from aioprod.processing.settlement import Settlement, send_all
 
 log = get_logger(__name__)
 
@@ -30,14 +30,14 @@ _MOST_SHOWN = 5
 TOTALS = (*_COUNTS.values(), "acknowledgement-errors-total")
 
 
-class ShareSettlement(Settlement):
+class ShareGuarantee(Completion):
     """At least once: outputs are sent first, then the record is accepted. A record that another
     member may try is released.
 
     Args:
         max_deliveries: how often a record is delivered at most.
         rejects: whether a record that can't be processed is rejected.
-        acknowledge: tells the consumer.
+        acknowledge: passes an acknowledgement to the consumer.
 
     Attributes:
         pending: the number of records that are read and not acknowledged.
@@ -49,21 +49,21 @@ class ShareSettlement(Settlement):
     def __init__(
         self,
         producer: Producer,
-        figures: ProcessorFigures,
+        metrics: ProcessorMetrics,
         max_deliveries: int,
         rejects: bool,
         acknowledge: Callable[[ShareRecord, AcknowledgeType], None],
     ) -> None:
         self.drops = "rejected" if rejects else None
         self._producer = producer
-        self._figures = figures
+        self._metrics = metrics
         self._max_deliveries = max_deliveries
         self._acknowledge = acknowledge
-        self._held: dict[_Place, ShareRecord] = {}
+        self._records: dict[_Place, ShareRecord] = {}
 
     @property
     def pending(self) -> int:
-        return len(self._held)
+        return len(self._records)
 
     def admit(self, records: Iterable[ShareRecord]) -> list[ShareRecord]:
         """Return those records that are not being processed here already: their lock was lost, and
@@ -72,10 +72,10 @@ class ShareSettlement(Settlement):
         new = []
         for record in records:
             place = record[:3]
-            held = self._held.get(place)
-            if held is None or not _is_same(held, record[:-1]):
+            delivered = self._records.get(place)
+            if delivered is None or not _is_same(delivered, record[:-1]):
                 new.append(record)
-            self._held[place] = record
+            self._records[place] = record
         return new
 
     async def deliver(self, items: Sequence[Item], outputs: Sequence[ProducerRecord]) -> None:
@@ -87,40 +87,40 @@ class ShareSettlement(Settlement):
     def done(self, items: Sequence[Item]) -> None:
         """Accept the records."""
         for item in items:
-            self._settle(item, AcknowledgeType.ACCEPT)
+            self._acknowledge_record(item, AcknowledgeType.ACCEPT)
 
     def reopen(self, item: Item) -> None:
         """Do nothing: what is accepted stays so."""
 
     def may_release(self, item: Item) -> bool:
         """Return whether a further delivery is allowed."""
-        held = self._held_of(item)
-        return held is not None and held.delivery_count < self._max_deliveries
+        delivered = self._find(item)
+        return delivered is not None and delivered.delivery_count < self._max_deliveries
 
     def release(self, item: Item) -> None:
         """Release it."""
-        self._settle(item, AcknowledgeType.RELEASE)
+        self._acknowledge_record(item, AcknowledgeType.RELEASE)
 
     async def drop(self, item: Item) -> None:
         """Reject it."""
-        self._settle(item, AcknowledgeType.REJECT)
+        self._acknowledge_record(item, AcknowledgeType.REJECT)
 
-    def _settle(self, item: Item, kind: AcknowledgeType) -> None:
-        held = self._held_of(item)
-        if held is None:
+    def _acknowledge_record(self, item: Item, kind: AcknowledgeType) -> None:
+        delivered = self._find(item)
+        if delivered is None:
             return
-        del self._held[held[:3]]
+        del self._records[delivered[:3]]
         try:
-            self._acknowledge(held, kind)
+            self._acknowledge(delivered, kind)
         except KafkaError as error:  # the consumer is closed
-            tp = TopicPartition(held.topic, held.partition)
-            self.acknowledged({tp: frozenset((held.offset,))}, error)
+            tp = TopicPartition(delivered.topic, delivered.partition)
+            self.acknowledged({tp: frozenset((delivered.offset,))}, error)
         else:
-            self._figures.totals[_COUNTS[kind]] += 1
+            self._metrics.totals[_COUNTS[kind]] += 1
 
-    def _held_of(self, item: Item) -> ShareRecord | None:
-        held = self._held.get(item.record[:3])
-        return held if held is not None and _is_same(held, item.record) else None
+    def _find(self, item: Item) -> ShareRecord | None:
+        delivered = self._records.get(item.record[:3])
+        return delivered if delivered is not None and _is_same(delivered, item.record) else None
 
     def acknowledged(
         self, offsets: Mapping[TopicPartition, frozenset[int]], error: KafkaError | None
@@ -128,20 +128,20 @@ class ShareSettlement(Settlement):
         """Note the outcome of acknowledgements."""
         if error is not None:
             count = sum(map(len, offsets.values()))
-            self._figures.totals["acknowledgement-errors-total"] += count
+            self._metrics.totals["acknowledgement-errors-total"] += count
             log.warning(
                 "not acknowledged, and perhaps handled again: the records of %s: %s",
                 ", ".join(f"{tp.topic}-{tp.partition} {_some(of)}" for tp, of in offsets.items()),
                 error,
             )
-        self._figures.acknowledged(Acknowledged(offsets, error))
+        self._metrics.acknowledged(Acknowledged(offsets, error))
 
 
-def _is_same(held: ShareRecord, record: tuple[object, ...]) -> bool:
+def _is_same(delivered: ShareRecord, record: tuple[object, ...]) -> bool:
     """Whether both are the same record, perhaps delivered again. If its topic was created again,
     another one has its place.
     """
-    return held[:-1] == record
+    return delivered[:-1] == record
 
 
 def _some(offsets: frozenset[int]) -> str:

@@ -1,9 +1,9 @@
-"""What the application wants to read. Synchronous."""
+"""What the application reads, and checks of its arguments. Synchronous."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import partial
 
 import aioprod
@@ -11,9 +11,10 @@ from aioprod import TopicPartition
 from aioprod.compat.aiokafka.abc import ConsumerRebalanceListener
 from aioprod.compat.aiokafka.consumer.driver import Driver
 from aioprod.compat.aiokafka.errors import IllegalStateError
+from aioprod.foreign_text import shown
 
 
-class Wanted:
+class Subscription:
     """Topics, a pattern, or partitions.
 
     Attributes:
@@ -39,14 +40,14 @@ class Wanted:
         return self.topics.union(tp.topic for tp in self.partitions or ())
 
     def subscribe(self, topics: Iterable[str], listener: ConsumerRebalanceListener | None) -> None:
-        """Want topics."""
+        """Read topics."""
         if not isinstance(topics, tuple | set | list):
             raise TypeError("Topics should be list of strings")
         self._check(self.pattern is None and self.partitions is None)
         self.topics, self._listener = frozenset(topics), listener
 
     def subscribe_pattern(self, pattern: str, listener: ConsumerRebalanceListener | None) -> None:
-        """Want the topics whose beginning matches a pattern."""
+        """Read the topics whose beginning matches a pattern."""
         try:
             compiled = re.compile(pattern)
         except re.error as error:
@@ -55,16 +56,16 @@ class Wanted:
         self.pattern, self._listener = compiled, listener
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Want partitions."""
+        """Read partitions."""
         self._check(not self.waits_for_assignment)
         self.partitions = frozenset(partitions)
 
     def clear(self) -> None:
-        """Want nothing."""
+        """Read nothing."""
         self.__init__()  # type: ignore[misc]
 
     def adopt(self, consumer: aioprod.Consumer, driver: Driver) -> None:
-        """Subscribe or assign what is wanted."""
+        """Subscribe or assign in the consumer."""
         driver.listener = self._listener
         driver.has_subscription = bool(self)
         driver.left = False
@@ -87,3 +88,21 @@ class Wanted:
             raise IllegalStateError(
                 "Subscription to topics, partitions and pattern are mutually exclusive"
             )
+
+
+def check_most(name: str, given: object) -> None:
+    """Check a number of records. ValueError: if it is invalid."""
+    if not isinstance(given, int) or given < 1:
+        raise ValueError(f"`{name}` must be a positive Integer")
+
+
+def check_partitions(given: tuple[object, ...], error: type[Exception]) -> None:
+    """Raise ``error`` unless all are partitions."""
+    if not all(isinstance(tp, TopicPartition) for tp in given):
+        raise error("partitions must be TopicPartition instances")
+
+
+def check_assigned(partitions: Iterable[TopicPartition], assignment: Set[TopicPartition]) -> None:
+    """Raise IllegalStateError if a partition is not assigned."""
+    for tp in set(partitions) - assignment:
+        raise IllegalStateError(f"Partition {shown(tp)} is not assigned")
