@@ -211,7 +211,7 @@ async def test_the_earliest_limit_of_several_closes_counts(
 
 COPIES: list[Callable[[Any], object]] = [copy.copy, copy.deepcopy, pickle.dumps]
 # Blocks of ``async with`` that are no clients.
-BLOCKS = {"TimeLimit", "TopicHold", "TransactionContext", "_WaitingCall"}
+BLOCKS = {"TimeLimit", "TopicReservation", "TransactionContext", "_WaitingCall"}
 
 
 @pytest.mark.parametrize("duplicate", COPIES)

@@ -29,7 +29,7 @@ class FetchBuffer:
         self._partitions: defaultdict[TopicPartition, deque[FetchedData]] = defaultdict(deque)
         # How many data refer to a response, by its id.
         self._users: Counter[int] = Counter()
-        self.size = 0  # bytes held: the whole response, until all of its data are gone
+        self.size = 0  # bytes buffered: the whole response, until all of its data are gone
 
     def add(self, data: FetchedData) -> None:
         """Queue data."""
@@ -44,7 +44,7 @@ class FetchBuffer:
         return sum(data.unread_bytes for data in self._partitions.get(tp, ()))
 
     def has_data(self, tp: TopicPartition) -> bool:
-        """Return whether data of a partition are held."""
+        """Return whether data of a partition are buffered."""
         return tp in self._partitions
 
     def next_position(self, state: PartitionState) -> Position | None:
@@ -101,12 +101,12 @@ class FetchBuffer:
             NotPrepared: if a deserializer has to wait before it can read the next record.
         """
         queue = self._queue
-        if queue and topic is None and queue[0].state.may_be_handed_out:
+        if queue and topic is None and queue[0].state.may_be_returned:
             found = self._take_from(queue[0], take, limit)
             if found is not None:
                 return found
         for data in list(queue):
-            if not data.state.may_be_handed_out or topic not in (None, data.state.tp.topic):
+            if not data.state.may_be_returned or topic not in (None, data.state.tp.topic):
                 continue
             if (found := self._take_from(data, take, limit)) is not None:
                 return found

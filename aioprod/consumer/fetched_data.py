@@ -36,7 +36,7 @@ class FetchedData:
         check_crcs: whether to verify checksums.
 
     Attributes:
-        memory: the object that holds the bytes: ``data``, or the response of which they are a view.
+        memory: the object that has the bytes: ``data``, or the response of which they are a view.
         position: the position after the records that were taken.
         following: the position after the data; None if it is unknown, as they are corrupt.
     """

@@ -186,7 +186,7 @@ class Fetcher:
             room = self._room()
         if room < least or any(
             # Not if there is one full response: while the application reads that, the broker
-            # prepares the next, and the socket holds it.
+            # prepares the next, and the socket buffers it.
             self._buffer.unread_bytes(state.tp) > config.max_partition_fetch_bytes
             for state, _ in partitions
         ):

@@ -12,7 +12,7 @@ from aioprod.errors import KafkaError
 
 
 class GroupMember(Protocol):
-    """What the state tells of a member of a group; see
+    """What the state says of a member of a group; see
     :class:`aioprod.consumer.membership.Membership`.
     """
 

@@ -73,7 +73,7 @@ class Membership(Protocol):
         """Note that the application polls (``max.poll.interval.ms``); called at least once a second
         while it takes records.
 
-        Return whether it may get records: not while the process was held up for longer than its
+        Return whether it may get records: not while the process was suspended for longer than its
         session, until the coordinator has said whether the partitions are still this member's.
         """
         ...

@@ -380,7 +380,7 @@ class PartitionReader:
             return BrokerError(code, context)
         return BrokerError(
             code,
-            f"{context}: the log holds offsets {low[self.partition]} to {high[self.partition]}",
+            f"{context}: the log has offsets {low[self.partition]} to {high[self.partition]}",
         )
 
 

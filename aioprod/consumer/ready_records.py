@@ -1,4 +1,4 @@
-"""Holds decoded records that are not yet returned to the application."""
+"""Keeps decoded records that are not yet returned to the application."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class RecreatedTopics:
 
     Args:
         partitions: call the rebalance listener, in the membership's next step.
-        ready: holds the records that were read.
+        ready: has the records that were read.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ class StallWatch:
 
     Args:
         limit_ms: ``stall_timeout_ms``; 0 for no looks.
-        reasons: tells what waits, and why.
+        reasons: reports what waits, and why.
         reporter: is called for each stall, and of its end.
     """
 

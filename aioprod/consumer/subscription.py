@@ -112,7 +112,7 @@ class PartitionState:
         )
 
     @property
-    def may_be_handed_out(self) -> bool:
+    def may_be_returned(self) -> bool:
         """Whether buffered records of it may be returned now."""
         return self.phase is Phase.FETCHING and not (
             self.paused or self.awaiting_callback or self.revoking

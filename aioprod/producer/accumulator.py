@@ -1,4 +1,4 @@
-"""Holds records in batches by partition until the sender takes them. Decides over (state, now);
+"""Keeps records in batches by partition until the sender takes them. Decides over (state, now);
 does no I/O.
 """
 

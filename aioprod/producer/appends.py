@@ -27,7 +27,7 @@ class PendingAppend(PendingCall):
     Attributes:
         queue: the partition, once it is chosen; it does not change afterwards.
         place: the batch and the index of the first record in it, once the records are in a batch.
-        bound: bytes of a batch that holds only this call's records, at most.
+        bound: bytes of a batch that has only this call's records, at most.
     """
 
     __slots__ = ("bound", "place", "queue")
@@ -53,7 +53,7 @@ class PendingRecord(PendingAppend):
         record: the record after the interceptors.
         timestamp: milliseconds since 1970.
         headers: encoded.
-        bound: bytes of a batch that holds only this record, at most.
+        bound: bytes of a batch that has only this record, at most.
         deadline: loop time.
         transaction: number of the transaction in which the call began.
     """

@@ -24,7 +24,7 @@ from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.intake import RecordIntake, is_delivery_error
 from aioprod.producer.partition_choice import named_queue
 from aioprod.producer.partition_queue import Topic
-from aioprod.producer.topic_gate import TopicGate, TopicHold
+from aioprod.producer.topic_gate import TopicGate, TopicReservation
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.protocol.record_writer import RecordBatchWriter
@@ -57,7 +57,7 @@ _MOST_SINGLE_ROWS: Final = 1000
 # A portion of rows takes memory in addition to buffer_memory: at most buffer_memory / this.
 _SHARE_OF_BUFFER: Final = 4
 # Up to this many rows no thread is used: they take at most 1.5 ms, and a thread costs 0.1 ms. The
-# accelerator takes that long for a whole portion, and holds the interpreter's lock anyway.
+# accelerator takes that long for a whole portion, and keeps the interpreter's lock anyway.
 _FEW_ROWS: Final = 1000
 _FEW_TO_CHECK: Final = 500_000
 _FEW_TO_ENCODE: Final = _MOST_ROWS if native.in_use else _FEW_ROWS
@@ -73,7 +73,7 @@ class ArrowIntake:
 
     Args:
         intake: takes encoded batches, and refuses records.
-        gate: lets the call hold its topic.
+        gate: lets the call reservation its topic.
         take_one: takes a row as a record, if an interceptor or a partitioner needs each record.
         clock: seconds since 1970.
 
@@ -89,7 +89,7 @@ class ArrowIntake:
         gate: TopicGate,
         admission: Admission,
         transactions: Transactions,
-        take_one: Callable[[ProducerRecord, TopicHold, Deliveries], Awaitable[None]],
+        take_one: Callable[[ProducerRecord, TopicReservation, Deliveries], Awaitable[None]],
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -138,14 +138,14 @@ class ArrowIntake:
 
         try:
             # No later call overtakes this one while a thread checks the table.
-            async with gate.hold(topic, deadline(), transaction, before=check) as hold:
+            async with gate.reserve(topic, deadline(), transaction, before=check) as reservation:
                 table, largest = await check()
-                await gate.look_for(hold, largest, deadline())
+                await gate.look_for(reservation, largest, deadline())
                 portions = self._portions(table)
-                await self._take(hold, *next(portions), deliveries)
+                await self._take(reservation, *next(portions), deliveries)
             for first_row, rows in portions:
-                async with gate.hold(topic, deadline(), transaction) as hold:
-                    await self._take(hold, first_row, rows, deliveries)
+                async with gate.reserve(topic, deadline(), transaction) as reservation:
+                    await self._take(reservation, first_row, rows, deliveries)
         except KafkaError as error:
             if not is_delivery_error(error) and not isinstance(error, BufferExhaustedError):
                 raise
@@ -174,9 +174,13 @@ class ArrowIntake:
         return windows(table, **limits, max_row_bytes=self._row_bytes)
 
     async def _take(
-        self, hold: TopicHold, first_row: int, rows: pa.RecordBatch | None, deliveries: Deliveries
+        self,
+        reservation: TopicReservation,
+        first_row: int,
+        rows: pa.RecordBatch | None,
+        deliveries: Deliveries,
     ) -> None:
-        known = hold.topic
+        known = reservation.topic
         assert known is not None
         if rows is None:
             allowed = min(self._config.max_request_size, self._config.buffer_memory)
@@ -190,12 +194,14 @@ class ArrowIntake:
             deliveries.add_stretch(refused, 0, 1)
         elif self._row_by_row:
             for record in _records(known.name, rows):
-                await self._take_one(record, hold, deliveries)
+                await self._take_one(record, reservation, deliveries)
         else:
             for number, part in enumerate(
                 _in_turns(await self._encoded(known, first_row, rows)), start=1
             ):
-                deliveries.add_stretch(await self._append(hold, part), 0, part.count, part.rows)
+                deliveries.add_stretch(
+                    await self._append(reservation, part), 0, part.count, part.rows
+                )
                 if number % _TURN_EVERY == 0:
                     await asyncio.sleep(0)  # let the sender run
 
@@ -217,11 +223,11 @@ class ArrowIntake:
         # Arrow releases the interpreter's lock, and other tasks run.
         return parts() if rows.num_rows <= _FEW_TO_ENCODE else await asyncio.to_thread(parts)
 
-    async def _append(self, hold: TopicHold, part: PartitionRecords) -> ProducerBatch:
+    async def _append(self, reservation: TopicReservation, part: PartitionRecords) -> ProducerBatch:
         """Queue records as a batch; return a failed one if they are refused."""
-        known = hold.topic
+        known = reservation.topic
         assert known is not None
-        self._admission.check_may_send(hold.transaction)
+        self._admission.check_may_send(reservation.transaction)
         records = part.encode()
         writer = RecordBatchWriter.of_encoded(
             records.body,
@@ -235,10 +241,12 @@ class ArrowIntake:
                 self._intake.check_size(writer.size + HEADER_SIZE)
             if part.partition is not None:
                 return await self._intake.place_encoded(
-                    named_queue(known, part.partition), writer, hold.transaction
+                    named_queue(known, part.partition), writer, reservation.transaction
                 )
             sticky = known.sticky.current
-            batch = await self._intake.place_encoded(known.queues[sticky], writer, hold.transaction)
+            batch = await self._intake.place_encoded(
+                known.queues[sticky], writer, reservation.transaction
+            )
         except KafkaError as error:
             if not is_delivery_error(error):
                 raise

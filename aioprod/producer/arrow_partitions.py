@@ -97,7 +97,7 @@ def partition_records(
 
 
 def _chosen(rows: pa.RecordBatch, partitions: int, ignore_keys: bool) -> pa.Array | None:
-    """Return each row's partition, null if it is to be chosen; None if that holds for all."""
+    """Return each row's partition, null if it is to be chosen; None if that is so for all."""
     names = rows.schema.names
     given = rows.column("partition") if "partition" in names else None
     if (

@@ -21,7 +21,7 @@ from aioprod.foreign_text import shown
 from aioprod.producer.admission import Admission
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.intake import RecordIntake, is_delivery_error
-from aioprod.producer.topic_gate import TopicGate, TopicHold
+from aioprod.producer.topic_gate import TopicGate, TopicReservation
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_buffer import KEYLESS
 from aioprod.types import ProducerRecord, TopicPartition
@@ -79,8 +79,8 @@ class BulkIntake:
             try:
                 self._admission.check_may_send(transaction)
                 deadline = self._intake.deadline()
-                async with self._gate.hold(topic, deadline, transaction) as hold:
-                    await self._take_chunk(hold, chunk, deliveries)
+                async with self._gate.reserve(topic, deadline, transaction) as reservation:
+                    await self._take_chunk(reservation, chunk, deliveries)
             except KafkaError as error:
                 if not is_delivery_error(error) and not isinstance(error, BufferExhaustedError):
                     raise
@@ -99,29 +99,33 @@ class BulkIntake:
             self._intake.refuse_all(records, TopicPartition(str(topic), -1), error), 0, len(records)
         )
 
-    async def _take_chunk(self, hold: TopicHold, chunk: list[Any], deliveries: Deliveries) -> None:
+    async def _take_chunk(
+        self, reservation: TopicReservation, chunk: list[Any], deliveries: Deliveries
+    ) -> None:
         are_values = self._is_plain and set(map(type, chunk)) == {bytes}
         at = 0
         while at < len(chunk):
-            upto = self._append(hold, chunk, at, deliveries) if are_values else at
+            upto = self._append(reservation, chunk, at, deliveries) if are_values else at
             if upto == at:
                 # No batch, or a full one: take_one opens the next, waits for memory, and lets other
                 # tasks run.
-                await self.take_one(chunk[at], hold, deliveries)
+                await self.take_one(chunk[at], reservation, deliveries)
                 upto += 1
             at = upto
 
-    def _append(self, hold: TopicHold, values: list[bytes], at: int, deliveries: Deliveries) -> int:
+    def _append(
+        self, reservation: TopicReservation, values: list[bytes], at: int, deliveries: Deliveries
+    ) -> int:
         """Put as many values as fit, from ``at`` on, into the open batch; return the index after
         them.
         """
         now = self._clock()
-        known = hold.topic
+        known = reservation.topic
         batch = known.queues[known.sticky.current].open if known is not None else None
         if (
             batch is None
             or batch.writer.kind != KEYLESS
-            or not self._admission.may_append(hold.transaction)
+            or not self._admission.may_append(reservation.transaction)
         ):
             return at
         first = batch.writer.count
@@ -130,7 +134,9 @@ class BulkIntake:
             deliveries.add_stretch(batch, first, upto - at)
         return upto
 
-    async def take_one(self, given: Any, hold: TopicHold, deliveries: Deliveries) -> None:
+    async def take_one(
+        self, given: Any, reservation: TopicReservation, deliveries: Deliveries
+    ) -> None:
         """Take a record, or a value, as one of many. Its delivery has the errors of the record.
 
         Raises:
@@ -138,16 +144,19 @@ class BulkIntake:
             KafkaError: if nothing can be sent: ProducerClosedError, TransactionStateError,
                 AbortableTransactionError, FatalProducerError or AuthenticationError.
         """
-        record = given if isinstance(given, ProducerRecord) else ProducerRecord(hold.name, given)
-        nowhere = TopicPartition(str(hold.name), -1)
-        if record.topic != hold.name:
+        record = (
+            given if isinstance(given, ProducerRecord) else ProducerRecord(reservation.name, given)
+        )
+        nowhere = TopicPartition(str(reservation.name), -1)
+        if record.topic != reservation.name:
             astray = SerializationError(
-                f"send_many({shown(hold.name)}, ...): a record has topic {shown(record.topic)}"
+                f"send_many({shown(reservation.name)}, ...): "
+                f"a record has topic {shown(record.topic)}"
             )
             deliveries.add_stretch(self._intake.refuse_all([record], nowhere, astray), 0, 1)
             return
         try:
-            deliveries.add(await self._intake.take(record, hold))
+            deliveries.add(await self._intake.take(record, reservation))
         except _ENDS_SEND_MANY:
             raise
         except Exception as error:

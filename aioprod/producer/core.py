@@ -140,7 +140,7 @@ class ProducerCore(ClientLifecycle):
         if asyncio.get_running_loop().time() >= deadline:
             return
         try:
-            await self.transactions.settle()
+            await self.transactions.end_transaction()
         except KafkaError as error:
             log.warning(
                 "transactional_id=%r: closing without ending the transaction; the coordinator "
@@ -175,7 +175,7 @@ class ProducerCore(ClientLifecycle):
         """Return what is lost by dropping the Producer without close, for the warning."""
         undelivered = self.transactions.lost + self.accumulator.undelivered
         lost = [f"{undelivered} accepted records are not delivered"] if undelivered else []
-        if self.transactions.holds_up_readers:
+        if self.transactions.blocks_readers:
             limit = f"transaction_timeout_ms={self.config.transaction_timeout_ms}"
             lost.append(
                 f"its transaction blocks consumers until the coordinator aborts it, after {limit}"

@@ -128,7 +128,7 @@ class Delivery:
         return self._now().remove_callbacks(self._index, callback)
 
     def _now(self) -> ProducerBatch:
-        """Return the batch that holds the record now: a part of the first one if it was split."""
+        """Return the batch that has the record now: a part of the first one if it was split."""
         if self._batch.state is BatchState.SPLIT:
             self._batch, self._index = self._batch.part_of(self._index)
         return self._batch

@@ -4,9 +4,9 @@ checks, append.
 Errors of the record or of Kafka's API become a failed delivery; errors that prevent sending at all
 are raised.
 
-Calls keep their order. The metadata refresh, or the call that held the topic, ends the wait of a
-call. It also gives that call its place, or a place in the line of its partition, before other code
-runs.
+Calls keep their order. The metadata refresh, or the call that reserved the topic, ends the wait of
+a call. It also gives that call its place, or a place in the line of its partition, before other
+code runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from aioprod.producer.batch import ProducerBatch
 from aioprod.producer.delivery import Delivery, delivery_of
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.reporting import BatchReporter
-from aioprod.producer.topic_gate import TopicGate, TopicHold, checked_topic
+from aioprod.producer.topic_gate import TopicGate, TopicReservation, checked_topic
 from aioprod.producer.transactions.gate import Transactions
 from aioprod.protocol.record_encoder import NO_HEADERS, encode_headers, estimate_upper_bound
 from aioprod.protocol.record_writer import RecordBatchWriter
@@ -93,25 +93,29 @@ class RecordIntake:
         self._block_s = config.max_block_ms / 1000
         self._largest = min(config.max_request_size, config.buffer_memory)
 
-    async def take(self, record: ProducerRecord, hold: TopicHold | None = None) -> Delivery:
+    async def take(
+        self, record: ProducerRecord, reservation: TopicReservation | None = None
+    ) -> Delivery:
         """Take a record as ``Producer.send`` does; see there.
 
         Args:
-            hold: set if the caller holds the record's topic.
+            reservation: set if the caller has reserved the record's topic.
         """
         record = self._interceptors.on_send(record) if self._intercepted else record
-        transaction = self._transactions.status.number if hold is None else hold.transaction
-        if hold is not None and record.topic != hold.name:
-            hold = None  # an interceptor sends it elsewhere
+        transaction = (
+            self._transactions.status.number if reservation is None else reservation.transaction
+        )
+        if reservation is not None and record.topic != reservation.name:
+            reservation = None  # an interceptor sends it elsewhere
         pending = None
         try:
             self._admission.check_may_send(transaction)
             try:
                 pending = self._prepare(record, transaction)
             except NotPrepared as needed:
-                batch, index = await self._take_prepared(record, needed, transaction, hold)
+                batch, index = await self._take_prepared(record, needed, transaction, reservation)
             else:
-                batch, index = await self._enter(pending, hold)
+                batch, index = await self._enter(pending, reservation)
         except Exception as error:
             self._interceptors.on_send_error(record, _place(record, pending), error)
             if is_delivery_error(error):
@@ -193,21 +197,21 @@ class RecordIntake:
         record: ProducerRecord,
         needed: NotPrepared,
         transaction: int | None,
-        hold: TopicHold | None,
+        reservation: TopicReservation | None,
     ) -> Place:
-        """Take a record whose serializers have to wait first. The call holds its topic meanwhile,
-        so that no later call overtakes it.
+        """Take a record whose serializers have to wait first. The call reserves its topic
+        meanwhile, so that no later call overtakes it.
         """
         deadline = self.deadline()
-        if hold is not None:
+        if reservation is not None:
             pending = await self._prepared(record, needed, transaction, deadline)
-            return await self._enter(pending, hold)
+            return await self._enter(pending, reservation)
         prepared: list[PendingRecord] = []
 
         async def prepare() -> None:
             prepared.append(await self._prepared(record, needed, transaction, deadline))
 
-        async with self._gate.hold(record.topic, deadline, transaction, prepare) as own:
+        async with self._gate.reserve(record.topic, deadline, transaction, prepare) as own:
             return await self._enter(prepared[0], own)
 
     async def _prepared(
@@ -245,18 +249,18 @@ class RecordIntake:
             setting = f"max_block_ms={self._config.max_block_ms}"
             needed.fail(KafkaTimeoutError(f"the serializer was not prepared within {setting}"))
 
-    async def _enter(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
+    async def _enter(self, pending: PendingRecord, reservation: TopicReservation | None) -> Place:
         """Put the record into a batch; wait only if its topic or its partition makes it wait."""
-        self._gate.enter(pending, hold)
-        return pending.place or await self._place(pending, hold)
+        self._gate.enter(pending, reservation)
+        return pending.place or await self._place(pending, reservation)
 
-    async def _place(self, pending: PendingRecord, hold: TopicHold | None) -> Place:
+    async def _place(self, pending: PendingRecord, reservation: TopicReservation | None) -> Place:
         """Wait until the record is in a batch: for its topic, unless its partition is chosen, and
         in the partition's line.
         """
         try:
             if pending.queue is None:
-                await self._gate.wait(pending, hold)
+                await self._gate.wait(pending, reservation)
             return pending.place or await self._appender.in_turn(pending)
         finally:
             self._appender.withdraw(pending)

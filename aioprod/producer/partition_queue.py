@@ -44,15 +44,14 @@ class Topic(TopicFields):
         partitions: ``count``, ``available`` and ``leaders`` for the application.
         longest: the number of batches in the longest of its queues.
         largest: bytes of records up to which a batch grows while it can't be sent.
-        holder: the call that puts many records into the topic, if any; other calls wait in ``line``
-            until it has finished.
+        reserved_by: the call that puts many records into the topic, if any; other calls wait in
+            ``line`` until it has finished.
     """
 
     __slots__ = (
         "_of_length",
         "available",
         "codec",
-        "holder",
         "info",
         "largest",
         "leaders",
@@ -62,6 +61,7 @@ class Topic(TopicFields):
         "name",
         "partitions",
         "ratio",
+        "reserved_by",
         "split_noted",
         "topic_id",
     )
@@ -86,7 +86,7 @@ class Topic(TopicFields):
         self.available: list[int] = []
         self.leaders: list[int] = []
         self.partitions = Partitions(0, ())
-        self.holder: PendingCall | None = None
+        self.reserved_by: PendingCall | None = None
         # An OrderedDict finds its first item in constant time, also after many removals.
         self.line: OrderedDict[PendingCall, None] = OrderedDict()
 

@@ -53,7 +53,7 @@ class PendingCall:
         return future
 
     def forget_waiter(self) -> None:
-        """Let go of the future after waiting: it may hold an error that refers to this call."""
+        """Drop the future after waiting: it may have an error that refers to this call."""
         self._future = None
 
     def wake(self) -> None:

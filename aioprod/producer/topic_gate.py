@@ -72,40 +72,40 @@ class TopicGate:
 
     # -- records -----------------------------------------------------------------------------------
 
-    def enter(self, pending: PendingRecord, hold: TopicHold | None) -> None:
+    def enter(self, pending: PendingRecord, reservation: TopicReservation | None) -> None:
         """Let a record enter its partition if it need not wait for its topic: the topic is known,
-        has the partition, and no call except ``hold`` holds it.
+        has the partition, and no call except ``reservation`` has reserved it.
         """
         name, partition = pending.record.topic, pending.record.partition
         known = self.topics.get(name)
         if (
             known is not None
-            and known.holder is hold
+            and known.reserved_by is reservation
             and (partition is None or partition < known.count)
         ):
             self._metadata.touch(name)
             self._appender.enter_topic(pending, known)
 
     def touch(self, topic: Topic) -> None:
-        """Mark a topic as in use that the fast path of ``send`` has found: it is not held."""
+        """Mark a topic as in use that the fast path of ``send`` has found: it is not reserved."""
         self._metadata.touch(topic.name)
 
-    async def wait(self, pending: PendingRecord, hold: TopicHold | None) -> None:
+    async def wait(self, pending: PendingRecord, reservation: TopicReservation | None) -> None:
         """Wait until the record has entered its partition.
 
         Raises:
             MetadataTimeoutError, InvalidTopicError, InvalidPartitionError, BrokerError: if the
                 topic or partition does not exist.
-            BufferExhaustedError: if other calls held the topic until ``max_block_ms`` was over.
+            BufferExhaustedError: if other calls reserved the topic until ``max_block_ms`` was over.
         """
         name = pending.record.topic
-        asked = hold is not None and hold.asked
+        asked = reservation is not None and reservation.asked
         try:
             while pending.queue is None:
                 known = self.topics.get(name)
                 if (
                     known is not None
-                    and known.holder is not hold
+                    and known.reserved_by is not reservation
                     and not self._arrives(pending, name)
                 ):
                     await self._in_line(pending, known)
@@ -113,33 +113,33 @@ class TopicGate:
                     # The partition may be new: refresh metadata once. If they lack it, the record
                     # is refused.
                     asked = known is not None
-                    if hold is not None:
-                        hold.asked = True  # its other records do not ask again
+                    if reservation is not None:
+                        reservation.asked = True  # its other records do not ask again
                     await self._arrive(pending, name)
                 else:
                     self._appender.enter_topic(pending, known)
         finally:
             self._leave(pending, name)
 
-    # -- holding a topic ---------------------------------------------------------------------------
+    # -- reserving a topic -------------------------------------------------------------------------
 
-    def hold(
+    def reserve(
         self,
         name: str,
         deadline: float,
         transaction: int | None = None,
         before: Callable[[], Awaitable[object]] | None = None,
-    ) -> TopicHold:
-        """Return a hold for ``async with``: all later calls for the topic wait until the block
-        ends.
+    ) -> TopicReservation:
+        """Return a reservation for ``async with``: all later calls for the topic wait until the
+        block ends.
 
         Args:
             before: awaited when the call has its place before all later ones, before metadata of
                 the topic are requested.
         """
-        return TopicHold(self, name, deadline, transaction, before)
+        return TopicReservation(self, name, deadline, transaction, before)
 
-    async def take_hold(self, hold: TopicHold) -> Topic:
+    async def acquire(self, reservation: TopicReservation) -> Topic:
         """Wait until the topic is known, and all earlier calls for it have entered their
         partitions.
 
@@ -147,42 +147,42 @@ class TopicGate:
             MetadataTimeoutError, InvalidTopicError, BrokerError, BufferExhaustedError: as
                 :meth:`wait`.
         """
-        known = self.topics.get(checked_topic(hold.name))
+        known = self.topics.get(checked_topic(reservation.name))
         if known is None:
-            self._arrivals.setdefault(hold.name, {})[hold] = None
-        elif known.holder is None:
-            self._give(known, hold)
+            self._arrivals.setdefault(reservation.name, {})[reservation] = None
+        elif known.reserved_by is None:
+            self._give(known, reservation)
         else:
-            known.line[hold] = None
+            known.line[reservation] = None
         try:
-            if hold.before is not None:
-                await hold.before()
-            while hold.topic is None:
-                known = self.topics.get(hold.name)
+            if reservation.before is not None:
+                await reservation.before()
+            while reservation.topic is None:
+                known = self.topics.get(reservation.name)
                 if known is None:
-                    await self._arrive(hold, hold.name)
+                    await self._arrive(reservation, reservation.name)
                 else:
-                    await self._in_line(hold, known)
+                    await self._in_line(reservation, known)
         except BaseException:
-            self.release(hold)
+            self.release(reservation)
             raise
         finally:
-            self._leave(hold, hold.name)
-        assert hold.topic is not None
-        self._metadata.touch(hold.name)
-        return hold.topic
+            self._leave(reservation, reservation.name)
+        assert reservation.topic is not None
+        self._metadata.touch(reservation.name)
+        return reservation.topic
 
-    def release(self, hold: TopicHold) -> None:
-        """Let the calls that wait for the end of ``hold`` enter, up to the next one that holds the
-        topic.
+    def release(self, reservation: TopicReservation) -> None:
+        """Let the calls that wait for the end of ``reservation`` enter, up to the next one that
+        reserves the topic.
         """
-        topic, hold.topic = hold.topic, None
+        topic, reservation.topic = reservation.topic, None
         if topic is None:
             return
-        # It stays held until the line is empty: user code that runs here may make further calls.
+        # It stays reserved until the line is empty: user code that runs here may call again.
         while topic.line:
             call, _ = topic.line.popitem(last=False)
-            if isinstance(call, TopicHold):
+            if isinstance(call, TopicReservation):
                 self._give(topic, call)
                 return
             if _has_partition(topic, call):
@@ -190,13 +190,13 @@ class TopicGate:
             else:
                 self._arrivals.setdefault(topic.name, {})[call] = None
                 call.wake()
-        topic.holder = None
+        topic.reserved_by = None
         self._fast[topic.name] = topic
 
-    def _give(self, topic: Topic, hold: TopicHold) -> None:
-        topic.holder, hold.topic = hold, topic
+    def _give(self, topic: Topic, reservation: TopicReservation) -> None:
+        topic.reserved_by, reservation.topic = reservation, topic
         self._fast.pop(topic.name, None)
-        hold.wake()
+        reservation.wake()
 
     def _let_in(self, topic: Topic, call: PendingCall) -> None:
         """Let the record of a waiting call enter; the call raises any exception."""
@@ -209,7 +209,7 @@ class TopicGate:
         call.wake()
 
     async def _in_line(self, call: PendingCall, topic: Topic) -> None:
-        """Wait until the call that holds the topic has ended and has admitted this one."""
+        """Wait until the call that reserved the topic has ended and has admitted this one."""
         topic.line.setdefault(call)
         try:
             await call.wait()
@@ -218,7 +218,7 @@ class TopicGate:
             if call in topic.line:
                 raise BufferExhaustedError(
                     f"max_block_ms={self._max_block_ms} is over: topic {topic.name!r} is still "
-                    "held by calls of send_many or send_arrow, or by a serializer that waits"
+                    "reserved by calls of send_many or send_arrow, or by a serializer that waits"
                 ) from None
         if call.error is not None:
             raise call.error
@@ -230,16 +230,16 @@ class TopicGate:
         for name, topic in self.topics.items():
             if name in self._arrivals:
                 self._admit_arrivals(topic)
-            if topic.holder is None:
+            if topic.reserved_by is None:
                 self._fast[name] = topic
 
     def _admit_arrivals(self, topic: Topic) -> None:
-        # Calls that wait for metadata came before the holder, or send the holder's records.
-        holder = topic.holder
+        # Calls that wait for metadata came before the reservation, or send its records.
+        reserved_by = topic.reserved_by
         for call in list(self._arrivals[topic.name]):
-            if topic.holder is not holder:
+            if topic.reserved_by is not reserved_by:
                 topic.line[call] = None  # after the call that has just got the topic
-            elif isinstance(call, TopicHold):
+            elif isinstance(call, TopicReservation):
                 self._give(topic, call)
             elif _has_partition(topic, call):
                 self._let_in(topic, call)
@@ -259,12 +259,14 @@ class TopicGate:
         self._metadata.touch(name)
         return known
 
-    async def look_for(self, hold: TopicHold, partition: int, deadline: float) -> None:
-        """Refresh metadata if the held topic lacks a partition, which may be new."""
-        if hold.topic is not None and partition >= hold.topic.count:
+    async def look_for(
+        self, reservation: TopicReservation, partition: int, deadline: float
+    ) -> None:
+        """Refresh metadata if the reserved topic lacks a partition, which may be new."""
+        if reservation.topic is not None and partition >= reservation.topic.count:
             call = PendingCall(deadline)
-            check = partial(self._admission.check_may_send, hold.transaction)
-            await self._refreshed(call, hold.name, check)
+            check = partial(self._admission.check_may_send, reservation.transaction)
+            await self._refreshed(call, reservation.name, check)
 
     async def _arrive(self, call: PendingCall, name: str) -> None:
         """Wait for one refresh of metadata with this topic, in which :meth:`update` may admit the
@@ -275,7 +277,7 @@ class TopicGate:
         await self._refreshed(call, name, check)
 
     def _arrives(self, call: PendingCall, name: str) -> bool:
-        """Return whether the call waits for metadata only: the call that holds the topic came
+        """Return whether the call waits for metadata only: the call that reserved the topic came
         later.
         """
         return call in self._arrivals.get(name, ())
@@ -336,11 +338,11 @@ class TopicGate:
         return self._metadata.snapshot.topic_error(name)
 
 
-class TopicHold(PendingCall):
+class TopicReservation(PendingCall):
     """A call that puts many records into a topic; later calls wait until it has finished.
 
     Attributes:
-        topic: set while it holds the topic.
+        topic: set while the topic is reserved.
         asked: whether metadata were refreshed for a record of it with an unknown partition.
     """
 
@@ -363,11 +365,11 @@ class TopicHold(PendingCall):
 
     @property
     def is_admitted(self) -> bool:
-        """Whether it holds the topic."""
+        """Whether the topic is reserved."""
         return self.topic is not None
 
     async def __aenter__(self) -> Self:
-        await self._gate.take_hold(self)
+        await self._gate.acquire(self)
         return self
 
     async def __aexit__(self, *exc: object) -> None:

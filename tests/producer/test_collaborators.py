@@ -28,7 +28,7 @@ DATA = {
     "writer": "RecordBatchWriter",
     "pending": "PendingAppend",
     "call": "PendingCall",
-    "hold": "TopicHold",
+    "reserve": "TopicReservation",
     "delivery": "Delivery",
     "found": "Ready",
     "request": "a message of Kafka's protocol",

@@ -267,7 +267,7 @@ async def test_a_place_counts_that_comes_in_the_turn_in_which_time_is_over(
         loop, gate = asyncio.get_running_loop(), producer._core.gate
         await producer.send_and_wait("t", value(0), KEY)
         known = producer._accumulator.topics["t"]
-        async with gate.hold("t", loop.time() + LIMIT_S) as owner:
+        async with gate.reserve("t", loop.time() + LIMIT_S) as owner:
             waiting = asyncio.create_task(producer.send_and_wait("t", value(1), KEY))
             await asyncio.sleep(0)
             (call,) = known.line

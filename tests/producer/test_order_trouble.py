@@ -33,7 +33,7 @@ def assert_nothing_is_left(producer: Producer) -> None:
     assert not gate._arrivals
     assert not appender._lines._queues and appender._lines._timer.due == float("inf")
     for topic in producer._accumulator.topics.values():
-        assert topic.holder is None and not topic.line
+        assert topic.reserved_by is None and not topic.line
         assert not any(queue.line or queue.resting for queue in topic.queues)
     assert producer._pool.available == producer._pool.total and not producer._pool.reserved
 
@@ -73,7 +73,7 @@ async def test_those_in_line_for_a_new_partition_ask_for_it(broker: EmbeddedClus
     async with asyncio.timeout(LIMIT_S), Producer(broker.bootstrap_servers) as producer:
         await producer.partitions_for("t")
         deadline = asyncio.get_running_loop().time() + LIMIT_S
-        async with producer._core.gate.hold("t", deadline):
+        async with producer._core.gate.reserve("t", deadline):
             calls: list[Coroutine[Any, Any, Any]] = [
                 producer.send("t", b"0", partition=1),
                 producer.send_many("t", map(one_of_many, range(1, 3))),
@@ -133,7 +133,7 @@ async def test_a_place_given_as_the_time_is_over_counts(broker: EmbeddedCluster)
         await producer.partitions_for("t")
         loop = asyncio.get_running_loop()
         gate = producer._core.gate
-        async with gate.hold("t", loop.time() + LIMIT_S):
+        async with gate.reserve("t", loop.time() + LIMIT_S):
             send = asyncio.create_task(producer.send("t", b"1"))
             many = asyncio.create_task(producer.send_many("t", [b"2"]))
             await asyncio.sleep(0)

@@ -20,7 +20,7 @@ from aioprod.producer.buffer_pool import BufferPool
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.responses import ProduceResponseHandler
 from aioprod.producer.sequences import PartitionSequence
-from aioprod.producer.topic_gate import TopicGate, TopicHold
+from aioprod.producer.topic_gate import TopicGate, TopicReservation
 from aioprod.producer.transactions.coordinator_state import CoordinatorState
 from aioprod.producer.transactions.manager import TransactionManager
 from aioprod.producer.transactions.operations import Flush
@@ -169,9 +169,13 @@ def newest_waiting_call_is_served_first(patch: Patch) -> None:
 
 @mutation("nonmonotonic-send", found_by=0)
 def lists_do_not_hold_their_topic(patch: Patch) -> None:
-    patch.setattr(TopicGate, "_give", lambda self, topic, hold: setattr(hold, "topic", topic))
+    patch.setattr(
+        TopicGate, "_give", lambda self, topic, reservation: setattr(reservation, "topic", topic)
+    )
 
-    def enter(self: TopicGate, pending: PendingRecord, hold: TopicHold | None) -> None:
+    def enter(
+        self: TopicGate, pending: PendingRecord, reservation: TopicReservation | None
+    ) -> None:
         known = self.topics.get(pending.record.topic)
         if known is not None:
             self._appender.enter_topic(pending, known)

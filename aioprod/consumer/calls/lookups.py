@@ -205,10 +205,10 @@ class LookupCalls:
                 assert isinstance(error, KafkaError), error
                 failure = error
                 continue
-            told_all = found_offsets(answer.result(), timestamps, snapshot.principal)
-            for tp, told in told_all.items():
-                if isinstance(told, KafkaError):
-                    failure = told
+            answered = found_offsets(answer.result(), timestamps, snapshot.principal)
+            for tp, offset in answered.items():
+                if isinstance(offset, KafkaError):
+                    failure = offset
                 else:
-                    found[tp] = told
+                    found[tp] = offset
         return failure or left_out(timestamps, found)

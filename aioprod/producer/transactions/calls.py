@@ -1,4 +1,4 @@
-"""Sends a request to a coordinator until a reply settles it."""
+"""Sends a request to a coordinator until a reply is final."""
 
 from __future__ import annotations
 
@@ -237,7 +237,9 @@ class CoordinatorCalls:
                 self.unanswered.add(call.api)
         if action is ReplyAction.DONE:
             return reply
-        named = [topic for topic, told in zip(call.topics, codes, strict=False) if told == code]
+        named = [
+            topic for topic, reported in zip(call.topics, codes, strict=False) if reported == code
+        ]
         about = f" with topic {named[0]!r}" if named else ""
         self._refuse(call, action, code, call.api, about)
         if action is ReplyAction.NEW_COORDINATOR:

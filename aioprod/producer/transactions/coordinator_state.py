@@ -283,7 +283,7 @@ class CoordinatorState:
             if error.code == ErrorCode.PRODUCER_FENCED and self.v2 and not (commit or self.begun):
                 # A coordinator that still writes the markers of the previous transaction replies
                 # this too, and nothing of the present one may have reached it. The reply to the
-                # request for the next epoch tells whether another producer uses the transactional
+                # request for the next epoch shows whether another producer uses the transactional
                 # id.
                 self._producer.request_epoch()
                 return

@@ -69,7 +69,7 @@ class Transactions(Protocol):
         """Whether a transaction is open and no commit or abort is ending it yet."""
 
     @property
-    def holds_up_readers(self) -> bool:
+    def blocks_readers(self) -> bool:
         """Whether the coordinator may have an open transaction, which blocks consumers of committed
         records until this producer, or its timeout, ends it.
         """
@@ -128,7 +128,7 @@ class Transactions(Protocol):
     def fail(self, error: KafkaError) -> None:
         """Fail the producer: all records without an outcome, and all later calls."""
 
-    async def settle(self) -> None:
+    async def end_transaction(self) -> None:
         """End the open transaction before the producer closes.
 
         Raises:
@@ -156,7 +156,7 @@ class NoTransactions:
 
     transactional: Final = False
     in_transaction: Final = False
-    holds_up_readers: Final = False
+    blocks_readers: Final = False
     produce_adds_partitions: Final = True
 
     def __init__(
@@ -235,7 +235,7 @@ class NoTransactions:
             )
         self._accumulator.abort(error)
 
-    async def settle(self) -> None:
+    async def end_transaction(self) -> None:
         """Do nothing."""
 
     def stop(self) -> None:

@@ -90,7 +90,7 @@ class TransactionManager:
         return self.state in (_S.IN_TRANSACTION, _S.PREPARING, _S.PREPARED, _S.ABORTABLE_ERROR)
 
     @property
-    def holds_up_readers(self) -> bool:
+    def blocks_readers(self) -> bool:
         """Whether the coordinator may have an open transaction, which blocks consumers of committed
         records until this producer, or its timeout, ends it.
         """
@@ -308,7 +308,7 @@ class TransactionManager:
                 )
             await self._join(self._tasks.towards(_S.ABORTING), deadline, Call.ABORT)
 
-    async def settle(self) -> None:
+    async def end_transaction(self) -> None:
         """End the open transaction before the producer closes: wait for its commit or abort, or
         abort it. A prepared transaction is left for the process that ends it.
 

@@ -3,7 +3,7 @@
 There are two protocols (KIP-890). In the first, the client adds every partition and group to the
 transaction before it writes there. In the second, brokers do that themselves when the first records
 or offsets arrive, and each end of a transaction gives the producer its next epoch. The version of
-each request tells the broker which one is meant.
+each request names the one that is meant.
 """
 
 from __future__ import annotations
@@ -134,14 +134,14 @@ def codes_of_partitions(
     Raises:
         ProtocolError: if the reply lacks one.
     """
-    told = {
+    codes = {
         TopicPartition(topic.name, result.partition_index): ErrorCode.of(
             result.partition_error_code
         )
         for topic in reply.results_by_topic_v3_and_below
         for result in topic.results_by_partition
     }
-    return _codes(told, asked, "AddPartitionsToTxn")
+    return _codes(codes, asked, "AddPartitionsToTxn")
 
 
 def add_offsets(
@@ -182,10 +182,10 @@ def commit_offsets(
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
         # Versions 0 and 1 have no leader epoch. It is only a hint.
-        told = TxnOffsetCommitRequestPartition(
+        committed = TxnOffsetCommitRequestPartition(
             partition, offset, leader_epoch if version >= 2 else -1, metadata
         )
-        topics.setdefault(topic, []).append(told)
+        topics.setdefault(topic, []).append(committed)
     request = TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group.group_id,
@@ -215,12 +215,12 @@ def codes_of_offsets(
     Raises:
         ProtocolError: if the reply lacks one.
     """
-    told = {
+    codes = {
         TopicPartition(name, p.partition_index): ErrorCode.of(p.error_code)
         for name, topic in named(reply.topics, ids)
         for p in topic.partitions
     }
-    return _codes(told, asked, "TxnOffsetCommit")
+    return _codes(codes, asked, "TxnOffsetCommit")
 
 
 def end(
@@ -237,14 +237,14 @@ def end(
 
 
 def _codes(
-    told: Mapping[TopicPartition, ErrorCode], asked: Iterable[TopicPartition], name: str
+    codes: Mapping[TopicPartition, ErrorCode], asked: Iterable[TopicPartition], name: str
 ) -> list[ErrorCode]:
-    left_out = [tp for tp in asked if tp not in told]
+    left_out = [tp for tp in asked if tp not in codes]
     if left_out:
         raise ProtocolError(
             f"the broker's reply to {name} lacks {left_out[0].topic}-{left_out[0].partition}"
         )
-    return list(told.values())
+    return list(codes.values())
 
 
 def checked_offsets(

@@ -261,7 +261,7 @@ async def test_settle_leaves_no_transaction_open(
         await until(lambda: END in coordinators.requests)
         left.cancel()
         await asyncio.wait([left])
-    settled = asyncio.create_task(manager.settle())
+    ended = asyncio.create_task(manager.end_transaction())
     gate.set()
-    await settled
+    await ended
     assert coordinators.ended == ([] if state == "nothing" else [state == "committing"])
