@@ -440,7 +440,7 @@ async def test_interceptors_see_and_change_what_is_handed_out(
         assert numbers(await take(consumer, 5)) == [1, 3, 5, 7, 9]
         assert await consumer.position(TP) == 10
     assert events[-1] == "closed"
-    assert "Broken failed in on_consume" in caplog.text
+    assert "Broken.on_consume failed" in caplog.text
 
 
 async def test_a_second_task_is_refused(broker: EmbeddedCluster) -> None:

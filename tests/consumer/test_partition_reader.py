@@ -159,7 +159,7 @@ async def test_an_offset_out_of_range_names_the_range(broker: EmbeddedCluster) -
     await fill(broker, 10)
     async with ClusterClient(broker.bootstrap_servers) as client:
         with pytest.raises(
-            BrokerError, match=r"at offset 500: the log holds offsets 0 to 10"
+            BrokerError, match=r"at offset 500: the log has offsets 0 to 10"
         ) as caught:
             await read(client, 500, 600)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE

@@ -84,7 +84,7 @@ def test_a_partition_that_is_being_revoked_hands_out_nothing_and_can_be_committe
     state[A].found(Position(5, 1))
     state.begin_revoking([A])
     assert not state[A].may_be_fetched
-    assert not state[A].may_be_handed_out
+    assert not state[A].may_be_returned
     assert state.consumed() == {A: OffsetAndMetadata(5, "", 1)}
     state.take_assignment([A, B])
     assert state[A].may_be_fetched
@@ -117,7 +117,7 @@ def test_a_seek_voids_what_was_asked_for() -> None:
 def test_a_pause_stops_fetching_and_handing_out() -> None:
     state = reading(A, B)
     state.pause([A])
-    assert (state[A].may_be_fetched, state[A].may_be_handed_out, state[B].may_be_fetched) == (
+    assert (state[A].may_be_fetched, state[A].may_be_returned, state[B].may_be_fetched) == (
         False,
         False,
         True,
@@ -133,6 +133,6 @@ def test_a_pause_stops_fetching_and_handing_out() -> None:
 def test_a_position_under_validation_is_not_read_on_from() -> None:
     state = reading(A)
     state[A].validate()
-    assert (state[A].may_be_fetched, state[A].may_be_handed_out) == (False, False)
+    assert (state[A].may_be_fetched, state[A].may_be_returned) == (False, False)
     assert state.in_phase(Phase.AWAIT_VALIDATION) == [state[A]]
     assert state.consumed([A, C]) == {A: OffsetAndMetadata(10, "", 3)}

@@ -28,7 +28,7 @@ DATA = {
     "writer": "RecordBatchWriter",
     "pending": "PendingAppend",
     "call": "PendingCall",
-    "reserve": "TopicReservation",
+    "reservation": "TopicReservation",
     "delivery": "Delivery",
     "found": "Ready",
     "request": "a message of Kafka's protocol",

@@ -150,7 +150,7 @@ def test_a_task_whose_offsets_are_gone_fails_or_ends_with_a_warning(
     servers: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost = [OffsetRange("t", 0, 500, 510)]
-    with pytest.raises(DataLossError, match="at offset 500: the log holds offsets 0 to 10"):
+    with pytest.raises(DataLossError, match="at offset 500: the log has offsets 0 to 10"):
         values(options_of(servers, subscribe="t"), lost)
     with caplog.at_level(logging.WARNING):
         assert values(options_of(servers, subscribe="t", failOnDataLoss="false"), lost) == []

@@ -180,7 +180,7 @@ class Driver:
             if (
                 tp.topic in self._cluster.topics
                 and state.may_be_fetched
-                and state.may_be_handed_out
+                and state.may_be_returned
                 and state.position is not None
             ):
                 records = self._cluster.records(tp.topic, tp.partition)[state.position.offset :][
