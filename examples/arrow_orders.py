@@ -1,5 +1,5 @@
-"""Tables through a Schema Registry: columns of a polars frame out as Avro, and typed columns back,
-on which DuckDB runs a query.
+"""Tables with a Schema Registry: write columns of a polars frame as Avro, read them as typed
+columns, and query them with DuckDB.
 
 pip install "aioprod[arrow,schema-registry]" polars duckdb
 python arrow_orders.py http://localhost:8081 localhost:9092

@@ -1,5 +1,5 @@
 """Copies a topic to another one and changes each record. Each record is written exactly once,
-however often this program is killed.
+even if this program is killed.
 
 python processing_copy.py orders orders-in-capitals
 python processing_copy.py orders orders-in-capitals  # shares the partitions

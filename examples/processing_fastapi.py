@@ -1,4 +1,4 @@
-"""Orders from Kafka into a FastAPI application, which answers questions about them.
+"""A FastAPI application that reads orders from Kafka, and returns totals by customer.
 
 pip install aioprod fastapi uvicorn
 aioprod broker  # a broker for tests, in another terminal

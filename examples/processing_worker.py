@@ -2,11 +2,11 @@
 
 aioprod broker  # a broker for tests, in another terminal
 python processing_worker.py orders --group billing
-echo '{"customer": "42", "amount": 3}' | aioprod produce orders --key 42
+echo '42:{"customer": "42", "amount": 3}' | aioprod produce orders -K :
 
-An order that fails is tried again after a second and after a minute, while others pass; then, or if
-it is not JSON, it goes to the topic orders.dead with headers that tell why. SIGTERM ends the worker
-when the running calls are done; the next process continues behind them.
+An order that fails is retried after a second and after a minute, while others pass. Then, or if it
+is not JSON, it goes to the topic orders.dead, with the reason in its headers. SIGTERM stops the
+worker when the running calls are done. The next process continues after them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aioprod.processing import Processor, Record, RetryPolicy, RetryTopic
 
 
 async def charge(order: Record[bytes | None, Any]) -> None:
-    """Charge the customer. Whatever it raises is a reason to try again."""
+    """Charge the customer. If this raises, the order is retried."""
     amount = order.value["amount"]
     if amount < 0:
         raise ValueError(f"amount {amount}: must be at least 0")

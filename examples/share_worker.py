@@ -1,13 +1,12 @@
-"""A worker that takes mails from a topic as from a queue: start as many as you like.
+"""A worker that processes mails of a topic like those of a queue: start any number of them.
 
 aioprod broker  # a broker for tests, in another terminal
 python share_worker.py mails --group mailers
 echo '{"to": "a@example.com"}' | aioprod produce mails
 
-Each mail goes to any worker that is free, however many partitions the topic has. One that can't
-be sent is tried three times, then three times by any worker; then, or if it is not JSON, it goes to
-the topic mails.dead with headers that tell why. SIGTERM ends the worker when the mails that it
-holds are sent.
+Each mail goes to a free worker, for any number of partitions. A mail that can't be sent is tried
+three times, then three times by any worker. Then, or if it is not JSON, it goes to the topic
+mails.dead, with the reason in its headers. SIGTERM stops the worker when its mails are sent.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 pip install "aioprod[spark]" "pyspark==4.2.1"
 python spark_delta.py --table ./orders --checkpoint ./checkpoint --once
 
-Delta and aioprod know the same two options, `txnAppId` and `txnVersion`: a pair that was written is
+Delta and aioprod have the same two options, `txnAppId` and `txnVersion`: a pair that was written is
 not written again. So if the job is killed between both writes of a micro-batch, the next run, which
 gets the same micro-batch again, writes only what is missing.
 

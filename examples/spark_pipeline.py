@@ -5,8 +5,8 @@ python spark_pipeline.py --checkpoint ./checkpoint --once
 
 Orders are JSON: {"customer": "42", "item": "tea", "quantity": 3, "price": 4.5}. Valid ones go to
 the topic orders-priced with their total, all others unchanged to orders-rejected. Each row is
-written exactly once, however often the pipeline is killed: start it again with the same checkpoint,
-and read the topics with isolation_level="read_committed".
+written exactly once, even if the pipeline is killed: start it again with the same checkpoint, and
+read the topics with isolation_level="read_committed".
 """
 
 from __future__ import annotations

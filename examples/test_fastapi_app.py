@@ -1,5 +1,4 @@
-"""Tests of fastapi_app.py with a Kafka broker that lives in the test's own process, and fails when
-it is told to.
+"""Tests of fastapi_app.py with a Kafka broker that runs in the test's process and fails on demand.
 
 pip install aioprod fastapi httpx pytest pytest-asyncio
 pytest test_fastapi_app.py

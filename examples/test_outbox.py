@@ -1,5 +1,5 @@
 """Tests of outbox.py with the pytest fixtures of aioprod: a topic, a consumer, and a broker in the
-test's process that can be told to fail.
+test's process that fails on demand.
 
 pip install aioprod pytest pytest-asyncio
 pytest test_outbox.py
