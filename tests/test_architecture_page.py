@@ -20,6 +20,19 @@ def test_the_files_that_the_page_names_exist() -> None:
     ] == []
 
 
+def test_the_names_of_the_page_are_those_of_the_code() -> None:
+    """Such as ``PartitionQueue.close``: a class, a method, a setting. A rename changes the page."""
+    code = {
+        word
+        for path in [*ROOT.rglob("*.py"), ROOT.parent / "tests" / "conftest.py"]
+        for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))
+    }
+    named = re.findall(r"`(\w+(?:\.\w+)*)(?:\([\w, ]*\))?`", PAGE)
+    parts = {part for name in named if not name.endswith(".py") for part in name.split(".")}
+    assert len(parts) > 150
+    assert sorted(parts - code) == []
+
+
 def test_the_page_names_each_package() -> None:
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"__pycache__"}
     table = PAGE.partition("| package | contents |")[2].partition("\n\n")[0]
