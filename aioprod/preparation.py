@@ -23,7 +23,7 @@ class NotPrepared(Exception):
 
     Args:
         prepare: takes no arguments; what it returns is awaited. Calls at the same time, and one
-            that follows a canceled one, should share the work.
+            that follows a cancelled one, should share the work.
 
     Attributes:
         is_done: whether ``prepare`` has ended.
@@ -42,7 +42,7 @@ class NotPrepared(Exception):
         """Await what the serializer needs, and keep the error if that fails.
 
         Raises:
-            CancelledError: if the task is canceled.
+            CancelledError: if the task is cancelled.
             KeyboardInterrupt, SystemExit: unchanged.
         """
         try:

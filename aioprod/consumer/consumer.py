@@ -131,7 +131,7 @@ class Consumer(Uncopyable):
 
         A call that waits in another task, and a ``start`` in progress, raise ConsumerClosedError.
         A second ``close`` waits for the first, and shortens it if its limit is earlier. A ``close``
-        that is canceled closes at once.
+        that is cancelled closes at once.
 
         Raises:
             ConfigError: if ``timeout_ms`` is not a finite number of at least 0; nothing is closed.

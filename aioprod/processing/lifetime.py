@@ -110,7 +110,7 @@ class ProcessorLife(Uncopyable, ABC):
 
     async def stop(self) -> None:
         """Take no further records, let running handlers end within ``drain_timeout_ms``, commit,
-        and leave the group. If this is canceled, end at once.
+        and leave the group. If this is cancelled, end at once.
 
         Raises:
             ProcessingError, KafkaError: the error that ended the processor.

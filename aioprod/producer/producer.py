@@ -134,8 +134,8 @@ class Producer(TransactionInterface, Uncopyable):
 
         The default timeout is ``delivery_timeout_ms``. An open transaction is aborted, a prepared
         one is not. A ``start`` in progress fails with ProducerClosedError. A second ``close`` waits
-        for the first, and ends it earlier if its timeout is earlier. A canceled ``close`` closes at
-        once.
+        for the first, and ends it earlier if its timeout is earlier. A cancelled ``close`` closes
+        at once.
 
         Raises:
             ConfigError: if ``timeout_ms`` is not a finite number >= 0; nothing is closed.

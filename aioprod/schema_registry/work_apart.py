@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
 
 
 class WorkApart:
-    """What threads are decoding. A caller that is canceled and comes again finds it under way."""
+    """What threads are decoding. A caller that is cancelled and comes again finds it under way."""
 
     def __init__(self) -> None:
         self._under_way: BoundedCache[Hashable, asyncio.Future[Outcome]] = BoundedCache(
@@ -69,7 +69,7 @@ class WorkApart:
 
 
 async def _ended(future: asyncio.Future[Outcome]) -> None:
-    # A canceled caller does not end it.
+    # A cancelled caller does not end it.
     await asyncio.wait([future])
 
 

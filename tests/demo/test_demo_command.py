@@ -345,7 +345,7 @@ def test_follow_on_a_real_kafka_of_its_own_goes_on_until_ctrl_c(tmp_path: Path) 
     assert "Traceback" not in ended.output
     assert "2,000 flights sent" in ended.output
     assert page[-1]["state"] == "running"
-    # Canceled flights are in another topic.
+    # Cancelled flights are in another topic.
     assert page[-1]["queries"][1]["rows_total"] > 1_900
     assert page[-1]["queries"][0]["dead_letters_total"] == 3
     deadline = time.monotonic() + 10

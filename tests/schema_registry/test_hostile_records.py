@@ -325,7 +325,7 @@ def test_the_depth_of_json_is_that_of_its_values(value: Any, around: int, ascii:
 
 
 async def test_what_takes_long_is_checked_in_a_thread(registry: SchemaRegistry) -> None:
-    """A caller that is canceled, and comes again, finds the work under way."""
+    """A caller that is cancelled, and comes again, finds the work under way."""
     schema = {"type": "array", "items": {"type": "object", "properties": {"a": {"minimum": 0}}}}
     rows = [{"a": number} for number in range(5_000)]
     data, _ = await JsonSchemaSerializer(registry, schema).serialize("t", rows)

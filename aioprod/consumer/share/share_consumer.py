@@ -122,7 +122,7 @@ class ShareConsumer(Uncopyable):
         As in Java, records that were returned and not acknowledged are released, also in implicit
         mode: call :meth:`commit` first to accept them. A call that waits in another task, and a
         ``start`` in progress, raise ConsumerClosedError. A second ``close`` waits for the first,
-        and shortens it if its limit is earlier. A ``close`` that is canceled closes at once: the
+        and shortens it if its limit is earlier. A ``close`` that is cancelled closes at once: the
         broker then releases the records.
 
         Raises:
@@ -252,7 +252,7 @@ class ShareConsumer(Uncopyable):
 
         Raises:
             KafkaTimeoutError: if there is no outcome in time. The client continues to send the
-                acknowledgements, also if the call is canceled.
+                acknowledgements, also if the call is cancelled.
             WakeupError, ConcurrentUseError, ConsumerClosedError, ConsumerStateError: as in
                 :meth:`getmany`.
         """

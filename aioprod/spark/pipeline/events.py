@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aioprod.spark.pipeline.options import PipelineOptions
 
 # Only the fields used: the parser skips others. The delay may be written as 2 or 2.0; null is a
-# canceled flight.
+# cancelled flight.
 EVENT_SCHEMA = StructType(
     [
         StructField("carrier", StringType()),
@@ -87,7 +87,7 @@ def judge_records(records: DataFrame) -> DataFrame:
 
 
 def parse_events(records: DataFrame) -> DataFrame:
-    """Return the events of departed flights, one column for each field, without canceled flights
+    """Return the events of departed flights, one column for each field, without cancelled flights
     (no delay) and records that are not events.
     """
     judged = judge_records(records).where(

@@ -178,7 +178,7 @@ class EmbeddedCluster(_Embedded):
         node: int | None = None,
     ) -> Rule:
         """Apply actions to every request of an API, or to every ``nth``, until the rule is
-        canceled: ``cluster.on_every(ApiKey.FETCH, delay(0.1))``.
+        cancelled: ``cluster.on_every(ApiKey.FETCH, delay(0.1))``.
 
         The other arguments are those of :meth:`on`.
 
@@ -384,7 +384,7 @@ class ThreadedCluster(_Threaded):
         node: int | None = None,
     ) -> ThreadedRule:
         """Apply actions to every request of an API, or to every ``nth``, until the rule is
-        canceled: ``cluster.on_every(ApiKey.FETCH, delay(0.1))``.
+        cancelled: ``cluster.on_every(ApiKey.FETCH, delay(0.1))``.
 
         The other arguments are those of :meth:`on`.
 

@@ -61,7 +61,7 @@ class RequestControls:
         node: int | None = None,
     ) -> Rule:
         """Apply actions to every request of an API, or to every ``nth``, until the rule is
-        canceled: ``cluster.on_every(ApiKey.FETCH, delay(0.1))``.
+        cancelled: ``cluster.on_every(ApiKey.FETCH, delay(0.1))``.
 
         The other arguments are those of :meth:`on`.
 
