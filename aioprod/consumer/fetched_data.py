@@ -101,6 +101,8 @@ class FetchedData:
             NotPrepared: if a deserializer has to wait before it can read the next record.
             KeyboardInterrupt, SystemExit: if a deserializer raised it for the next record.
         """
+        if not self._open:
+            self._opened.clear()
         while self._opened and self._opened[0][0].last_offset < self.position.offset:
             self._opened.popleft()
         if self._converted:
@@ -166,20 +168,20 @@ class FetchedData:
     def _take_raw(self, limit: int) -> Sequence[ConsumerRecord]:
         """Return at most ``limit`` records that are not converted, or were given back."""
         taken: list[Sequence[ConsumerRecord]] = []
-        while limit and (batch := self._open[0] if self._open else self._open_next()) is not None:
+        open_batches = self._open
+        while limit and (batch := open_batches[0] if open_batches else self._open_next()):
             some = batch.take(limit)
             limit -= len(some)
             taken.append(some)
             if not batch.left:
-                self._open.popleft()
-            last = some[-1]
-            # After the last record of a batch, the position is the end of the batch: compaction may
-            # have removed its last records.
-            self.position = (
-                Position(last.offset + 1, last.leader_epoch)
-                if self._open or self._failure
-                else self._batches.end
-            )
+                open_batches.popleft()
+            if open_batches or self._failure is not None:
+                last = some[-1]
+                self.position = Position(last.offset + 1, last.leader_epoch)
+            else:
+                # After the last record of a batch, the position is the end of the batch: compaction
+                # may have removed its last records.
+                self.position = self._batches.end
         return Records(taken)
 
     def _open_next(self) -> OpenBatch | None:

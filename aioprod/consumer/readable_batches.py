@@ -14,7 +14,7 @@ from aioprod.errors import CorruptRecordError
 from aioprod.protocol.batch_cursor import Batch, BatchCursor
 from aioprod.protocol.messages.fetch import AbortedTransaction
 from aioprod.protocol.primitives import BytesLike
-from aioprod.protocol.record_batch import BatchHeader
+from aioprod.protocol.record_batch import LOG_OVERHEAD, BatchHeader
 from aioprod.protocol.record_reader import read_batch_records
 
 _ABORT_MARKER = 0
@@ -46,7 +46,7 @@ class ReadableBatches:
     ) -> None:
         self._data = data
         self._aborted = aborted
-        self.unread_bytes = len(data)
+        self._size = self.unread_bytes = len(data)
         self.end = self.passed = self._start = start
         cursor = BatchCursor(data, start.offset, check_crcs=check_crcs)
         last = cursor.last_header()
@@ -65,14 +65,15 @@ class ReadableBatches:
             batch = self._again.popleft()
             self.end = end_of(batch[0])
             return batch
-        for header, place in self._cursor:
-            self.unread_bytes = len(self._data) - place - header.size_in_bytes
+        for batch in self._cursor:
+            header, place = batch
+            self.unread_bytes = self._size - place - LOG_OVERHEAD - header.batch_length
             self.passed = end_of(header)
             aborted = self._aborted
             skipped = aborted is not None and aborted.contains(self._data, place, header)
             if not (skipped or header.is_control or header.record_count == 0):
                 self.end = self.passed
-                return header, place
+                return batch
         self.unread_bytes = 0
         if self.passed is self._start and not self._ended:
             # A broker sends the first batch complete, whatever its size. Without an error, the
@@ -140,4 +141,6 @@ def _marker_type(data: BytesLike, place: int, header: BatchHeader) -> int:
 
 def end_of(header: BatchHeader) -> Position:
     """Return the position after a batch."""
-    return Position(header.last_offset + 1, header.partition_leader_epoch)
+    return Position(
+        header.base_offset + header.last_offset_delta + 1, header.partition_leader_epoch
+    )

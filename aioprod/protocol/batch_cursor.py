@@ -72,13 +72,15 @@ class BatchCursor:
         Raises:
             CorruptRecordError: if a batch fails its checks, after the batches before it.
         """
-        data, places, least = self._data, self._places, 0
-        for index, place in enumerate(places, 1):
-            known = self._last if index == len(places) else None
+        data, check_crcs, least = self._data, self._check_crcs, 0
+        size, last_place = len(data), self._places[-1] if self._places else -1
+        for place in self._places:
+            known = self._last if place == last_place else None
             if isinstance(known, str):
                 raise CorruptRecordError(known)
-            header = known or checked_header(data, place, self._check_crcs)
-            base, last = header.base_offset, header.last_offset
+            header = known or checked_header(data, place, check_crcs)
+            base = header.base_offset
+            last = base + header.last_offset_delta
             if last < self._asked:
                 raise CorruptRecordError(
                     f"batch of offsets {base} to {last} before offset {self._asked}"
@@ -88,8 +90,8 @@ class BatchCursor:
                     f"batch at offset {base} after one that ends at {least - 1}"
                 )
             # Checked now: once the records are returned, the position has moved.
-            following = place + header.size_in_bytes
-            if len(data) - following >= _BASE_OFFSET.size:
+            following = place + LOG_OVERHEAD + header.batch_length
+            if size - following >= _BASE_OFFSET.size:
                 (after,) = _BASE_OFFSET.unpack_from(data, following)
                 if after <= last:
                     raise CorruptRecordError(
