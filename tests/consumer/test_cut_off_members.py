@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioprod import Consumer, TopicPartition
-from aioprod.consumer.group.cut_off import GRACE_S
+from aioprod.consumer.group.poll_watch import GRACE_S
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, hold
 from aioprod.testing.simulation import SimulatedLoop

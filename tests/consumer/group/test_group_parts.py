@@ -12,11 +12,10 @@ import pytest
 
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
 from aioprod.config.consumer import ConsumerConfig
-from aioprod.consumer.group.cut_off import GRACE_S
 from aioprod.consumer.group.error_actions import ErrorAction, GroupApi, action_for
 from aioprod.consumer.group.leading import Leadership
 from aioprod.consumer.group.member_state import Generation, JoinStage, MemberState
-from aioprod.consumer.group.poll_watch import PollWatch
+from aioprod.consumer.group.poll_watch import GRACE_S, PollWatch
 from aioprod.consumer.group.session import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
