@@ -45,7 +45,7 @@ from aioprod.testing.broker.imitation import Imitation
 from aioprod.testing.broker.quirks import find
 from aioprod.testing.broker.request_log import SeenRequest
 from aioprod.testing.broker.security import BrokerSecurity
-from aioprod.testing.broker.store import Store, Topic
+from aioprod.testing.broker.store import Store, StoreSettings, Topic
 from aioprod.testing.broker.telemetry.receiver import MetricsPush
 from aioprod.testing.broker.transactions.transaction import Transaction
 
@@ -131,18 +131,21 @@ class EmbeddedCluster(clients.EmbeddedCluster, Uncopyable):
         check_range("transaction_version", transaction_version, 0, 2)
         self._cluster = Cluster(nodes, replication_factor, Imitation(find(imitate)))
         self._needs_id = random_source is None
-        self._store = Store(
+        settings = StoreSettings(
             num_partitions=num_partitions,
             auto_create_topics=auto_create_topics,
             max_message_bytes=max_message_bytes,
             max_memory_bytes=max_memory_bytes,
-            wall_clock=wall_clock or time.time,
-            random_source=random_source,
-            cluster=self._cluster,
-            group_settings=groups,
             transaction_version=transaction_version,
             replica_lag_time_max_ms=replica_lag_time_max_ms,
             client_metrics=client_metrics,
+        )
+        self._store = Store(
+            settings,
+            self._cluster,
+            groups or GroupSettings(),
+            wall_clock=wall_clock or time.time,
+            random_source=random_source or random.Random(),
             authorizer=authorizer,
         )
         self._dispatcher = Dispatcher(self._store)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,76 +84,87 @@ class Appended:
     log_append_time_ms: int
 
 
-class Store:
-    """The state of one embedded cluster.
+@dataclass(slots=True, frozen=True)
+class StoreSettings:
+    """The settings of a cluster that its state depends on.
 
-    Args:
+    Attributes:
         num_partitions: the default for new topics.
         auto_create_topics: whether a request for a topic's metadata may create it (broker setting
             auto.create.topics.enable).
         max_message_bytes: the largest record batch in bytes (broker setting message.max.bytes).
         max_memory_bytes: the most bytes of record batches; a batch beyond it is refused with
             POLICY_VIOLATION.
-        wall_clock: returns seconds since 1970.
-        random_source: the source of topic and member ids.
-        cluster: the nodes that share the state; None for one node.
         transaction_version: the finalized feature transaction.version.
         replica_lag_time_max_ms: the time in milliseconds after which a follower that lacks records
             is no longer in sync (broker setting replica.lag.time.max.ms).
-        group_settings: limits of consumer groups.
         client_metrics: whether the brokers take metrics of clients.
+    """
+
+    num_partitions: int
+    auto_create_topics: bool
+    max_message_bytes: int
+    max_memory_bytes: int
+    transaction_version: int
+    replica_lag_time_max_ms: int
+    client_metrics: bool
+
+
+class Store:
+    """The state of one embedded cluster.
+
+    Args:
+        settings: limits and defaults.
+        cluster: the nodes that share the state.
+        groups: limits of consumer groups.
+        wall_clock: returns seconds since 1970.
+        random_source: the source of topic and member ids.
         authorizer: access rights; None if clients may do everything.
     """
 
     def __init__(
         self,
+        settings: StoreSettings,
+        cluster: Cluster,
+        groups: GroupSettings,
         *,
-        num_partitions: int,
-        auto_create_topics: bool,
-        max_message_bytes: int,
-        max_memory_bytes: int,
-        wall_clock: Callable[[], float] = time.time,
-        random_source: random.Random | None = None,
-        cluster: Cluster | None = None,
-        transaction_version: int = 2,
-        replica_lag_time_max_ms: int = 30_000,
-        group_settings: GroupSettings | None = None,
-        client_metrics: bool = False,
-        authorizer: Authorizer | None = None,
+        wall_clock: Callable[[], float],
+        random_source: random.Random,
+        authorizer: Authorizer | None,
     ) -> None:
-        self.cluster = cluster or Cluster()
-        self.num_partitions, self.auto_create_topics = num_partitions, auto_create_topics
+        self.cluster = cluster
+        self.num_partitions = settings.num_partitions
+        self.auto_create_topics = settings.auto_create_topics
         self.topics: dict[str, Topic] = {}
         self.memory = MemoryUse()
-        self.lag_watch = LagWatch(replica_lag_time_max_ms)
+        self.lag_watch = LagWatch(settings.replica_lag_time_max_ms)
         self._fetch_sessions: dict[int, FetchSessions] = {}
-        self.max_memory_bytes = max_memory_bytes
+        self.max_memory_bytes = settings.max_memory_bytes
         self._wall_clock = wall_clock
-        self._random = random_source or random.Random()
+        self._random = random_source
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._next_producer_id = _FIRST_PRODUCER_ID
-        group_settings = group_settings or GroupSettings()
         static = {
-            "auto.create.topics.enable": str(auto_create_topics).lower(),
+            "auto.create.topics.enable": str(settings.auto_create_topics).lower(),
             "default.replication.factor": str(self.cluster.replication_factor),
-            "message.max.bytes": str(max_message_bytes),
-            "num.partitions": str(num_partitions),
-            **group_settings.as_broker_settings(),
-            "replica.lag.time.max.ms": str(replica_lag_time_max_ms),
+            "message.max.bytes": str(settings.max_message_bytes),
+            "num.partitions": str(settings.num_partitions),
+            **groups.as_broker_settings(),
+            "replica.lag.time.max.ms": str(settings.replica_lag_time_max_ms),
         }
         self.configs = Configs(static, self._refresh_topic_configs)
         self.quotas = Quotas()
         self.authorizer = authorizer
         self.scram_users = ScramUsers()
-        self.telemetry = TelemetryReceiver(client_metrics, self.new_uuid)
+        self.telemetry = TelemetryReceiver(settings.client_metrics, self.new_uuid)
         self.offsets = OffsetStore()
         self.group_configs = GroupConfigs(self.configs)
         self.shares = SharePartitions(self.group_configs, self.now_ms)
         self.groups = GroupCoordinator(
-            self.cluster, group_settings, self.new_uuid, self._topic_infos, self.group_configs
+            self.cluster, groups, self.new_uuid, self._topic_infos, self.group_configs
         )
         self.transactions = TransactionCoordinator(
-            version=transaction_version,
+            version=settings.transaction_version,
             new_producer_id=self.new_producer_id,
             write_marker=self._write_marker,
             end_offsets=self.offsets.end,
