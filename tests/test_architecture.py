@@ -195,7 +195,6 @@ def _is_public(name: str, node: ast.ClassDef) -> bool:
 # More parameters than that, in constructors that are still to be divided.
 MANY_PARAMETERS = {
     "aioprod.schema_registry.serializers.SchemaSerializer": 9,
-    "aioprod.testing.broker.store.Store": 12,
     "aioprod.testing.real_cluster.RealCluster": 11,
 }
 

@@ -18,6 +18,7 @@ from typing import get_type_hints, is_typeddict
 import pytest
 
 import aioprod
+from aioprod._tools import generate_exports
 from tests.public_names import PUBLIC_NAMES
 
 ROOT = Path(__file__).parent.parent
@@ -191,3 +192,19 @@ def test_modules_without_the_packages_metadata_have_a_version() -> None:
         "import aioprod; print(aioprod.__version__)"
     )
     assert printed(code) == "0+unknown\n"
+
+
+def test_the_generated_names_of_packages_are_up_to_date(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert generate_exports.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_a_new_name_is_one_edit() -> None:
+    source = (ROOT / "aioprod/producer/__init__.py").read_text()
+    added = source.replace(
+        "    from aioprod.producer.producer import Producer\n",
+        "    from aioprod.producer.producer import Producer, Walker\n",
+    )
+    text = generate_exports.updated(added)
+    assert '    "Walker",\n' in text and '    "Walker": "aioprod.producer.producer",\n' in text
