@@ -21,11 +21,14 @@ LARGER = {
     "GroupMember": (31, 16),
     "ClassicMember": (30, 14),
     "ReconcilingMember": (28, 14),
+    "ShareMember": (21, 17),
+    # Builds the collaborators of a share consumer, starts them and ends them.
+    "ShareCore": (17, 19),
 }
 BASES = {
     *("ABC", "Enum", "Generic", "IntEnum", "StrEnum", "NamedTuple", "Protocol", "Sequence"),
     *("Assignor", "StatelessAssignor", "GroupMember", "ClientLifecycle", "ReadingReporter"),
-    "Uncopyable",
+    *("Requests", "Uncopyable"),
 }
 # Set by a subscription with a pattern.
 SET_ELSEWHERE = {"self._metadata.want_all_topics"}

@@ -231,7 +231,7 @@ class ShareBroker:
 
     def _fetched(self, wanted: frozenset[SharePartition], reply: ShareFetchResponse) -> None:
         self.session.fetched(wanted)
-        self.session.lock_timeout_ms = reply.acquisition_lock_timeout_ms
+        self.session.lock_announced(reply.acquisition_lock_timeout_ms)
         partitions = {each.key: each for each in wanted}
         results = fetch_results(reply)
         failed = self._complete(results.acknowledgements)
@@ -262,7 +262,7 @@ class ShareBroker:
     def _acknowledged(self, reply: ShareAcknowledgeResponse) -> None:
         self.session.acknowledged()
         if reply.acquisition_lock_timeout_ms:
-            self.session.lock_timeout_ms = reply.acquisition_lock_timeout_ms
+            self.session.lock_announced(reply.acquisition_lock_timeout_ms)
         results = acknowledge_results(reply)
         if self._complete(results.acknowledgements):
             self._pacing.pause(asyncio.get_running_loop().time())

@@ -64,6 +64,10 @@ class ShareSession:
         """Note the response to a request of the session."""
         self.epoch = self.epoch + 1 if self.epoch < _LAST_EPOCH else OPENING_EPOCH + 1
 
+    def lock_announced(self, timeout_ms: int) -> None:
+        """Keep how long the broker locks records."""
+        self.lock_timeout_ms = timeout_ms
+
     def locked(self, sent_at: float) -> float:
         """Note that the broker has locked records, or renewed locks. Return when these locks end at
         the earliest.
