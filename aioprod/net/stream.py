@@ -12,6 +12,9 @@ from aioprod.protocol.primitives import BytesLike
 
 _CLOSE_TIMEOUT_S = 1.0
 _MAX_UNSENT_BYTES = 65_536  # the default of asyncio's transports
+# Small requests are joined: from Python 3.12 on writelines() calls sendmsg(), which takes 2 us more.
+_MOST_JOINED = 8
+_JOINED_BYTES = 16_384
 
 
 class Stream(asyncio.BufferedProtocol):
@@ -131,7 +134,10 @@ class Stream(asyncio.BufferedProtocol):
 
     def write(self, buffers: Sequence[bytes]) -> None:
         """Write bytes; buffer them if the socket takes no more."""
-        self.transport.writelines(buffers)
+        if len(buffers) <= _MOST_JOINED and sum(map(len, buffers)) <= _JOINED_BYTES:
+            self.transport.write(b"".join(buffers))
+        else:
+            self.transport.writelines(buffers)
         if self._writable.is_set() and self.unsent_bytes > self._max_unsent_bytes:
             # writelines() does not pause writers in Python 3.12 before 3.12.9 and in 3.13 before
             # 3.13.2 (gh-127655). Setting a limit does.

@@ -34,6 +34,9 @@ class SilentTransport(asyncio.Transport):
         super().__init__()
         self.protocol = protocol
 
+    def write(self, data: Any) -> None:
+        pass
+
     def writelines(self, list_of_data: Any) -> None:
         pass
 
