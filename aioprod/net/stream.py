@@ -12,7 +12,8 @@ from aioprod.protocol.primitives import BytesLike
 
 _CLOSE_TIMEOUT_S = 1.0
 _MAX_UNSENT_BYTES = 65_536  # the default of asyncio's transports
-# Small requests are joined: from Python 3.12 on writelines() calls sendmsg(), which takes 2 us more.
+# Small requests are joined: from Python 3.12 on writelines() calls sendmsg(), which takes 2 us
+# longer.
 _MOST_JOINED = 8
 _JOINED_BYTES = 16_384
 

@@ -40,6 +40,9 @@ class SilentTransport(asyncio.Transport):
     def writelines(self, list_of_data: Any) -> None:
         pass
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return self.closed
 
