@@ -1,4 +1,4 @@
-"""The pipeline of ``aioprod.spark.pipeline``, in a Spark session of its own for each client and
+"""The pipeline of ``aioprod.demo.pipeline``, in a Spark session of its own for each client and
 round: the first run of a session, and the second.
 
 As a program it is such a session: a request on each line of standard input, its figures on a line
@@ -23,8 +23,8 @@ from typing import Any
 
 from aioprod import Producer, ProducerRecord
 from aioprod.demo.flights import encode, read_flights
+from aioprod.demo.pipeline import PipelineOptions, PipelineResult, run_pipeline
 from aioprod.demo.planting import PLANTED, plant
-from aioprod.spark.pipeline import PipelineOptions, PipelineResult, run_pipeline
 from benchmarks.measures import Figures
 from benchmarks.process_tree import tree_cpu_s
 from benchmarks.real_broker import check_record_count, topic

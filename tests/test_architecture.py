@@ -33,6 +33,7 @@ BASE_MODULES = {
     "interceptors",
     "metrics",
     "headers",
+    "interrupt",
     "header_names",
     "lazy_names",
     "logs",
@@ -139,6 +140,15 @@ def test_imports_lead_downwards() -> None:
         if room(target) != room(name) and room(target) not in MAY_IMPORT[room(name)]
     ]
     assert not wrong
+
+
+def test_only_its_command_imports_the_demo() -> None:
+    importers = {
+        name
+        for name in FILES
+        if room(name) != "demo" and any(room(target) == "demo" for target in imported_modules(name))
+    }
+    assert importers == {"aioprod.cli.demo"}
 
 
 def test_the_rules_themselves_have_no_circle() -> None:

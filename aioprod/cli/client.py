@@ -187,8 +187,8 @@ def run(prog: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """
     import asyncio
 
-    from aioprod.demo.interrupt import Interrupt, Interrupted
     from aioprod.errors import ConfigError, KafkaError
+    from aioprod.interrupt import Interrupt, Interrupted
 
     async def guarded() -> int:
         return await Interrupt().guard(work())

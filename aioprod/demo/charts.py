@@ -21,8 +21,8 @@ from aioprod.demo.expected import LATE_MINUTES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from aioprod.demo.pipeline import RouteDelay
     from aioprod.demo.summary import Cell, DelayTable
-    from aioprod.spark.pipeline import RouteDelay
 
 FEW_FLIGHTS = 10
 """Cells with fewer flights are drawn pale: their mean is unreliable."""

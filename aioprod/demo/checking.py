@@ -1,4 +1,4 @@
-"""Checks the demo's results: sent = stored = read = counted, and every figure equals the CSV's."""
+"""Checks the demo's results: sent = stored = read = counted, and every delay equals the CSV's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aioprod.demo.planting import PLANTED
 
 if TYPE_CHECKING:
     from aioprod.demo.expected import Delays, Expected
+    from aioprod.demo.pipeline import CarrierHourDelay, PipelineResult, RouteDelay
     from aioprod.demo.sending import FlightTopics, SendReport
-    from aioprod.spark.pipeline import CarrierHourDelay, PipelineResult, RouteDelay
 
 _TOLERANCE = 1e-9
 _NAMED_AT_MOST = 3
@@ -60,7 +60,7 @@ def check_result(result: PipelineResult, expected: Expected) -> list[str]:
     if wrong:
         named = ", ".join(" ".join(place) for place in wrong[:_NAMED_AT_MOST])
         found.lines.append(
-            f"figures of {len(wrong)} groups differ from the CSV's: "
+            f"delays of {len(wrong)} group{'s' * (len(wrong) > 1)} differ from the CSV's: "
             f"{named}{' ...' if len(wrong) > _NAMED_AT_MOST else ''}"
         )
     worst = expected.worst_routes()

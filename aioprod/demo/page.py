@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
-from aioprod.demo.interrupt import Interrupted
 from aioprod.demo.options import DemoError, DemoOptions
+from aioprod.interrupt import Interrupted
 
 if TYPE_CHECKING:
     from aioprod.spark.progress import QueryProgress
 
 
 class DemoPage(Protocol):
-    """What the demo tells the page."""
+    """What the demo reports to the page."""
 
     def running(self) -> None:
-        """Tell that Spark runs."""
+        """Report that Spark runs."""
 
     def add(self, progress: QueryProgress) -> None:
-        """Tell of a micro-batch."""
+        """Report a micro-batch."""
 
 
 class _NoPage:

@@ -23,9 +23,9 @@ from rich.text import Text
 from aioprod.demo.expected import LATE_MINUTES
 
 if TYPE_CHECKING:
+    from aioprod.demo.pipeline import RouteDelay
     from aioprod.demo.sending import FlightTopics, SendReport
     from aioprod.demo.summary import Cell, DelayTable
-    from aioprod.spark.pipeline import RouteDelay
 
 REFRESHES_PER_SECOND = 4
 """Updates of the display per second: each takes a few ms of the sender's time."""
@@ -108,11 +108,11 @@ def _airlines(table: DelayTable, names: Mapping[str, str]) -> Table:
         hour, cell = _worst_hour(table, carrier)
         shown.add_row(
             names.get(carrier, carrier),
-            *_figures(table.by_carrier[carrier]),
+            *_cells(table.by_carrier[carrier]),
             f"{hour:02d}:00",
             f"{cell.mean:.1f}",
         )
-    for column, text in zip(shown.columns, ("all", *_figures(table.total)), strict=False):
+    for column, text in zip(shown.columns, ("all", *_cells(table.total)), strict=False):
         column.footer = text
     return shown
 
@@ -130,7 +130,7 @@ def _worst_hour(table: DelayTable, carrier: str) -> tuple[int, Cell]:
     return max(usual, key=lambda item: item[1].mean)
 
 
-def _figures(cell: Cell) -> tuple[str, str, str]:
+def _cells(cell: Cell) -> tuple[str, str, str]:
     return f"{cell.flights:,}", f"{cell.mean:.1f}", f"{cell.late_share:.1%}"
 
 

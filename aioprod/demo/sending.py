@@ -73,7 +73,7 @@ class _Chunk(NamedTuple):
 
 
 class FlightSender:
-    """Sends flights and counts outcomes. ``run`` may be cancelled at any time; ``settle`` then
+    """Sends flights and counts outcomes. ``run`` may be cancelled at any time; ``finish`` then
     waits for open deliveries.
     """
 
@@ -124,14 +124,14 @@ class FlightSender:
             self._on_progress(self._sent)
             await self._pause()
             while len(self._open) > MAX_OPEN_CHUNKS:
-                await self._settle_oldest()
+                await self._count_oldest()
         await self._producer.flush()
-        await self.settle()
+        await self.finish()
 
-    async def settle(self) -> None:
+    async def finish(self) -> None:
         """Wait for all open deliveries."""
         while self._open:
-            await self._settle_oldest()
+            await self._count_oldest()
 
     def report(self) -> SendReport:
         """Return the counts so far, including acknowledged deliveries of open chunks."""
@@ -171,7 +171,7 @@ class FlightSender:
             ahead = self._started_at + self._sent / self._rate - time.perf_counter()
         await asyncio.sleep(max(0.0, ahead))
 
-    async def _settle_oldest(self) -> None:
+    async def _count_oldest(self) -> None:
         chunk = self._open[0]
         for delivery in chunk.departed:
             if not delivery.done():
@@ -179,7 +179,7 @@ class FlightSender:
         for delivery in chunk.cancelled:
             if not delivery.done():
                 await _wait(delivery)
-        # Nothing suspends from here on, so a cancelled settle() counts no chunk twice.
+        # Nothing suspends from here on, so a cancelled finish() counts no chunk twice.
         self._open.popleft()
         for deliveries in chunk:
             for delivery in deliveries:

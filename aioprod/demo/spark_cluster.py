@@ -29,7 +29,7 @@ _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 # What PySpark's workers need for Arrow; PySpark itself comes with Spark.
 _SPARKS_PACKAGES = ("numpy", "pandas", "pyarrow", "python-dateutil", "pytz", "six")
 # Spark replaces the shell, so it has the process id that we started. A watcher waits on a pipe
-# whose other end only our process holds. When our process ends in any way, the watcher kills
+# whose other end only our process has. When our process ends in any way, the watcher kills
 # its process group: master or worker, and the worker's executors.
 _WATCHED = (
     'exec 3<&0; (read -r _ <&3 || kill -9 0) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"'

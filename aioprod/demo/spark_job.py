@@ -16,7 +16,7 @@ from aioprod.demo.options import DemoError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from aioprod.spark.pipeline import PipelineResult
+    from aioprod.demo.pipeline import PipelineResult
     from aioprod.spark.progress import QueryProgress
 
 _JVM_END_LIMIT_S = 5.0
@@ -53,8 +53,8 @@ class SparkJob:
             DemoError: if Java or Spark did not start or the pipeline failed; the text names the
                 log.
         """
-        from aioprod.spark.pipeline import PipelineOptions, run_pipeline
-        from aioprod.spark.pipeline.failure import failure_reason
+        from aioprod.demo.pipeline import PipelineOptions, run_pipeline
+        from aioprod.spark.pipeline.running import failure_reason
 
         gateway: Any = None
         session: SparkSession | None = None

@@ -7,8 +7,8 @@ from typing import Self
 from rich.console import Console, Group
 from rich.live import Live
 
+from aioprod.demo.pipeline import query_names
 from aioprod.demo.report import REFRESHES_PER_SECOND, progress_bar
-from aioprod.spark.pipeline import query_names
 from aioprod.spark.pipeline.table import ProgressTable
 from aioprod.spark.progress import QueryProgress
 
@@ -48,5 +48,5 @@ class SparkProgress:
             self._bar.advance(self._task, progress.rows)
 
     def ending(self) -> None:
-        """Spark was told to end."""
+        """Spark is ending."""
         self._bar.update(self._task, description="ending Spark")

@@ -19,6 +19,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from aioprod.demo.options import DemoError
+from aioprod.demo.pipeline import CarrierHourDelay, PipelineResult, RouteDelay
+from aioprod.demo.pipeline.__main__ import PROGRAM
 from aioprod.demo.spark_cluster import (
     SparkCluster,
     bare_python,
@@ -28,8 +30,6 @@ from aioprod.demo.spark_cluster import (
     watched,
 )
 from aioprod.spark.packaging import write_archive
-from aioprod.spark.pipeline import CarrierHourDelay, PipelineResult, RouteDelay
-from aioprod.spark.pipeline.__main__ import PROGRAM
 from aioprod.spark.progress import QueryProgress
 from aioprod.spark.session import SHORT_RUN_JAVA_OPTIONS
 
@@ -137,7 +137,7 @@ class SubmittedJob:
             "spark.sql.warehouse.dir": str(self._work_dir / "warehouse"),
             "spark.ui.enabled": "false",
         }
-        main = self._work_dir / _PACKAGES / "aioprod" / "spark" / "pipeline" / "__main__.py"
+        main = self._work_dir / _PACKAGES / "aioprod" / "demo" / "pipeline" / "__main__.py"
         return [
             str(spark_home() / "bin" / "spark-submit"),
             "--master",
@@ -182,7 +182,7 @@ class SubmittedJob:
 def _listen(
     output: Iterable[str], log: TextIO, on_progress: Callable[[QueryProgress], None]
 ) -> tuple[dict[str, Any] | None, str]:
-    """Tell of each micro-batch; return the pipeline's summary, and what it said of its failure."""
+    """Report each micro-batch; return the summary of the application, and why it failed."""
     counts, said = None, ""
     for line in output:
         if line.startswith('{"query"'):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 if TYPE_CHECKING:
-    from aioprod.spark.pipeline import CarrierHourDelay
+    from aioprod.demo.pipeline import CarrierHourDelay
 
 NEW_YORK = ZoneInfo("America/New_York")
 

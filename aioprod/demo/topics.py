@@ -47,7 +47,7 @@ async def create_topics(client: ClusterClient, names: Sequence[str]) -> None:
 
 
 async def count_records(client: ClusterClient, names: Iterable[str]) -> dict[str, int]:
-    """How many records each of these topics holds: the latest less the earliest offsets of its
+    """Return the number of records of each topic: the latest less the earliest offsets of its
     partitions.
 
     Raises:

@@ -11,7 +11,7 @@ Java 17 or newer.
 import typing as _typing
 
 from aioprod.lazy_names import lazy_names as _lazy_names
-from aioprod.spark import _versions as _versions  # it tells what is missing
+from aioprod.spark import _versions as _versions  # its error says what is missing
 
 if _typing.TYPE_CHECKING:
     from aioprod.spark.errors import (

@@ -17,7 +17,7 @@ AlertKind = Literal["failed", "lag", "lag-over", "dead-letters", "stalled", "sta
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What an application is told of.
+    """A reason to look at an application.
 
     Attributes:
         alert: ``failed``; ``lag`` (above its limit) and ``lag-over`` (at most half of it again);
@@ -26,7 +26,7 @@ class Alert:
         pipeline: the name of the application.
         text: the same as a sentence.
         query: the query's name; None if the whole run has failed.
-        value, limit: the figure and its limit; None for a failure. Seconds, if it is stalled.
+        value, limit: the number and its limit; None for a failure. Seconds, if it is stalled.
     """
 
     alert: AlertKind
@@ -51,14 +51,14 @@ class AlertRules:
     def __init__(
         self,
         pipeline: str,
-        tell: Callable[[Alert], None],
+        send: Callable[[Alert], None],
         *,
         lag_limit: int | None = None,
         dead_letter_limit: int | None = None,
     ) -> None:
-        """Call ``tell`` with each alert. None turns a limit off; a figure above it is an alert."""
+        """Call ``send`` with each alert. None turns a limit off; a larger number is an alert."""
         self._pipeline = pipeline
-        self._tell = tell
+        self._send = send
         self._lag_limit = lag_limit
         self._dead_letter_limit = dead_letter_limit
         self._lock = threading.Lock()
@@ -88,15 +88,15 @@ class AlertRules:
             for query in sorted(stalled.keys() - self._stalled):
                 silent = stalled[query]
                 text = stall_text(query, silent)
-                self._tell(Alert("stalled", self._pipeline, text, query, int(silent), limit))
+                self._send(Alert("stalled", self._pipeline, text, query, int(silent), limit))
             for query in sorted(self._stalled - stalled.keys()):
                 text = f"{query}: no longer stalled"
-                self._tell(Alert("stalled-over", self._pipeline, text, query, None, limit))
+                self._send(Alert("stalled-over", self._pipeline, text, query, None, limit))
             self._stalled = set(stalled)
 
     def fail(self, reason: str) -> None:
-        """Tell of the run's failure."""
-        self._tell(Alert("failed", self._pipeline, f"{self._pipeline} has failed: {reason}"))
+        """Report the failure of the run."""
+        self._send(Alert("failed", self._pipeline, f"{self._pipeline} has failed: {reason}"))
 
     def exceeded(self) -> list[str]:
         """Return a line for each limit that is exceeded now; for dead letters: in this run."""
@@ -114,18 +114,18 @@ class AlertRules:
         if lag > limit and query not in self._lagging:
             self._lagging.add(query)
             text = _lag_text(query, lag, limit)
-            self._tell(Alert("lag", self._pipeline, text, query, lag, limit))
+            self._send(Alert("lag", self._pipeline, text, query, lag, limit))
         elif lag <= limit // 2 and query in self._lagging:
             self._lagging.remove(query)
             text = f"{query}: the lag is {lag:,} records again"
-            self._tell(Alert("lag-over", self._pipeline, text, query, lag, limit))
+            self._send(Alert("lag-over", self._pipeline, text, query, lag, limit))
 
     def _look_at_dead_letters(self, query: str, more: int, limit: int) -> None:
         count = self._dead_letters[query] = self._dead_letters.get(query, 0) + more
         if count > limit:
             text = f"{query}: {count:,} dead letters in this run, more than {limit:,}"
             if query not in self._too_many:
-                self._tell(Alert("dead-letters", self._pipeline, text, query, count, limit))
+                self._send(Alert("dead-letters", self._pipeline, text, query, count, limit))
             self._too_many[query] = text
 
 

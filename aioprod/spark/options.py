@@ -100,13 +100,13 @@ _NOT_SUPPORTED = {
         "reads join no consumer group; kafka.group.id names one to commit a stream's positions to"
     )
 }
-# Settings whose default is None, which does not tell their type.
+# Settings whose default is None, which does not show their type.
 _WHOLE_NUMBERS = frozenset({"compression_level"})
 #: Settings that Spark or the sink sets, and what to write instead.
 SET_BY_SPARK = {
     "group.id": "only reads can have a consumer group, to commit a stream's positions to",
     "auto.offset.reset": "use the option startingOffsets",
-    "enable.auto.commit": "the source commits no offsets: Spark's checkpoint holds them",
+    "enable.auto.commit": "the source commits no offsets: Spark's checkpoint has them",
     "key.deserializer": "keys arrive as binary; cast or decode the column",
     "value.deserializer": "values arrive as binary; cast or decode the column",
     "key.serializer": "make the column key string or binary",

@@ -1,7 +1,7 @@
 """What the driver asks the brokers: which partitions, from where, to where. Independent of Spark.
 
 Each lookup, with all its retries, ends within ``kafka.default.api.timeout.ms``
-(:attr:`FetchSettings.retry_limit_ms`); the docstrings tell how many lookups a coroutine makes.
+(:attr:`FetchSettings.retry_limit_ms`); the docstrings say how many lookups a coroutine makes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def plan_batch(
 
     Raises:
         ConfigError: if offsets or timestamps leave a partition out, or the end is before the start.
-        DataLossError: if offsets are outside of what the brokers hold and failOnDataLoss is true.
+        DataLossError: if offsets are outside of what the brokers have and failOnDataLoss is true.
     """
     partitions = await select_partitions(client, options)
     if not partitions:

@@ -156,13 +156,13 @@ class ProgressListener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         name = event.name or str(event.id)
         log.info("%s has started", name)
-        self._signs.heard(str(event.runId), name)
+        self._signs.seen(str(event.runId), name)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         _remember_type_check()
         progress = QueryProgress.of(event.progress)
         log.info("%s", progress)
-        self._signs.heard(str(progress.run_id), progress.query)
+        self._signs.seen(str(progress.run_id), progress.query)
         with self._changed:
             self._newest[progress.query] = progress
         if self._on_progress is not None:
@@ -172,7 +172,7 @@ class ProgressListener(StreamingQueryListener):
                 log.exception("the callback of a progress listener failed")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        self._signs.heard(str(event.runId))
+        self._signs.seen(str(event.runId))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._signs.ended(str(event.runId))
@@ -182,7 +182,7 @@ class ProgressListener(StreamingQueryListener):
 
 
 def _remember_type_check() -> None:
-    """Cache the class by which PySpark tells Java's exceptions apart.
+    """Cache the class by which PySpark recognizes Java's exceptions.
 
     PySpark reads each report through Java iterators, whose end is an exception, and compares each
     exception with 14 classes. Each time Java searches all jars for a class "py4j", then

@@ -26,7 +26,7 @@ from aioprod.spark.planning import plan_batch
 from aioprod.spark.positions import position_from_json, position_to_json
 from aioprod.spark.source_options import SourceOptions
 from aioprod.spark.stream_offsets import StreamOffsets
-from aioprod.spark.worker_process import TaskPart, settle
+from aioprod.spark.worker_process import TaskPart, freeze_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -49,7 +49,7 @@ class KafkaReader(TaskPart, DataSourceReader):
         self._wanted = EVERYTHING
 
     def partitions(self) -> Sequence[InputPartition]:
-        settle()
+        freeze_modules()
         with DriverClient(self._options) as brokers:
             return [
                 RangePartition(item)
@@ -61,7 +61,7 @@ class KafkaReader(TaskPart, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from aioprod.spark.reading import read_range  # only tasks need it
 
-        settle()
+        freeze_modules()
         # Spark makes one empty partition of an empty list.
         return (
             read_range(self._options, partition.item)
@@ -127,7 +127,7 @@ class KafkaStreamReader(TaskPart, DataSourceStreamReader, SupportsTriggerAvailab
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from aioprod.spark.reading import read_range  # only tasks need it
 
-        settle()
+        freeze_modules()
         assert isinstance(partition, RangePartition)
         return read_range(self._options, partition.item)
 

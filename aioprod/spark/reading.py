@@ -154,7 +154,7 @@ def _to_arrow(
 ) -> Iterator[pa.RecordBatch]:
     for records in read_arrays(fetched.data, fetched.batches, include_headers=include_headers):
         rows = source_rows(records, item.topic, item.partition)
-        # A compressed batch at the edge may hold records outside of the range.
+        # A compressed batch at the edge may have records outside of the range.
         first, end = np.searchsorted(records.offsets, (fetched.start, fetched.end))
         if end - first < rows.num_rows:
             rows = rows.slice(first, end - first)

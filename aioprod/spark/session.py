@@ -134,12 +134,12 @@ def register(spark: SparkSession) -> None:
 
 
 def _is_local(master: str | None) -> bool:
-    """Tell whether driver and executors are on this machine. The master given to ``spark-submit``
+    """Return whether driver and executors are on this machine. The master given to ``spark-submit``
     is unknown here, and is assumed to be a cluster.
     """
     return not _submitted() if master is None else master.startswith("local")
 
 
 def _submitted() -> bool:
-    """Tell whether ``spark-submit`` started this process; it has started Java before."""
+    """Return whether ``spark-submit`` started this process; it has started Java before."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

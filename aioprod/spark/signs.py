@@ -25,31 +25,31 @@ class QuerySigns:
         self._clock = time.monotonic
         self._lock = threading.Lock()
         self._names: dict[str, str] = {}
-        self._heard_at: dict[str, float] = {}
+        self._seen_at: dict[str, float] = {}
 
-    def heard(self, run_id: str, query: str | None = None) -> None:
+    def seen(self, run_id: str, query: str | None = None) -> None:
         """Note a sign of life.
 
         Args:
             run_id: identifies the query's current run.
-            query: its name, if the sign tells it.
+            query: its name, if the sign has it.
         """
         with self._lock:
             if query is not None or run_id not in self._names:
                 self._names[run_id] = query or run_id
-            self._heard_at[run_id] = self._clock()
+            self._seen_at[run_id] = self._clock()
 
     def ended(self, run_id: str) -> None:
         """Expect no more signs of a query that has ended."""
         with self._lock:
             self._names.pop(run_id, None)
-            self._heard_at.pop(run_id, None)
+            self._seen_at.pop(run_id, None)
 
     def silences(self) -> dict[str, float]:
         """Return for each running query the seconds since its last report, by name."""
         with self._lock:
             now = self._clock()
-            return {self._names[run]: now - heard for run, heard in self._heard_at.items()}
+            return {self._names[run]: now - seen for run, seen in self._seen_at.items()}
 
     def stalled(self) -> dict[str, float]:
         """Return the same of the queries that are silent for more than the limit."""

@@ -18,12 +18,12 @@ from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once.ids import Sink, short_run
 from aioprod.spark.exactly_once.reports import TaskAttempt, stream_number
 from aioprod.spark.sink_options import EXACTLY_ONCE, SinkOptions
-from aioprod.spark.worker_process import TaskPart, settle
+from aioprod.spark.worker_process import TaskPart, freeze_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-# Where Spark tells a task which query it belongs to.
+# Where Spark puts which query it belongs to.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
@@ -33,7 +33,7 @@ class KafkaWriter(TaskPart, DataSourceArrowWriter):
     """Writes batches. Spark makes one object for each write and copies it to tasks and driver."""
 
     def __init__(self, options: SinkOptions) -> None:
-        settle()
+        freeze_modules()
         self.options = options
         self._sink = Sink(options.transactional_id_prefix, options.txn_app_id or uuid.uuid4().hex)
         self._run = short_run(uuid.uuid4().hex)
@@ -42,7 +42,7 @@ class KafkaWriter(TaskPart, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from aioprod.spark import writing
 
-        settle()
+        freeze_modules()
         if self.options.delivery != EXACTLY_ONCE:
             return writing.write_batches(self.options, iterator)
         context = _task_context()
@@ -73,14 +73,14 @@ class KafkaStreamWriter(TaskPart, DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        settle()
+        freeze_modules()
         self.options = options
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from aioprod.spark import writing
 
-        settle()
+        freeze_modules()
         batches = stream_batches(iterator, self._schema)
         if self.options.delivery != EXACTLY_ONCE:
             return writing.write_batches(self.options, batches)
@@ -90,7 +90,7 @@ class KafkaStreamWriter(TaskPart, DataSourceStreamArrowWriter):
         )
         if query is None or batch is None or run is None:
             raise SinkError(
-                f"Spark does not tell which batch this is ({_QUERY_ID}={query}, "
+                f"Spark does not say which batch this is ({_QUERY_ID}={query}, "
                 f"{_BATCH_ID}={batch}): use delivery=at-least-once"
             )
         sink = Sink(self.options.transactional_id_prefix, query)

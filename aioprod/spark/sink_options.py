@@ -65,7 +65,7 @@ class SinkOptions:
     """
 
     topic: str | None
-    producer: Mapping[str, Any] = field(repr=False)  # it may hold passwords
+    producer: Mapping[str, Any] = field(repr=False)  # it may have passwords
     delivery: str = EXACTLY_ONCE
     transactional_id_prefix: str = DEFAULT_PREFIX
     txn_app_id: str | None = None

@@ -130,7 +130,7 @@ class SourceOptions:
     registry: RegistryOptions | None = None
     registered: RegisteredValue | None = None
     group: str | None = None
-    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may have passwords
 
 
 @hide_arguments
@@ -271,7 +271,7 @@ def _limits(given: Mapping[str, str]) -> TriggerLimits:
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:
-    """Tell whether a read has the column ``headers``."""
+    """Return whether a read has the column ``headers``."""
     return boolean(lower_keys(options), "includeHeaders", default=False)
 
 
@@ -332,7 +332,7 @@ def client_config(client: Mapping[str, str]) -> dict[str, Any]:
 
 
 def fetch_settings(options: SourceOptions) -> FetchSettings:
-    """Return the settings of a read that tell how to fetch.
+    """Return the settings of a read for fetching.
 
     Raises:
         ConfigError: if a value has the wrong type or is out of range.

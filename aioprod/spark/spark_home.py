@@ -1,7 +1,7 @@
 """A home for Spark in the user's cache, from which its Python processes import faster, and the
 order in which Java looks for classes.
 
-Spark puts ``python/lib/pyspark.zip`` of its home first on their path. It holds source text only,
+Spark puts ``python/lib/pyspark.zip`` of its home first on their path. It has source text only,
 which each process compiles again: 0.35 s of CPU, in a dozen processes for a query that reads and
 writes. In this home the zip file is a directory with a link to the installed package, whose modules
 are compiled; all else are links, too.

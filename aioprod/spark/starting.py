@@ -59,6 +59,6 @@ async def start_patiently(
                 on_failure=remember,
             )
     except KafkaTimeoutError as error:
-        if last_error is not None:  # it tells more
+        if last_error is not None:  # it says more
             raise last_error from error
         raise

@@ -82,7 +82,7 @@ class StreamOffsets:
 
     def plan(self, start: Position, end: Position) -> list[OffsetRange]:
         """Return the tasks of a micro-batch. Everything before ``start`` is processed; PySpark 4.0
-        and 4.1 tell the start only here.
+        and 4.1 pass the start only here.
         """
         self.processed(start)
         return self._brokers.run(lambda client: plan_stream(client, self._options, start, end))

@@ -16,7 +16,7 @@ class ImportedTokenProvider:
     """A token provider given by its import path; the option ``kafka.sasl.oauth.token.provider``.
 
     Spark copies the settings of a write to its tasks. Only the path is copied, not the function or
-    object, which may hold secrets or connections.
+    object, which may have secrets or connections.
 
     Raises:
         ConfigError: if the path can't be imported, or is not an async function. The error does not

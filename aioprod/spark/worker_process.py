@@ -23,11 +23,11 @@ _sockets: dict[int, int] | None = None
 
 
 def is_reused() -> bool:
-    """Tell whether Spark started this process, and uses it again."""
+    """Return whether Spark started this process, and uses it again."""
     return _REUSED in os.environ
 
 
-def settle() -> None:
+def freeze_modules() -> None:
     """Hide the loaded modules from the garbage collector (`gc.freeze`).
 
     Spark's daemon collects garbage after each use of a process. It takes 45 ms of CPU to traverse

@@ -26,7 +26,7 @@ from aioprod.spark.kept import KeptClient, event_loop_factory
 from aioprod.spark.sending import RowSender, portions
 from aioprod.spark.sink_options import EXACTLY_ONCE, SinkOptions
 from aioprod.spark.starting import start_producer
-from aioprod.spark.worker_process import settle
+from aioprod.spark.worker_process import freeze_modules
 
 log = get_logger(__name__)
 
@@ -128,7 +128,7 @@ async def _lookup(options: SinkOptions, sink: Sink) -> CoordinationClient:
 
 
 def commit(options: SinkOptions, messages: Messages, version: int) -> None:
-    settle()
+    freeze_modules()
     reports = reports_of(messages)
     if options.delivery == EXACTLY_ONCE and len(reports) < len(messages):
         raise SinkError(

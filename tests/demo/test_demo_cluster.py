@@ -67,7 +67,7 @@ def test_two_executors_without_aioprod_run_the_submitted_pipeline(
     )
     assert check_result(result, expect(flights)) == []
     assert {progress.query for progress in seen if progress.rows} == {
-        "flights: figures",
+        "flights: delays",
         "flights: dead letters",
     }
     letters = threaded_broker.records("flights.dead-letters", committed_only=True)
@@ -108,11 +108,11 @@ def test_the_output_of_a_submitted_pipeline_is_sorted_out() -> None:
         "WARN something\n",
         json.dumps(asdict(progress), default=str) + "\n",  # as --progress json prints it
         '{"rows_read": 5}\n',
-        "aioprod.spark.pipeline: no topic\n",
+        "aioprod.demo.pipeline: no topic\n",
     ]
     assert _listen(lines, log, seen.append) == ({"rows_read": 5}, "no topic")
     assert seen == [progress]
-    assert log.getvalue() == "WARN something\naioprod.spark.pipeline: no topic\n"
+    assert log.getvalue() == "WARN something\naioprod.demo.pipeline: no topic\n"
 
 
 def test_the_figures_are_read_from_parquet_with_hours_in_utc(tmp_path: Path) -> None:

@@ -311,7 +311,7 @@ def test_the_demo_checks_itself_and_saves_its_results(tmp_path: Path) -> None:
     _check_whole_demo(done, tmp_path / "demo-out", "3,000")
 
 
-@pytest.mark.interop  # takes 40 s; test_spark_pipeline.py has a shorter test
+@pytest.mark.interop  # takes 40 s; test_demo_pipeline.py has a shorter test
 @pytest.mark.timeout(SPARK_LIMIT_S + 60)
 def test_follow_on_a_real_kafka_of_its_own_goes_on_until_ctrl_c(tmp_path: Path) -> None:
     output = tmp_path / "output.txt"

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from aioprod.demo.interrupt import Interrupt, Interrupted
+from aioprod.interrupt import Interrupt, Interrupted
 from aioprod.threads import in_thread
 
 

@@ -16,12 +16,12 @@ from aioprod.demo.charts import draw, save_page, save_png
 from aioprod.demo.checking import check_result, check_sending
 from aioprod.demo.expected import Delays, Expected, expect
 from aioprod.demo.flights import read_airlines, read_flights
+from aioprod.demo.pipeline import CarrierHourDelay, PipelineResult, RouteDelay
 from aioprod.demo.planting import PLANTED
 from aioprod.demo.report import describe_sending, facts, result_tables
 from aioprod.demo.sending import FlightTopics, SendReport
 from aioprod.demo.summary import summarise
-from aioprod.spark.pipeline import CarrierHourDelay, PipelineResult, RouteDelay
-from aioprod.spark.pipeline.failure import failure_reason
+from aioprod.spark.pipeline.running import failure_reason
 
 TOPICS = FlightTopics("flights", "flights.cancelled")
 
@@ -76,9 +76,9 @@ def _first_delay(**changes: float) -> Callable[[PipelineResult], PipelineResult]
         ),
         (lambda result: dataclasses.replace(result, delays=[]), "carriers by hours"),
         (_first_delay(flights=1000), "flights counted by Spark"),
-        (_first_delay(mean_delay=1e6), "figures of 1 groups"),
-        (_first_delay(p90_delay=1e6), "figures of 1 groups"),
-        (_first_delay(late_share=2.0), "figures of 1 groups"),
+        (_first_delay(mean_delay=1e6), "delays of 1 group"),
+        (_first_delay(p90_delay=1e6), "delays of 1 group"),
+        (_first_delay(late_share=2.0), "delays of 1 group"),
         (lambda result: dataclasses.replace(result, routes=result.routes[::-1]), "worst routes"),
         (lambda result: dataclasses.replace(result, routes=result.routes[1:]), "worst routes"),
     ],

@@ -9,7 +9,7 @@ from uuid import UUID
 from aioprod.spark import QueryProgress, QuerySigns
 
 BEGAN_AT = 1_800_000_000.0
-FIGURES, REJECTED = "flights: figures", "flights: dead letters"
+FIGURES, REJECTED = "flights: delays", "flights: dead letters"
 
 
 def batch(number: int = 0, query: str = FIGURES, **changes: Any) -> QueryProgress:

@@ -250,7 +250,7 @@ async def test_a_stalled_query_is_shown_until_it_is_heard_of(port: int) -> None:
     with ProgressPage("pipeline of flights", signs=signs) as page:
         async with opened(page, port) as browser:
             feed(page, 3)
-            signs.heard("1", FIGURES)
+            signs.seen("1", FIGURES)
             await shows(browser, "running")
             now[0] = 130.0
             await shows(browser, "stalled")
@@ -259,7 +259,7 @@ async def test_a_stalled_query_is_shown_until_it_is_heard_of(port: int) -> None:
                 f"{FIGURES}: no sign of life for 2 min 10 s: it works on one micro-batch, or "
                 "is stalled."
             )
-            signs.heard("1")
+            signs.seen("1")
             await shows(browser, "running")
             assert await browser.evaluate("document.getElementById('problem').hidden")
 

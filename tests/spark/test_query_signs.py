@@ -61,10 +61,10 @@ def test_a_query_that_started_before_its_listener_is_known_by_its_first_batch(
     clock: Clock,
 ) -> None:
     signs = signs_of(clock, None)
-    signs.heard(str(FIRST))
+    signs.seen(str(FIRST))
     assert signs.silences() == {str(FIRST): 0}
-    signs.heard(str(FIRST), FIGURES)
-    signs.heard(str(FIRST))
+    signs.seen(str(FIRST), FIGURES)
+    signs.seen(str(FIRST))
     assert signs.silences() == {FIGURES: 0}
     clock.now += 10**6
     assert signs.stalled() == {}  # no limit
@@ -72,7 +72,7 @@ def test_a_query_that_started_before_its_listener_is_known_by_its_first_batch(
 
 def test_the_limit_itself_is_not_exceeded(clock: Clock) -> None:
     signs = signs_of(clock)
-    signs.heard(str(FIRST), FIGURES)
+    signs.seen(str(FIRST), FIGURES)
     clock.now += 30
     assert signs.stalled() == {}
 
@@ -80,7 +80,7 @@ def test_the_limit_itself_is_not_exceeded(clock: Clock) -> None:
 def test_the_history_tells_of_stalled_queries_while_the_run_lasts(clock: Clock) -> None:
     signs = signs_of(clock)
     history = ProgressHistory("flights", signs=signs)
-    signs.heard(str(FIRST), FIGURES)
+    signs.seen(str(FIRST), FIGURES)
     clock.now += 31
     assert history.stalled() == {}  # Spark starts
     history.add(batch())
@@ -92,11 +92,11 @@ def test_the_history_tells_of_stalled_queries_while_the_run_lasts(clock: Clock) 
 def test_a_stall_is_told_once_and_its_end_too(clock: Clock) -> None:
     told: list[Alert] = []
     signs, rules = signs_of(clock), AlertRules("flights", told.append)
-    signs.heard(str(FIRST), FIGURES)
-    signs.heard(str(SECOND), REJECTED)
+    signs.seen(str(FIRST), FIGURES)
+    signs.seen(str(SECOND), REJECTED)
     rules.look_at_silences(signs)
     clock.now += 31
-    signs.heard(str(SECOND))
+    signs.seen(str(SECOND))
     rules.look_at_silences(signs)
     clock.now += 1
     rules.look_at_silences(signs)
@@ -110,7 +110,7 @@ def test_a_stall_is_told_once_and_its_end_too(clock: Clock) -> None:
             30,
         )
     ]
-    signs.heard(str(FIRST))
+    signs.seen(str(FIRST))
     rules.look_at_silences(signs)
     assert told[1:] == [
         Alert("stalled-over", "flights", f"{FIGURES}: no longer stalled", FIGURES, None, 30)
@@ -151,7 +151,7 @@ def test_the_command_looks_for_stalls_while_it_runs(monkeypatch: pytest.MonkeyPa
     with watching.watched(given, "program", "flights") as watch:
         assert watch.signs.limit_s == 20
         monkeypatch.setattr(watch.signs, "limit_s", 0.05)
-        watch.signs.heard(str(FIRST), FIGURES)
+        watch.signs.seen(str(FIRST), FIGURES)
         assert sent.wait(10)
     assert [(each["alert"], each["query"]) for each in told] == [("stalled", FIGURES)]
     assert not [thread for thread in threading.enumerate() if thread.name == "aioprod-stalls"]

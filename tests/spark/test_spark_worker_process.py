@@ -14,16 +14,16 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from aioprod.spark.worker_process import settle
+from aioprod.spark.worker_process import freeze_modules
 from aioprod.testing import ThreadedCluster
 
 PROGRAM = """
 import gc
-from aioprod.spark.worker_process import settle
+from aioprod.spark.worker_process import freeze_modules
 import pyspark.worker, pandas
-settle()
+freeze_modules()
 first = gc.get_freeze_count()
-settle()  # nothing was loaded since
+freeze_modules()  # nothing was loaded since
 print(first, gc.get_freeze_count() - first)
 """
 
@@ -65,7 +65,7 @@ def test_planning_imports_no_packages_that_only_tasks_need(module: str, package:
 def test_other_processes_are_left_alone() -> None:
     assert len(gc.get_objects()) > 20_000
     before = gc.get_freeze_count()
-    settle()
+    freeze_modules()
     assert gc.get_freeze_count() == before
 
 

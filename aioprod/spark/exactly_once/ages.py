@@ -1,4 +1,4 @@
-"""Tells how long transactions have been open, by the clock of their coordinator.
+"""Finds out how long transactions have been open, by the clock of their coordinator.
 
 A coordinator aborts a transaction that is older than its timeout, but checks only every 10 seconds
 (``transaction.abort.timed.out.transaction.cleanup.interval.ms``): an open transaction may be
@@ -45,7 +45,7 @@ LIST_LIMIT_MS = 3_000
 """A broker that does not list transactions delays a batch by no more than this."""
 
 IsOld = Callable[[str, int], bool]
-"""Tells whether a transaction is too old, from its transactional id and its start in milliseconds
+"""Returns whether a transaction is too old, from its transactional id and its start in milliseconds
 by the coordinator's clock.
 """
 
@@ -77,7 +77,7 @@ async def age_test(
     """Ask a coordinator which transactions have been open for longer than a limit.
 
     Kafka 3.8 and newer list them (KIP-994). Older ones, and those that do not list them within 3
-    seconds, only tell when a transaction began: one that begins now shows their clock, in four
+    seconds, only say when a transaction began: one that begins now shows their clock, in four
     requests within `Coordination.limit_s` each.
 
     Raises:

@@ -77,7 +77,7 @@ class Decision:
         return self.version + (not self.is_taken_back)
 
     def covers(self, version: int) -> bool:
-        """Tell whether it makes this batch visible."""
+        """Return whether it makes this batch visible."""
         return self.version == version and not self.is_taken_back
 
     def taken_back(self) -> Decision:

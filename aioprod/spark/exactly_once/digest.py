@@ -1,4 +1,4 @@
-"""A digest of rows that tells whether two writes of a batch wrote the same rows, in any order and
+"""A digest of rows that shows whether two writes of a batch wrote the same rows, in any order and
 distributed over any tasks.
 
 All numbers are modulo 2^64, and `mix` is the last step of SplitMix64: each bit of its argument

@@ -42,7 +42,7 @@ class Sink:
 
     @property
     def group(self) -> str:
-        """The consumer group whose committed offsets hold the decisions."""
+        """The consumer group whose committed offsets have the decisions."""
         return self.driver_id
 
     def transactional_id(self, run: str, version: int, number: int) -> str:
@@ -64,7 +64,7 @@ class Sink:
 
 
 def short_run(run_id: str) -> str:
-    """Return eight hexadecimal digits for a run of a query, which tell attempts of different runs
-    apart.
+    """Return eight hexadecimal digits for a run of a query, which distinguish attempts of different
+    runs.
     """
     return hashlib.sha256(run_id.encode()).hexdigest()[:8]

@@ -73,8 +73,8 @@ async def _start(producer: Producer) -> bool:
 
 
 async def _look(brokers: CoordinationClient, options: SinkOptions, attempt: TaskAttempt) -> bool:
-    """Tell whether the batch was written before. A decision that is being committed at this moment
-    may be missed here; the driver does not miss it.
+    """Return whether the batch was written before. A decision that is being committed now may be
+    missed here; the driver does not miss it.
     """
     with old_brokers_explained():
         decision = await read_decided(await brokers.connected(), attempt.sink)

@@ -48,7 +48,7 @@ class TransactionStatus:
     is_old: bool = False
 
     def is_open(self, transaction: PreparedTransaction) -> bool:
-        """Tell whether this very transaction is open."""
+        """Return whether this very transaction is open."""
         return (self.state, self.producer_id, self.epoch) == (
             ONGOING,
             transaction.producer_id,
@@ -56,7 +56,7 @@ class TransactionStatus:
         )
 
     def was_aborted(self, transaction: PreparedTransaction) -> bool:
-        """Tell whether this very transaction was certainly aborted. Its transactional id is not
+        """Return whether this very transaction was certainly aborted. Its transactional id is not
         used again before its batch is finished, so it is the last one of this producer id.
         """
         return (
@@ -174,8 +174,8 @@ async def _describe_at(
             coordinators.forget(_TRANSACTION, each)
         return error
     failure: KafkaError | None = None
-    for told in reply.transaction_states:
-        name, code = told.transactional_id, ErrorCode.of(told.error_code)
+    for described in reply.transaction_states:
+        name, code = described.transactional_id, ErrorCode.of(described.error_code)
         if code.retriable:
             if code in COORDINATOR_MOVED:
                 coordinators.forget(_TRANSACTION, name)
@@ -184,11 +184,11 @@ async def _describe_at(
             found[name] = TransactionStatus(code.name)
         else:
             found[name] = TransactionStatus(
-                told.transaction_state,
-                told.producer_id,
-                told.producer_epoch,
-                told.transaction_timeout_ms,
-                is_old(name, told.transaction_start_time_ms),
+                described.transaction_state,
+                described.producer_id,
+                described.producer_epoch,
+                described.transaction_timeout_ms,
+                is_old(name, described.transaction_start_time_ms),
             )
     return failure
 

@@ -1,12 +1,12 @@
-"""A live web page of streaming queries, with Prometheus metrics of the same figures.
+"""A live web page of streaming queries, with the same numbers as Prometheus metrics.
 
     with ProgressPage("orders", port=8080) as page:
         spark.streams.addListener(ProgressListener(page.add))
 
 - progress_page.py: what applications use
-- history.py: the figures: totals, the newest micro-batch of each query, and the last 600
+- history.py: the measurements: totals, the newest micro-batch of each query, and the last 600
 - server.py: the HTTP server, in a thread
-- metrics.py: the figures for Prometheus
+- metrics.py: metrics for Prometheus
 - page.html: the page, one file without other resources
 """
 

@@ -1,4 +1,4 @@
-"""The figures of a run's streaming queries, in bounded memory."""
+"""The measurements of a run's streaming queries, in bounded memory."""
 
 from __future__ import annotations
 

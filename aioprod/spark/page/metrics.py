@@ -1,4 +1,4 @@
-"""The page's figures for Prometheus. Requires the extra ``prometheus``."""
+"""The page's numbers as Prometheus metrics. Requires the extra ``prometheus``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aioprod.spark.page.history import ProgressHistory, QueryTotals, State
 
 _PREFIX = "aioprod_pipeline_"
 
-# Name, meaning, figure. Totals are of the present run, the others of the newest micro-batch; None
+# Name, meaning, value. Totals are of the present run, the others of the newest micro-batch; None
 # leaves the sample out.
 _COUNTERS: tuple[tuple[str, str, Callable[[QueryTotals], float | None]], ...] = (
     ("batches_total", "Micro-batches", lambda query: query.batches),
@@ -46,7 +46,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[QueryTotals], float | None]], ...] = (
 
 
 class PipelineCollector(Collector):
-    """Reads the figures at each scrape, in any thread."""
+    """Reads the numbers at each scrape, in any thread."""
 
     def __init__(self, history: ProgressHistory) -> None:
         self._history = history
@@ -61,10 +61,10 @@ class PipelineCollector(Collector):
             state.add_metric([name], float(name == present))
         yield state
         for kind, rows in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
-            for name, meaning, figure in rows:
+            for name, meaning, read in rows:
                 family = kind(f"{_PREFIX}{name}", meaning, labels=["query"])
                 for query, totals in queries.items():
-                    value = figure(totals)
+                    value = read(totals)
                     if value is not None:
                         family.add_metric([query], value)
                 yield family

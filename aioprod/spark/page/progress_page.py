@@ -23,7 +23,7 @@ _NO_PROMETHEUS = 'metrics need prometheus_client: pip install "aioprod[prometheu
 class ProgressPage:
     """A live page of streaming queries on a port of this machine.
 
-    ``/`` is the page, ``/data.json`` its figures, ``/metrics`` the same for Prometheus (requires
+    ``/`` is the page, ``/data.json`` its data, ``/metrics`` the same for Prometheus (requires
     the extra ``prometheus``), and ``/healthz`` answers 200, or 503 once the run has failed and
     while a query is stalled. As a context manager it listens, and ends with the run: an exception
     in its block counts as the failure that the page shows. Pages that are open then have two
@@ -31,10 +31,10 @@ class ProgressPage:
 
     Args:
         title: what the page calls the run.
-        host: the address to listen on; all who reach it can read the figures.
+        host: the address to listen on; all who reach it can read the page.
         port: 0 chooses a free one.
         lag_limit: the page warns of a larger lag.
-        signs: tells which queries are stalled; give it to the `ProgressListener`, too.
+        signs: knows which queries are stalled; give it to the `ProgressListener`, too.
         reason: makes the text that the page shows out of an exception.
     """
 
@@ -86,7 +86,7 @@ class ProgressPage:
         self._server.close()
 
     def running(self) -> None:
-        """Tell that Spark runs, and that its queries start."""
+        """Report that Spark runs, and that its queries start."""
         self._history.running()
 
     def add(self, progress: QueryProgress) -> None:
@@ -94,11 +94,11 @@ class ProgressPage:
         self._history.add(progress)
 
     def stop(self) -> None:
-        """Tell that the run has ended without a failure."""
+        """Report that the run has ended without a failure."""
         self._history.end()
 
     def fail(self, reason: str) -> None:
-        """Tell that the run has failed, and why."""
+        """Report that the run has failed, and why."""
         self._history.end(reason)
 
     def _html(self, request: Request) -> Reply:

@@ -1,143 +1,60 @@
-"""Writes each micro-batch's figures to Kafka and to Parquet, once each, also if it is repeated
-after a failure.
-"""
+"""Writes of an application: dead letters, and micro-batches of ``foreachBatch``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from aioprod.spark.pipeline.figures import (
-    FIGURE_NAMES,
-    CarrierHourDelay,
-    RouteDelay,
-    carrier_hours,
-    delay_records,
-    routes,
-    worst_routes,
-)
-from aioprod.spark.pipeline.options import PipelineOptions
 
-# Names the second directory, used if the first write was not completed.
-_NOTHING_WRITTEN = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
+def dead_letters(records: DataFrame, reason: Column, value: str = "value") -> DataFrame:
+    """Return the records with a reason, ready to be written: key, value and headers unchanged, and
+    five more headers.
 
+    ``dead-letter.reason`` says what is wrong; ``dead-letter.topic``, ``.partition`` and ``.offset``
+    where the record is; ``.timestamp`` its timestamp in ms since 1970.
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """The figures' topic and directories."""
-
-    spark: SparkSession
-    options: PipelineOptions
-
-    @property
-    def delays_path(self) -> str:
-        """Parquet of the figures by carrier and hour."""
-        return f"{self.options.out_dir}/delays"
-
-    @property
-    def routes_path(self) -> str:
-        """Parquet of the worst routes."""
-        return f"{self.options.out_dir}/routes"
-
-    def write(self, figures: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch's figures: those by carrier and hour to the topic, all to
-        Parquet.
-        """
-        query_id = _query_of(figures)
-        # They are used twice; without this the aggregation would run twice.
-        figures.persist()
-        try:
-            settings = {
-                **self.options.client,
-                "topic": self.options.sink_topic,
-                **self._once(query_id, batch_id),
-            }
-            records = delay_records(carrier_hours(figures))
-            records.write.format(self.options.source_format).options(**settings).mode(
-                "append"
-            ).save()
-            # A batch repeated after a failure overwrites its own files.
-            figures.write.mode("overwrite").parquet(
-                f"{self._updates_path(query_id)}/batch={batch_id}"
-            )
-        finally:
-            figures.unpersist()
-
-    def compact(self, query_id: str) -> None:
-        """Keep only the last update of each carrier and hour, and of each route."""
-        updates = self._read(self._updates_path(query_id))
-        if updates is None:
-            return
-        group = ("carrier", "time_hour", "origin", "dest")
-        newest = F.max_by(F.struct(*FIGURE_NAMES), "batch").alias("last")
-        last = updates.groupBy(*group).agg(newest).select(*group, "last.*").persist()
-        try:
-            # One file, so it is sorted as one partition: without a shuffle.
-            delays = carrier_hours(last).coalesce(1).sortWithinPartitions("time_hour", "carrier")
-            self._replace(delays, self.delays_path)
-            self._replace(worst_routes(routes(last)).coalesce(1), self.routes_path)
-        finally:
-            last.unpersist()
-
-    def _replace(self, frame: DataFrame, path: str) -> None:
-        frame.write.mode("overwrite").parquet(path)
-
-    def delays(self) -> list[CarrierHourDelay]:
-        """Return the compacted figures, by hour and carrier."""
-        rows = self._rows(self.delays_path, "carrier", F.unix_seconds("time_hour").alias("second"))
-        hours = {
-            row["second"]: f"{datetime.fromtimestamp(row['second'], UTC):%Y-%m-%dT%H:%M:%SZ}"
-            for row in rows
-        }
-        found = [
-            CarrierHourDelay(
-                row["carrier"], hours[row.pop("second")], *(row[name] for name in FIGURE_NAMES)
-            )
-            for row in rows
-        ]
-        return sorted(found, key=lambda delay: delay.place)
-
-    def routes(self) -> list[RouteDelay]:
-        """Return the worst routes, worst first."""
-        found = [RouteDelay(**row) for row in self._rows(self.routes_path, "origin", "dest")]
-        return sorted(found, key=lambda route: route.place)
-
-    def _once(self, query_id: str, batch_id: int) -> Mapping[str, str]:
-        """Return the options that make a write of this library's sink exactly once inside
-        ``foreachBatch``: a pair that was written is not written again.
-        """
-        if self.options.source_format != "aioprod":
-            return {}
-        return {"txnAppId": query_id, "txnVersion": str(batch_id)}
-
-    def _updates_path(self, query_id: str) -> str:
-        # Batch numbers restart with a new checkpoint, whose updates must win over old ones.
-        return f"{self.options.out_dir}/updates/query={query_id}"
-
-    def _read(self, path: str) -> DataFrame | None:
-        try:
-            return self.spark.read.option("basePath", path).parquet(path)
-        except AnalysisException as error:
-            if error.getCondition() not in _NOTHING_WRITTEN:
-                raise
-            return None
-
-    def _rows(self, path: str, *columns: str | Column) -> list[dict[str, Any]]:
-        frame = self._read(path)
-        if frame is None:
-            return []
-        rows: list[dict[str, Any]] = frame.select(*columns, *FIGURE_NAMES).toArrow().to_pylist()
-        return rows
+    Args:
+        records: rows of a source with the option ``includeHeaders``.
+        reason: why a record is wrong, in words; null if it is not.
+        value: the column with the undecoded value.
+    """
+    notes: Mapping[str, Column] = {
+        "reason": reason,
+        "topic": F.col("topic"),
+        "partition": F.col("partition"),
+        "offset": F.col("offset"),
+        "timestamp": F.unix_millis("timestamp"),
+    }
+    added = F.array(*(_header(f"dead-letter.{name}", note) for name, note in notes.items()))
+    given = F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>"))
+    return records.where(reason.isNotNull()).select(
+        "key", F.col(value).alias("value"), F.concat(given, added).alias("headers")
+    )
 
 
-def _query_of(batch: DataFrame) -> str:
-    """Return the id of a micro-batch's query."""
-    query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    assert query_id is not None, "Spark sets it in foreachBatch"
-    return query_id
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+
+
+def write_once(
+    rows: DataFrame, batch: DataFrame, batch_id: int, options: Mapping[str, str]
+) -> None:
+    """Write rows of a micro-batch in ``foreachBatch`` to Kafka. A micro-batch that Spark repeats is
+    not written again.
+
+    Args:
+        rows: the rows to write, which follow from the micro-batch.
+        batch, batch_id: the arguments of the function that ``foreachBatch`` calls.
+        options: the sink's options.
+    """
+    once = {"txnAppId": query_id(batch), "txnVersion": str(batch_id)}
+    rows.write.format("aioprod").options(**options, **once).mode("append").save()
+
+
+def query_id(batch: DataFrame) -> str:
+    """Return the id of the query that calls ``foreachBatch`` with this micro-batch."""
+    found = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    assert found is not None, "Spark sets it in foreachBatch"
+    return found

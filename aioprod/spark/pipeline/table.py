@@ -34,12 +34,12 @@ class ProgressTable:
             table.add_column(name, justify="right", no_wrap=True)
         for query, newest in sorted(self._newest.items()):
             lag = "" if newest.lag is None else f"{newest.lag:,}"
-            figures = (
+            cells = (
                 f"{newest.batch_id}",
                 f"{newest.rows:,}",
                 f"{newest.rows_per_second:,.0f}",
                 lag,
                 f"{newest.batch_ms / 1000:.1f} s",
             )
-            table.add_row(query, *figures, f"{self._rows[query]:,}")
+            table.add_row(query, *cells, f"{self._rows[query]:,}")
         return table

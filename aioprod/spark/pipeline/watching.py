@@ -14,7 +14,7 @@ from pathlib import Path
 from aioprod.spark.alerts import AlertRules
 from aioprod.spark.page import ProgressPage
 from aioprod.spark.page.server import parse_address
-from aioprod.spark.pipeline.failure import failure_reason
+from aioprod.spark.pipeline.running import reason_of
 from aioprod.spark.progress import QueryProgress
 from aioprod.spark.signs import QuerySigns
 from aioprod.spark.webhook import Webhook, check_url
@@ -24,13 +24,13 @@ LIMIT_EXCEEDED = 3
 
 DEFAULT_ADDRESS = "127.0.0.1:0"
 
-# Spark tells every 10 s that a query is idle.
+# Spark reports every 10 s that a query is idle.
 _MIN_STALL_TIMEOUT_S = 20
 _LOOK_EVERY_S = 1.0
 
 
 class Watch:
-    """What is told of a run's progress.
+    """Reports a run's progress to the page and the alerts.
 
     Attributes:
         signs: to be given to the `ProgressListener` of the run.
@@ -45,12 +45,12 @@ class Watch:
         self._rules = rules
 
     def running(self) -> None:
-        """Tell that Spark runs."""
+        """Report that Spark runs."""
         if self._page is not None:
             self._page.running()
 
     def add(self, progress: QueryProgress) -> None:
-        """Tell of a micro-batch."""
+        """Report a micro-batch."""
         if self._page is not None:
             self._page.add(progress)
         self._rules.add(progress)
@@ -80,12 +80,12 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a file with that address, if it is secret",
     )
-    for name, figure in (("lag", "lag of a query"), ("dead-letters", "number of dead letters")):
+    for name, number in (("lag", "lag of a query"), ("dead-letters", "number of dead letters")):
         parser.add_argument(
             f"--max-{name}",
             type=_limit,
             metavar="N",
-            help=f"a larger {figure} is an alert, and at the end exit status {LIMIT_EXCEEDED}",
+            help=f"a larger {number} is an alert, and at the end exit status {LIMIT_EXCEEDED}",
         )
     parser.add_argument(
         "--stall-timeout",
@@ -112,7 +112,7 @@ def add_page(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def watched(given: argparse.Namespace, program: str, title: str) -> Iterator[Watch]:
     """Serve the page and send alerts, as the command line asks, until the block has ended. Its
-    exception is the failure that they tell of. ``program`` begins what is printed, ``title`` is
+    exception is the failure that they report. ``program`` begins what is printed, ``title`` is
     the run's name.
 
     Raises:
@@ -175,11 +175,6 @@ def served_page(
     )
 
 
-def reason_of(error: BaseException) -> str:
-    """Return why a run has failed, in one line."""
-    return failure_reason(str(error)) or type(error).__name__
-
-
 def _url(text: str) -> str:
     try:
         return check_url(text)
@@ -211,6 +206,6 @@ def _stall_timeout(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) < _MIN_STALL_TIMEOUT_S:
         raise argparse.ArgumentTypeError(
             f"must be a whole number of at least {_MIN_STALL_TIMEOUT_S} seconds, not {text!r}: "
-            "Spark tells every 10 s that a query waits for records"
+            "Spark reports every 10 s that a query waits for records"
         )
     return int(text)

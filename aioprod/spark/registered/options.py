@@ -54,7 +54,7 @@ class RegistryOptions:
     """
 
     format: str
-    settings: Mapping[str, str] = field(repr=False)  # it may hold a password
+    settings: Mapping[str, str] = field(repr=False)  # it may have a password
     subject: str
     version: int | None = None
     message: str | None = None

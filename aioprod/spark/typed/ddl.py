@@ -65,7 +65,7 @@ def parse_schema(text: str) -> StructType:
     type ``struct<...>``. All fields are nullable, as those of ``from_json`` are.
 
     Raises:
-        SchemaError: if it is not such a schema; the text tells where.
+        SchemaError: if it is not such a schema; the text says where.
     """
     reader = _Reader(text)
     if reader.next_is("struct", "<"):
@@ -95,7 +95,7 @@ class _Reader:
         self._at = 0
 
     def next_is(self, *texts: str) -> bool:
-        """Tell whether the next tokens are these, whatever their case."""
+        """Return whether the next tokens are these, whatever their case."""
         upcoming = self._tokens[self._at : self._at + len(texts)]
         return [text.lower() for _, text, _ in upcoming] == list(texts)
 

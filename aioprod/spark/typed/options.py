@@ -98,7 +98,7 @@ def _schema(given: Mapping[str, str], corrupt: str) -> StructType:
     if text is None:
         raise ConfigError(
             f'option {VALUE_SCHEMA} is required with {VALUE_FORMAT}=json, for example "id BIGINT, '
-            'at TIMESTAMP"; the schema is not inferred, since a topic may hold other records when '
+            'at TIMESTAMP"; the schema is not inferred, since a topic may have other records when '
             "a query starts again"
         )
     if len(text) > MAX_SCHEMA_LENGTH:

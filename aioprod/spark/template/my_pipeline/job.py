@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -26,8 +26,7 @@ from aioprod.spark import (
     spark_session_builder,
 )
 from aioprod.spark.page import PageError
-from aioprod.spark.pipeline import run_queries
-from aioprod.spark.pipeline.watching import add_watching, reason_of, watched
+from aioprod.spark.pipeline import add_watching, dead_letters, reason_of, run_queries, watched
 from my_pipeline.schema import EVENT, reason
 
 NAME = "my-pipeline"
@@ -91,30 +90,6 @@ def totals(records: DataFrame) -> DataFrame:
     )
 
 
-def dead_letters(records: DataFrame) -> DataFrame:
-    """Return the records that are not events, unchanged, with headers that tell why."""
-    notes: Mapping[str, Column] = {
-        "reason": reason(),
-        "topic": F.col("topic"),
-        "partition": F.col("partition"),
-        "offset": F.col("offset"),
-        "timestamp": F.unix_millis("timestamp"),
-    }
-    added = F.array(
-        *(
-            F.struct(
-                F.lit(f"dead-letter.{name}").alias("key"),
-                note.cast("string").cast("binary").alias("value"),
-            )
-            for name, note in notes.items()
-        )
-    )
-    given = F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>"))
-    return records.where(reason().isNotNull()).select(
-        "key", F.col("rawValue").alias("value"), F.concat(given, added).alias("headers")
-    )
-
-
 def run(
     spark: SparkSession,
     options: Options,
@@ -133,7 +108,9 @@ def run(
     """
     register(spark)
     records = read_records(spark, options)
-    rejected = dead_letters(records).observe("dead letters", F.count(F.lit(1)).alias("rows"))
+    rejected = dead_letters(records, reason(), "rawValue").observe(
+        "dead letters", F.count(F.lit(1)).alias("rows")
+    )
     outputs = {"totals": totals(records), "dead-letters": rejected}
     writers = [_writer(rows, name, options, follow) for name, rows in outputs.items()]
     listener = ProgressListener(on_progress, signs)
@@ -151,8 +128,9 @@ def backfill(spark: SparkSession, options: Options, span: tuple[datetime, dateti
     """
     register(spark)
     records = read_records(spark, options, span)
+    rejected = dead_letters(records, reason(), "rawValue")
     begin, end = (f"{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}" for moment in span)
-    for name, rows in (("totals", totals(records)), ("dead-letters", dead_letters(records))):
+    for name, rows in (("totals", totals(records)), ("dead-letters", rejected)):
         topic = f"{options.topic}.backfill.{name}"
         once = {"txnAppId": f"{topic}-{begin}-{end}", "txnVersion": "0"}
         writer = rows.write.format("aioprod").mode("append")

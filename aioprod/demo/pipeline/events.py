@@ -1,18 +1,19 @@
-"""Parses the records of a topic once, by a schema, and tells the reason in words for each one that
+"""Parses the records of a topic once, by a schema, and gives the reason in words for each one that
 is not an event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StringType, StructField, StructType, TimestampType
 
+from aioprod.spark.pipeline.outputs import dead_letters as with_origin
+
 if TYPE_CHECKING:
-    from aioprod.spark.pipeline.options import PipelineOptions
+    from aioprod.demo.pipeline.options import PipelineOptions
 
 # Only the fields used: the parser skips others. The delay may be written as 2 or 2.0; null is a
 # cancelled flight.
@@ -97,31 +98,11 @@ def parse_events(records: DataFrame) -> DataFrame:
 
 
 def dead_letters(records: DataFrame) -> DataFrame:
-    """Return the records that are not events, ready to be written: key, value and headers
-    unchanged, and five more headers.
-
-    ``dead-letter.reason`` tells what is wrong; ``dead-letter.topic``, ``.partition`` and
-    ``.offset`` where the record is; ``.timestamp`` its timestamp in ms since 1970. ``records`` need
-    the column ``headers`` (option ``includeHeaders``).
+    """Return the records that are not events, ready to be written, see
+    `aioprod.spark.pipeline.dead_letters`. ``records`` need the column ``headers`` (option
+    ``includeHeaders``).
     """
-    notes: Mapping[str, Column] = {
-        "reason": F.col("reason"),
-        "topic": F.col("topic"),
-        "partition": F.col("partition"),
-        "offset": F.col("offset"),
-        "timestamp": F.unix_millis("timestamp"),
-    }
-    added = F.array(*(_header(f"dead-letter.{name}", value) for name, value in notes.items()))
-    given = F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>"))
-    return (
-        judge_records(records)
-        .where(F.col("reason").isNotNull())
-        .select("key", "value", F.concat(given, added).alias("headers"))
-    )
-
-
-def _header(name: str, value: Column) -> Column:
-    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+    return with_origin(judge_records(records), F.col("reason"))
 
 
 def _reason() -> Column:
@@ -139,7 +120,7 @@ def _reason() -> Column:
 
 
 def _damage() -> Column:
-    """Tell what is wrong with a value that the parser refused: the parser does not say."""
+    """Return what is wrong with a value that the parser refused: the parser does not say."""
     document = F.try_parse_json(F.col("value").cast("string"))
     wrong = [F.when(document.isNull(), "not JSON")]
     for name, kind in _KINDS.items():

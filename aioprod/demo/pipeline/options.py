@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aioprod.spark.pipeline.figures import WATERMARK
+from aioprod.demo.pipeline.delays import WATERMARK
 
 SourceFormat = Literal["aioprod", "kafka"]
 
@@ -24,7 +24,7 @@ class PipelineOptions:
             and executors must share. It belongs to the checkpoint and must be kept with it.
         checkpoint_dir: the same for Spark's progress; a second run resumes from it.
         topic: the topic of the events.
-        sink_topic: the topic for the figures.
+        sink_topic: the topic for the delays.
         dead_letter_topic: the topic for records that are not events; by default the topic's name
             and ``.dead-letters``.
         source_format: this library's source and sink, or Spark's own, which writes at least once
@@ -46,7 +46,7 @@ class PipelineOptions:
     source_format: SourceFormat = "aioprod"
     max_offsets_per_trigger: int | None = MAX_OFFSETS_PER_TRIGGER
     watermark: str = WATERMARK
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may have passwords
 
     @property
     def dead_letters(self) -> str:

@@ -25,7 +25,7 @@ MIN_ROUTE_FLIGHTS = 100
 route.
 """
 
-FIGURE_NAMES = ("flights", "mean_delay", "p90_delay", "late_share")
+MEASURES = ("flights", "mean_delay", "p90_delay", "late_share")
 _JSON_OPTIONS = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ssX"}
 
 
@@ -56,7 +56,7 @@ class CarrierHourDelay:
 
 @dataclass(frozen=True, slots=True)
 class RouteDelay:
-    """Departure delays of one route; figures as in `CarrierHourDelay`."""
+    """Departure delays of one route, measured as in `CarrierHourDelay`."""
 
     origin: str
     dest: str
@@ -71,8 +71,8 @@ class RouteDelay:
         return -self.mean_delay, self.origin, self.dest
 
 
-def delay_figures(events: DataFrame, *, watermark: str = WATERMARK) -> DataFrame:
-    """Compute the figures of all groups in one pass: by carrier and hour of scheduled departure,
+def measure_delays(events: DataFrame, *, watermark: str = WATERMARK) -> DataFrame:
+    """Measure all groups in one pass: by carrier and hour of scheduled departure,
     the hour as a timestamp (`carrier_hours`), and by route (`routes`).
 
     Columns that do not belong to a row's group are null. The watermark closes hours; routes stay.
@@ -81,21 +81,21 @@ def delay_figures(events: DataFrame, *, watermark: str = WATERMARK) -> DataFrame
         "window", F.window("time_hour", "1 hour")
     )
     groups = ("carrier", "window"), ("origin", "dest")
-    figures = windows.groupingSets(groups, "carrier", "window", "origin", "dest").agg(*_figures())
+    found = windows.groupingSets(groups, "carrier", "window", "origin", "dest").agg(*_measures())
     hour = F.col("window.start").alias("time_hour")
-    return figures.select("carrier", hour, "origin", "dest", *FIGURE_NAMES)
+    return found.select("carrier", hour, "origin", "dest", *MEASURES)
 
 
-def carrier_hours(figures: DataFrame) -> DataFrame:
-    """Choose the rows by carrier and hour from `delay_figures`: columns as in `CarrierHourDelay`,
+def carrier_hours(delays: DataFrame) -> DataFrame:
+    """Choose the rows by carrier and hour from `measure_delays`: columns as in `CarrierHourDelay`,
     the hour as a timestamp.
     """
-    return figures.where(F.col("carrier").isNotNull()).select("carrier", "time_hour", *FIGURE_NAMES)
+    return delays.where(F.col("carrier").isNotNull()).select("carrier", "time_hour", *MEASURES)
 
 
-def routes(figures: DataFrame) -> DataFrame:
-    """Choose the rows by route from `delay_figures`: columns as in `RouteDelay`."""
-    return figures.where(F.col("carrier").isNull()).select("origin", "dest", *FIGURE_NAMES)
+def routes(delays: DataFrame) -> DataFrame:
+    """Choose the rows by route from `measure_delays`: columns as in `RouteDelay`."""
+    return delays.where(F.col("carrier").isNull()).select("origin", "dest", *MEASURES)
 
 
 def worst_routes(
@@ -112,12 +112,12 @@ def delay_records(delays: DataFrame) -> DataFrame:
     """
     return delays.select(
         F.to_json(F.struct("carrier", "time_hour"), _JSON_OPTIONS).alias("key"),
-        F.to_json(F.struct("carrier", "time_hour", *FIGURE_NAMES), _JSON_OPTIONS).alias("value"),
+        F.to_json(F.struct("carrier", "time_hour", *MEASURES), _JSON_OPTIONS).alias("value"),
     )
 
 
-def _figures() -> Sequence[Column]:
+def _measures() -> Sequence[Column]:
     delay = F.col("dep_delay")
     late = F.when(delay > LATE_AFTER_MINUTES, 1.0).otherwise(0.0)
     measures = (F.count(delay), F.avg(delay), F.percentile(delay, 0.9), F.avg(late))
-    return [measure.alias(name) for measure, name in zip(measures, FIGURE_NAMES, strict=True)]
+    return [measure.alias(name) for measure, name in zip(measures, MEASURES, strict=True)]

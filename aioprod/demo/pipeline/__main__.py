@@ -1,5 +1,5 @@
 """The pipeline's command line, also the main file for ``spark-submit``:
-``python -m aioprod.spark.pipeline --help``.
+``python -m aioprod.demo.pipeline --help``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from aioprod.config.properties_file import read_settings, warn_of_secrets
+from aioprod.demo.pipeline.delays import WATERMARK
+from aioprod.demo.pipeline.options import MAX_OFFSETS_PER_TRIGGER, PipelineOptions
+from aioprod.demo.pipeline.run import PipelineResult, run_pipeline
 from aioprod.errors import ConfigError
 from aioprod.spark.page import PageError
-from aioprod.spark.pipeline.failure import failure_reason
-from aioprod.spark.pipeline.figures import WATERMARK
-from aioprod.spark.pipeline.options import MAX_OFFSETS_PER_TRIGGER, PipelineOptions
-from aioprod.spark.pipeline.run import PipelineResult, run_pipeline
+from aioprod.spark.pipeline.running import failure_reason
 from aioprod.spark.pipeline.watching import Watch, add_watching, watched
 from aioprod.spark.progress import QueryProgress
 from aioprod.spark.session import spark_session_builder
@@ -33,7 +33,7 @@ from aioprod.testing.cache import SetupError
 INTERRUPTED = 130
 """The exit status after Ctrl-C: 128 + SIGINT."""
 
-PROGRAM = "aioprod.spark.pipeline"
+PROGRAM = "aioprod.demo.pipeline"
 """The name in messages and in the help."""
 
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
@@ -102,7 +102,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sink-topic",
         default="flights.delays",
-        help="the topic for the figures (default: %(default)s)",
+        help="the topic for the delays (default: %(default)s)",
     )
     parser.add_argument(
         "--dead-letter-topic",

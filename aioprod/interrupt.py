@@ -1,4 +1,4 @@
-"""Handles Ctrl-C: the first one ends the work in order, the second one at once."""
+"""Handles Ctrl-C in commands: the first one ends the work in order, the second one at once."""
 
 from __future__ import annotations
 

@@ -18,14 +18,13 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.errors import AnalysisException
 
+from aioprod.demo.pipeline import PipelineOptions, PipelineResult, read_records
+from aioprod.demo.pipeline import __main__ as command
 from aioprod.spark import QueryProgress
-from aioprod.spark.pipeline import PipelineOptions, PipelineResult, read_records
-from aioprod.spark.pipeline import __main__ as command
 from aioprod.spark.source_options import parse_source_options
-
-from .page_progress import batch, rejected
-from .test_alerts import Receiver
-from .test_alerts import receiver as receiver
+from tests.spark.page_progress import batch, rejected
+from tests.spark.test_alerts import Receiver
+from tests.spark.test_alerts import receiver as receiver
 
 NEEDED = [
     "--bootstrap-servers",
@@ -165,7 +164,7 @@ def test_a_failure_is_one_line(
 ) -> None:
     session.outcome = error
     assert command.main(NEEDED) == 1
-    assert capsys.readouterr().err == f"aioprod.spark.pipeline: {said}\n"
+    assert capsys.readouterr().err == f"aioprod.demo.pipeline: {said}\n"
     session.spark.stop.assert_called_once()
 
 
@@ -251,7 +250,7 @@ def test_a_port_that_is_taken_ends_the_command_before_spark_starts(
         port = taken.getsockname()[1]
         assert command.main([*NEEDED, "--page", str(port)]) == 1
     text = capsys.readouterr().err
-    assert f"aioprod.spark.pipeline: the page can't listen on 127.0.0.1:{port}" in text
+    assert f"aioprod.demo.pipeline: the page can't listen on 127.0.0.1:{port}" in text
     assert session.given == {}
 
 
@@ -274,8 +273,8 @@ def test_limits_are_alerts_and_an_exit_status(
     assert command.main([*NEEDED, *limits]) == 3
     assert [each["alert"] for each in receiver.received] == ["lag", "dead-letters"]
     assert [line for line in capsys.readouterr().err.splitlines() if "more than" in line] == [
-        "aioprod.spark.pipeline: flights: figures: the lag is 500 records, more than 400",
-        "aioprod.spark.pipeline: flights: dead letters: 4 dead letters in this run, more than 3",
+        "aioprod.demo.pipeline: flights: delays: the lag is 500 records, more than 400",
+        "aioprod.demo.pipeline: flights: dead letters: 4 dead letters in this run, more than 3",
     ]
     session.batches += [batch(1, lag=0)]
     assert command.main([*NEEDED, "--max-lag", "400", "--max-dead-letters", "4"]) == 0

@@ -1,35 +1,32 @@
-"""Starts and stops the queries of the pipeline."""
+"""Runs the two queries of the application."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from aioprod.logs import get_logger
-from aioprod.spark.pipeline.events import dead_letters, parse_events, read_records
-from aioprod.spark.pipeline.figures import (
+from aioprod.demo.pipeline.delays import (
     CarrierHourDelay,
     RouteDelay,
-    delay_figures,
+    measure_delays,
 )
-from aioprod.spark.pipeline.options import PipelineOptions
-from aioprod.spark.pipeline.outputs import Outputs
+from aioprod.demo.pipeline.events import dead_letters, parse_events, read_records
+from aioprod.demo.pipeline.options import PipelineOptions
+from aioprod.demo.pipeline.outputs import Outputs
+from aioprod.logs import get_logger
+from aioprod.spark.pipeline.running import run_queries
 from aioprod.spark.progress import DEAD_LETTERS, ProgressListener, QueryProgress
 from aioprod.spark.session import register
 from aioprod.spark.signs import QuerySigns
 
-_POLL_S = 0.1
 _PROGRESS_LIMIT_S = 10.0
-_SOURCE_LIMIT_S = 20.0
-_CHECKPOINTS = ("figures", "dead-letters")
+_CHECKPOINTS = ("delays", "dead-letters")
 _HASHED_GROUPS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 _SPARKS_HASHED_GROUPS, _MORE_HASHED_GROUPS = "128", "40000"
 
@@ -45,7 +42,7 @@ class PipelineResult:
             reads only new ones.
         dead_letters: the number of these that are not events.
         late: events of this run that were dropped because they were older than the watermark.
-        delays: figures of every carrier and hour, of all runs on the checkpoint, ordered by hour
+        delays: the delays of every carrier and hour, of all runs on the checkpoint, ordered by hour
             and carrier.
         routes: the worst routes by mean delay, worst first.
         delays_path, routes_path: the same as Parquet.
@@ -70,11 +67,11 @@ def run_pipeline(
     signs: QuerySigns | None = None,
     timeout_s: float = 600.0,
 ) -> PipelineResult:
-    """Read all flight events of a topic; write delay figures to Parquet and to another topic, and
+    """Read all flight events of a topic; write delays to Parquet and to another topic, and
     records that are not events to a third.
 
-    Two streaming queries, named by :func:`query_names`, read the topic. The first computes figures
-    by carrier and hour and by route (output mode update, so that figures appear before their hour
+    Two streaming queries, named by :func:`query_names`, read the topic. The first computes delays
+    by carrier and hour and by route (output mode update, so that delays appear before their hour
     is closed); the last update of each counts. The second finds the dead letters.
 
     Args:
@@ -123,8 +120,8 @@ def run_pipeline(
 
 
 def query_names(topic: str) -> tuple[str, str]:
-    """Return the names of the queries on a topic: figures, dead letters."""
-    return f"{topic}: figures", f"{topic}: dead letters"
+    """Return the names of the queries on a topic: delays, dead letters."""
+    return f"{topic}: delays", f"{topic}: dead letters"
 
 
 def _writers(
@@ -137,7 +134,7 @@ def _writers(
     # Spark offers Python sinks no output mode update, hence foreachBatch, which also lets one
     # aggregation feed Kafka and Parquet.
     writers = [
-        delay_figures(events, watermark=options.watermark)
+        measure_delays(events, watermark=options.watermark)
         .writeStream.outputMode("update")
         .foreachBatch(outputs.write),
         rejected.writeStream.outputMode("append")
@@ -153,47 +150,6 @@ def _writers(
         else:
             writer.trigger(availableNow=True)
     return writers
-
-
-def run_queries(
-    writers: Sequence[DataStreamWriter],
-    stop: threading.Event | None = None,
-    *,
-    follow: bool,
-    timeout_s: float,
-    starting: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> list[StreamingQuery]:
-    """Start queries one after another; stop all when they have ended, one has failed, or the time
-    is over.
-
-    Args:
-        writers: the queries, with their triggers.
-        stop: ends them when it is set.
-        follow: run without a limit, and take Ctrl-C for the usual end.
-        timeout_s: the limit otherwise, in seconds.
-        starting: what surrounds the start of each query.
-
-    Returns:
-        The queries, which have ended.
-
-    Raises:
-        pyspark.errors.StreamingQueryException: if a query failed.
-        TimeoutError: if the limit was reached.
-    """
-    queries: list[StreamingQuery] = []
-    try:
-        for writer in writers:
-            with starting():
-                queries.append(writer.start())
-            _wait_for_source(queries[-1])
-        _wait(queries, stop, None if follow else timeout_s)
-    except KeyboardInterrupt:
-        if not follow:
-            raise
-    finally:
-        for query in queries:
-            query.stop()
-    return queries
 
 
 @contextmanager
@@ -213,49 +169,16 @@ def more_hashed_groups(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_HASHED_GROUPS, _SPARKS_HASHED_GROUPS)
 
 
-def _wait_for_source(query: StreamingQuery) -> None:
-    """Wait until a query's source runs. Spark fails a query whose Python process has not started
-    within 10 s, which several at once may not achieve.
-    """
-    deadline = time.monotonic() + _SOURCE_LIMIT_S
-    while (
-        query.isActive
-        and query.status["message"].startswith("Initializing")
-        and time.monotonic() < deadline
-    ):
-        time.sleep(_POLL_S)
-
-
-def _wait(
-    queries: Sequence[StreamingQuery], stop: threading.Event | None, limit_s: float | None
-) -> None:
-    """Wait until all queries have ended or one failed, ``stop`` is set, or the time is over."""
-    started = time.monotonic()
-    pause = stop or threading.Event()
-    while any(query.isActive for query in queries) and not pause.wait(_POLL_S):
-        _raise_failure(queries)
-        if limit_s is not None and time.monotonic() - started > limit_s:
-            raise TimeoutError(f"the pipeline did not end within timeout_s={limit_s:g}")
-    _raise_failure(queries)
-
-
-def _raise_failure(queries: Sequence[StreamingQuery]) -> None:
-    for query in queries:
-        failure = query.exception()
-        if failure is not None:
-            raise failure
-
-
 class _Tally:
     """Counts rows over all micro-batches of a run."""
 
     def __init__(self, topic: str, on_progress: Callable[[QueryProgress], None] | None) -> None:
-        self._figures, self._rejected = query_names(topic)
+        self._delays, self._rejected = query_names(topic)
         self._on_progress = on_progress
         self.rows = self.late = self.dead_letters = 0
 
     def add(self, progress: QueryProgress) -> None:
-        if progress.query == self._figures:
+        if progress.query == self._delays:
             self.rows += progress.rows
             self.late += progress.late_rows
         elif progress.query == self._rejected:

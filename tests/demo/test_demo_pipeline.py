@@ -28,16 +28,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from aioprod import ErrorCode, Producer
-from aioprod.protocol.api_keys import ApiKey
-from aioprod.spark import QueryProgress
-from aioprod.spark.page import ProgressPage
-from aioprod.spark.page.metrics import scrape
-from aioprod.spark.pipeline import (
+from aioprod.demo.pipeline import (
     PipelineOptions,
     PipelineResult,
     carrier_hours,
-    delay_figures,
     judge_records,
+    measure_delays,
     parse_events,
     query_names,
     read_records,
@@ -45,13 +41,16 @@ from aioprod.spark.pipeline import (
     run_pipeline,
     worst_routes,
 )
-from aioprod.spark.pipeline.events import _PARSE_SCHEMA
-from aioprod.spark.pipeline.figures import RouteDelay
-from aioprod.spark.pipeline.outputs import Outputs
-from aioprod.spark.pipeline.run import more_hashed_groups
+from aioprod.demo.pipeline.delays import RouteDelay
+from aioprod.demo.pipeline.events import _PARSE_SCHEMA
+from aioprod.demo.pipeline.outputs import Outputs
+from aioprod.demo.pipeline.run import more_hashed_groups
+from aioprod.protocol.api_keys import ApiKey
+from aioprod.spark import QueryProgress
+from aioprod.spark.page import ProgressPage
+from aioprod.spark.page.metrics import scrape
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
-
-from .test_spark_typed_equality import compare
+from tests.spark.test_spark_typed_equality import compare
 
 Flight = dict[str, Any]
 TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
@@ -197,9 +196,9 @@ def test_figures_equal_the_csv_over_several_batches_and_a_second_run(
     assert (
         first.rows_read
         == half + 3
-        == sum(progress.rows for progress in seen if progress.query == "flights: figures")
+        == sum(progress.rows for progress in seen if progress.query == "flights: delays")
     )
-    batches = [item for item in seen if item.query == "flights: figures" and item.rows]
+    batches = [item for item in seen if item.query == "flights: delays" and item.rows]
     assert len(batches) == 2
     assert (first.dead_letters, first.late) == (3, 0)
     check(first, flights[:half])
@@ -373,7 +372,7 @@ def test_the_same_functions_work_on_a_batch(
         read_records(session, options(broker.bootstrap_servers, tmp_path), streaming=False)
     )
     expected = grouped(flights[:1_000], "carrier", "time_hour")
-    figures = delay_figures(events)
+    figures = measure_delays(events)
     assert carrier_hours(figures).count() == len(expected)
     worst = worst_routes(routes(figures), limit=3, min_flights=5)
     ranked = [row["mean_delay"] for row in worst.collect()]
@@ -475,7 +474,7 @@ def test_following_reads_on_until_it_is_stopped(
 
     def on_progress(progress: QueryProgress) -> None:
         nonlocal rows
-        rows += progress.rows if progress.query == "flights: figures" else 0
+        rows += progress.rows if progress.query == "flights: delays" else 0
         if rows >= 300 and not sent_more.is_set():
             sent_more.set()
             # Late: older than the newest event by more than the watermark.
