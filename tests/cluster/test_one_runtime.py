@@ -42,7 +42,6 @@ LOOPS_WITH_PAUSES = {
     ("cli/copy_report.py", "run"): "prints a line per interval",
     ("cli/top.py", "watch"): "takes a sample per interval",
     ("demo/topics.py", "_wait_for_leaders"): "waits for the leaders of new topics",
-    ("spark/page/server.py", "_wait_for_readers"): "waits for browsers to read the end",
 }
 
 

@@ -250,7 +250,7 @@ def test_a_probe_is_told_of_a_stalled_query() -> None:
     signs = signs_of(lambda: now[0])
     with ProgressPage("flights", signs=signs) as page:
         page.add(batch())
-        signs.heard("1", FIGURES)
+        signs.seen("1", FIGURES)
         now[0] = 31.0
         answer = Answer(page.url, "/healthz")
         assert (answer.status, answer.body.decode()) == (
@@ -260,7 +260,7 @@ def test_a_probe_is_told_of_a_stalled_query() -> None:
         )
         found = samples(Answer(page.url, "/metrics", Accept="text/plain").body.decode())
         assert found["silent_seconds", (FIGURES,)] == 31
-        signs.heard("1")
+        signs.seen("1")
         assert Answer(page.url, "/healthz").body == b"running\n"
 
 
@@ -308,6 +308,30 @@ def test_garbage_and_silence_hold_nothing_up(page: ProgressPage) -> None:
                 except OSError:
                     pass  # the server has closed the connection
         assert Answer(page.url, "/healthz").status == 200
+
+
+def test_a_request_that_trickles_in_ends_at_the_limit(
+    page: ProgressPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "_REQUEST_LIMIT_S", 0.3)
+    address = urlsplit(page.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), 10) as connection:
+        began = time.monotonic()
+        with pytest.raises(OSError):
+            for _ in range(200):  # far less than http.server's limit, which is per read
+                connection.sendall(b"GET / HTTP/1.1\r\nX: "[:1])
+                time.sleep(0.05)
+        assert time.monotonic() - began < 9
+    assert Answer(page.url, "/healthz").status == 200
+
+
+def test_connections_beyond_all_limits_are_closed(
+    page: ProgressPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "_MAX_CONNECTIONS", 0)
+    monkeypatch.setattr(page_server, "_MAX_REFUSALS", 0)
+    with pytest.raises((OSError, http.client.HTTPException)):
+        Answer(page.url, "/healthz")
 
 
 def test_too_many_connections_are_refused(

@@ -1,8 +1,7 @@
-"""A small HTTP server for a few read-only documents, on an event loop in a thread."""
+"""A small HTTP server for a few read-only documents, in threads."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
 import socket
@@ -11,6 +10,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from aioprod.logs import get_logger
@@ -18,23 +20,14 @@ from aioprod.logs import get_logger
 log = get_logger(__name__)
 
 _REQUEST_LIMIT_S = 5.0
-_START_LIMIT_S = 10.0
 _READERS_LIMIT_S = 2.0
 _LAST_ANSWERS_LIMIT_S = 1.0
-_MAX_HEAD_BYTES = 16 << 10
 _MAX_CONNECTIONS = 64
+# That many more get an error as their response; the others are closed.
+_MAX_REFUSALS = 16
 _MAX_READERS = 100
 _READER_AGE_S = 5.0
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-}
+_POLL_S = 0.05
 
 
 class PageError(Exception):
@@ -99,13 +92,8 @@ class PageServer:
         self._routes = routes
         self._host, self._port = host, port
         self._only_loopback = _is_loopback(host)
-        self._answering: set[asyncio.Task[object]] = set()
         self._readers: OrderedDict[str, float] = OrderedDict()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closing: asyncio.Event | None = None
-        self._started = threading.Event()
-        self._failure: OSError | None = None
-        self._thread = threading.Thread(target=self._main, name="aioprod-page", daemon=True)
+        self._server: _Server | None = None
         self.url = ""
 
     def start(self) -> None:
@@ -114,126 +102,147 @@ class PageServer:
         Raises:
             PageError: if the address cannot be used.
         """
-        self._thread.start()
-        if not self._started.wait(_START_LIMIT_S):
-            raise PageError(f"the page's server did not start within {_START_LIMIT_S:.0f} s")
-        if self._failure is not None:
-            failure = self._failure
+        try:
+            self._server = server = _Server(self._host, self._port, self._reply)
+        except OSError as failure:
             raise PageError(
                 f"the page can't listen on {self._host}:{self._port} "
                 f"({failure.strerror or failure}): choose another address, or port 0 for a free one"
             ) from failure
+        self.url = _url(self._host, server.socket)
+        threading.Thread(
+            target=server.serve_forever, args=(_POLL_S,), name="aioprod-page", daemon=True
+        ).start()
 
     def close(self) -> None:
         """Wait, at most two seconds, until the pages that are open have read the current state, and
         end.
         """
-        loop, closing = self._loop, self._closing
-        if loop is None or closing is None or not self._thread.is_alive():
+        server, self._server = self._server, None
+        if server is None:
             return
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
-            loop.call_soon_threadsafe(closing.set)
-        self._thread.join(_READERS_LIMIT_S + _LAST_ANSWERS_LIMIT_S + 1.0)
+        self._wait_for_readers()
+        server.shutdown()
+        server.server_close()
+        deadline = time.monotonic() + _LAST_ANSWERS_LIMIT_S
+        while server.connections and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        server.close_connections(began_before=time.monotonic())
 
-    def _main(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except OSError as error:
-            self._failure = error
-        except Exception:
-            log.exception("the page's server has ended; the pipeline continues without it")
-        finally:
-            self._started.set()
-
-    async def _serve(self) -> None:
-        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(
-            self._connected, self._host, self._port, limit=_MAX_HEAD_BYTES
-        )
-        try:
-            self.url = _url(self._host, server.sockets[0])
-            self._started.set()
-            await self._closing.wait()
-            await self._wait_for_readers()
-        finally:
-            server.close()
-            if self._answering:
-                await asyncio.wait(self._answering, timeout=_LAST_ANSWERS_LIMIT_S)
-
-    async def _wait_for_readers(self) -> None:
+    def _wait_for_readers(self) -> None:
         ended = time.monotonic()
         while time.monotonic() - ended < _READERS_LIMIT_S:
-            if all(not ended - _READER_AGE_S < seen < ended for seen in self._readers.values()):
+            seen_at = list(self._readers.values())
+            if all(not ended - _READER_AGE_S < seen < ended for seen in seen_at):
                 return
-            await asyncio.sleep(0.05)
+            time.sleep(_POLL_S)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._answering.add(task)
-        try:
-            async with asyncio.timeout(_REQUEST_LIMIT_S):
-                await self._answer(reader, writer)
-        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError, ValueError):
-            pass  # the other side has gone, is too slow, or does not speak HTTP
-        finally:
-            self._answering.discard(task)
-            writer.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._answering) > _MAX_CONNECTIONS:
-            reply, method = _text(503, f"more than {_MAX_CONNECTIONS} connections"), "GET"
-        else:
-            head = await reader.readuntil(b"\r\n\r\n")
-            reply, method = self._reply(head.decode("latin-1"))
-        lines = [
-            f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}",
-            f"Content-Type: {reply.content_type}",
-            f"Content-Length: {len(reply.body)}",
-            "Cache-Control: no-store",
-            "X-Content-Type-Options: nosniff",
-            "Connection: close",
-            *(f"{name}: {value}" for name, value in reply.headers.items()),
-        ]
-        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
-        if method != "HEAD":
-            writer.write(reply.body)
-        await writer.drain()
-        writer.write_eof()
-
-    def _reply(self, head: str) -> tuple[Reply, str]:
-        request_line, *lines = head.split("\r\n")
-        method, _, rest = request_line.partition(" ")
-        target, _, protocol = rest.partition(" ")
-        headers = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in lines)
-        }
-        if not protocol.startswith("HTTP/1."):
-            return _text(400, "not a request of HTTP/1"), method
-        if method not in ("GET", "HEAD"):
-            return _text(405, "only GET and HEAD", Allow="GET, HEAD"), method
-        if self._only_loopback and not _is_loopback(_host_of(headers.get("host", ""))):
-            return _text(403, "only requests to 127.0.0.1 or localhost are answered"), method
+    def _reply(self, target: str, host: str, accept: str) -> Reply:
+        if self._only_loopback and not _is_loopback(_host_of(host)):
+            return _text(403, "only requests to 127.0.0.1 or localhost are answered")
         parts = urlsplit(target)
         route = self._routes.get(parts.path)
         if route is None:
-            return _text(404, f"only {', '.join(self._routes)}"), method
+            return _text(404, f"only {', '.join(self._routes)}")
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         if "reader" in query:
             self._seen(query["reader"])
         try:
-            return route(Request(query, headers.get("accept", ""))), method
+            return route(Request(query, accept))
         except Exception:
             log.exception("%s of the page failed", parts.path)
-            return _text(500, "the pipeline's log says why"), method
+            return _text(500, "the pipeline's log says why")
 
     def _seen(self, reader: str) -> None:
         """Remember when an open page has asked, so that `close` waits for it."""
-        self._readers[reader] = time.monotonic()
-        self._readers.move_to_end(reader)
-        if len(self._readers) > _MAX_READERS:
-            self._readers.popitem(last=False)
+        with contextlib.suppress(KeyError):  # another thread has removed it
+            self._readers[reader] = time.monotonic()
+            self._readers.move_to_end(reader)
+            if len(self._readers) > _MAX_READERS:
+                self._readers.popitem(last=False)
+
+
+class _Server(ThreadingHTTPServer):
+    """Limits how many connections are open, and how long each."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, reply: Callable[[str, str, str], Reply]) -> None:
+        self.reply = reply
+        self.connections: dict[socket.socket, float] = {}
+        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # without asking for the host's full name, as HTTPServer does
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self.connections) >= _MAX_CONNECTIONS + _MAX_REFUSALS:
+            self.shutdown_request(request)
+            return
+        self.connections[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        self.close_connections(began_before=time.monotonic() - _REQUEST_LIMIT_S)
+
+    def close_connections(self, *, began_before: float) -> None:
+        """End connections, whose threads then end."""
+        for connection, began in list(self.connections.items()):
+            if began < began_before:
+                with contextlib.suppress(OSError):  # it has just ended
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a connection to the page failed", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _REQUEST_LIMIT_S
+    server_version, sys_version = "aioprod", ""
+
+    def do_GET(self) -> None:
+        self._send(self._reply())
+
+    def do_HEAD(self) -> None:
+        self._send(self._reply(), body=False)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what http.server refuses: other methods, and what is not HTTP."""
+        if code == 501:
+            self._send(_text(405, "only GET and HEAD", Allow="GET, HEAD"))
+        else:
+            self._send(_text(code, message or "not a request of HTTP/1"))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: http.server would print each request."""
+
+    def _reply(self) -> Reply:
+        if len(self.server.connections) > _MAX_CONNECTIONS:
+            return _text(503, f"more than {_MAX_CONNECTIONS} connections")
+        headers = self.headers
+        return self.server.reply(self.path, headers.get("Host", ""), headers.get("Accept", ""))
+
+    def _send(self, reply: Reply, *, body: bool = True) -> None:
+        self.send_response(reply.status)
+        headers = {
+            "Content-Type": reply.content_type,
+            "Content-Length": str(len(reply.body)),
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Connection": "close",
+            **reply.headers,
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(reply.body)
 
 
 def _text(status: int, text: str, **headers: str) -> Reply:
