@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ from aioprod.spark.exactly_once import (
     transactions,
 )
 from aioprod.spark.exactly_once.decision import Decision
+from aioprod.spark.exactly_once.decision_log import DriverPart
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
 from aioprod.spark.filters import Wanted
@@ -100,6 +102,7 @@ class Driver:
         self.coordination = Coordination(self.client, BLOCK_MS * times / 1000)
         self.unconnected = CoordinationClient(self.sink.producer, "c")
         self.producer = Producer(**{**self.sink.producer, "transactional_id": SINK.driver_id})
+        self.part = DriverPart(self.sink, self.coordination, self.producer, SINK)
         self.task = Producer(**{**self.sink.producer, "transactional_id": ATTEMPT.transactional_id})
         self.report = TaskReport(ATTEMPT)
         self.decision = Decision(1, ATTEMPT.run, 0, ())
@@ -167,7 +170,7 @@ async def _retry_until_hopeless(it: Driver) -> None:
 
 
 async def _decide(it: Driver) -> None:
-    await decision_log.decide(it.coordination, it.producer, SINK, it.decision, ORDERS, "decisions")
+    await decision_log.decide(it.part, replace(it.decision, topic=ORDERS))
 
 
 async def _age_test(it: Driver) -> None:
@@ -284,21 +287,19 @@ CALLS: dict[str, Row | str] = {
         Driver.wrote,
     ),
     "spark.exactly_once.completing.complete": Row(
-        lambda it: completing.complete(it.sink, it.coordination, it.producer, SINK, it.decision),
+        lambda it: completing.complete(it.part, it.decision),
         13 * BLOCK_MS,
         (STEP, "decide"),
         Driver.wrote,
     ),
     "spark.exactly_once.completing.commit_or_take_back": Row(
-        lambda it: completing.commit_or_take_back(
-            it.sink, it.coordination, it.producer, SINK, it.decision
-        ),
+        lambda it: completing.commit_or_take_back(it.part, it.decision),
         10 * BLOCK_MS,
         ("end_decided", "take_back"),
         Driver.wrote,
     ),
     "spark.exactly_once.completing.take_back": Row(
-        lambda it: completing.take_back(it.sink, it.coordination, it.producer, SINK, it.decision),
+        lambda it: completing.take_back(it.part, it.decision),
         8 * BLOCK_MS,
         (STEP, "decide"),
         Driver.wrote,

@@ -11,17 +11,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aioprod.producer.producer import Producer
 from aioprod.spark.coordination import Coordination, together
 from aioprod.spark.errors import LostTransactionsError, TransactionTimedOutError
 from aioprod.spark.exactly_once import transactions
 from aioprod.spark.exactly_once.ages import AgeLimit, margin_ms
 from aioprod.spark.exactly_once.decision import Decision
-from aioprod.spark.exactly_once.decision_log import decide
+from aioprod.spark.exactly_once.decision_log import DriverPart, decide
 from aioprod.spark.exactly_once.ending import AT_ONCE, end_decided
 from aioprod.spark.exactly_once.ids import Sink
 from aioprod.spark.exactly_once.transactions import TransactionStatus
-from aioprod.spark.sink_options import SinkOptions
 from aioprod.types import PreparedTransaction
 
 # Of the time that is certainly left, asking and deciding may take a third. The ends need less than
@@ -100,13 +98,7 @@ def timed_out(version: int, reason: str, timeout_ms: int) -> TransactionTimedOut
     )
 
 
-async def complete(
-    options: SinkOptions,
-    coordination: Coordination,
-    producer: Producer,
-    sink: Sink,
-    decision: Decision,
-) -> None:
+async def complete(part: DriverPart, decision: Decision) -> None:
     """Commit the transactions of a decision that was made some time ago. If none of them is
     committed, and not all of them certainly can be, take the decision back.
 
@@ -117,10 +109,11 @@ async def complete(
         TransactionTimedOutError: if it was taken back.
         KafkaError: as `ending.end_decided` does.
     """
-    prepared = decision.prepared(sink)
+    options, coordination = part.options, part.coordination
+    prepared = decision.prepared(part.sink)
     if options.skip_lost_batch != decision.version:
         look = await look_at(
-            coordination, sink, prepared, options.producer["transaction_timeout_ms"], share=0.5
+            coordination, part.sink, prepared, options.producer["transaction_timeout_ms"], share=0.5
         )
         statuses = [look.statuses[each.transactional_id] for each in prepared]
         is_open = [each.is_open(of) for each, of in zip(statuses, prepared, strict=True)]
@@ -128,17 +121,11 @@ async def complete(
         old = any(each.is_old for each in statuses) or not look.in_time
         nothing_committed = all(map(any, zip(is_open, aborted, strict=True)))
         if nothing_committed and (old or any(aborted)):
-            await take_back(options, coordination, producer, sink, decision)
-    await commit_or_take_back(options, coordination, producer, sink, decision)
+            await take_back(part, decision)
+    await commit_or_take_back(part, decision)
 
 
-async def commit_or_take_back(
-    options: SinkOptions,
-    coordination: Coordination,
-    producer: Producer,
-    sink: Sink,
-    decision: Decision,
-) -> None:
+async def commit_or_take_back(part: DriverPart, decision: Decision) -> None:
     """Commit the transactions of a decision. If all of them were aborted, take it back.
 
     It has the limits of `ending.end_decided` and `take_back`.
@@ -148,46 +135,37 @@ async def commit_or_take_back(
         KafkaError: as `ending.end_decided` does.
     """
     try:
-        await end_decided(coordination, sink, decision, skip_lost=options.skip_lost_batch)
+        await end_decided(
+            part.coordination, part.sink, decision, skip_lost=part.options.skip_lost_batch
+        )
     except LostTransactionsError as error:
         if error.rows == decision.rows:
-            await take_back(options, coordination, producer, sink, decision)
+            await take_back(part, decision)
         raise
 
 
-async def take_back(
-    options: SinkOptions,
-    coordination: Coordination,
-    producer: Producer,
-    sink: Sink,
-    decision: Decision,
-) -> None:
+async def take_back(part: DriverPart, decision: Decision) -> None:
     """Abort all transactions of a decision and replace it. Do nothing more if one of them turns
     out to be committed, or unknown.
 
     Aborting the first one ends within `Coordination.limit_s`, then the others within as much for
     each 64; describing takes as long each time, and then `decision_log.decide` has its limits.
 
-    Args:
-        producer: the driver's; no other driver has taken over its id.
-
     Raises:
         TransactionTimedOutError: if the decision was taken back.
         KafkaError: if that is uncertain; the next run tries again.
     """
-    prepared = decision.prepared(sink)
+    prepared = decision.prepared(part.sink)
     # One first: if it turns out to be committed, the others are left to be committed, too.
-    for part in (prepared[:1], prepared[1:]):
-        if not await _abort(coordination, part):
+    for some in (prepared[:1], prepared[1:]):
+        if not await _abort(part.coordination, some):
             return
-    await decide(
-        coordination, producer, sink, decision.taken_back(), decision.topic, options.decision_topic
-    )
+    await decide(part, decision.taken_back())
     raise timed_out(
         decision.version,
         f"it was decided, but its {len(prepared)} transactions could not be committed before they "
         "were too old, so all were aborted, and the decision was taken back",
-        options.producer["transaction_timeout_ms"],
+        part.options.producer["transaction_timeout_ms"],
     )
 
 

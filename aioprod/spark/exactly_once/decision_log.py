@@ -4,7 +4,7 @@ topic if a decision is too long for that.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.error_codes import ErrorCode
@@ -19,6 +19,7 @@ from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once import decision_topic
 from aioprod.spark.exactly_once.decision import Decision, decode, encode
 from aioprod.spark.exactly_once.ids import Sink
+from aioprod.spark.sink_options import SinkOptions
 from aioprod.spark.waiting import named_wait
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
@@ -94,45 +95,44 @@ def _code(reply: OffsetFetchResponse) -> ErrorCode:
     return next((ErrorCode.of(code) for code in codes if code), ErrorCode.NONE)
 
 
-async def decide(
-    coordination: Coordination,
-    producer: Producer,
-    sink: Sink,
-    decision: Decision,
-    topic: str,
-    overflow: str,
-) -> None:
-    """Commit the decision: from then on the batch is written.
+@dataclass(frozen=True, slots=True)
+class DriverPart:
+    """What the driver of a sink works with.
+
+    Attributes:
+        options: of the write.
+        coordination: asks coordinators.
+        producer: started as `Sink.driver_id`; no other driver has taken over this id.
+        sink: whose batches are decided.
+    """
+
+    options: SinkOptions
+    coordination: Coordination
+    producer: Producer
+    sink: Sink
+
+
+async def decide(part: DriverPart, decision: Decision) -> None:
+    """Commit the decision, for partition 0 of its topic: from then on the batch is written.
 
     Each step (up to six calls of the producer, and those of `decision_topic.write`) ends within its
     own limit, `max_block_ms`.
-
-    Args:
-        producer: the driver's; no other driver has taken over its id.
-        topic: one of the batch's topics; the offset is committed for its partition 0.
-        overflow: option ``decisionTopic``, for decisions too long for an offset's metadata.
 
     Raises:
         SinkError: if another driver took over; nothing was decided.
         KafkaError: if it is uncertain whether the decision was committed.
     """
     try:
-        await _decide(coordination, producer, sink, decision, topic, overflow)
+        await _decide(part, decision)
     except FatalProducerError as error:
         raise SinkError(
-            f"batch {decision.version}: another driver writes as {sink.driver_id!r}, with the same "
-            f"checkpoint or txnAppId: {error}"
+            f"batch {decision.version}: another driver writes as {part.sink.driver_id!r}, with the "
+            f"same checkpoint or txnAppId: {error}"
         ) from error
 
 
-async def _decide(
-    coordination: Coordination,
-    producer: Producer,
-    sink: Sink,
-    decision: Decision,
-    topic: str,
-    overflow: str,
-) -> None:
+async def _decide(part: DriverPart, decision: Decision) -> None:
+    producer, sink, place = part.producer, part.sink, TopicPartition(decision.topic, 0)
     text = encode(decision)
     if len(text) > METADATA_LIMIT:
         text = encode(replace(decision, sources=()))
@@ -140,7 +140,7 @@ async def _decide(
     if len(text) <= METADATA_LIMIT:
         await producer.begin_transaction()
         try:
-            await _commit(producer, sink, TopicPartition(topic, 0), position)
+            await _commit(producer, sink, place, position)
             return
         except AbortableTransactionError as error:
             if error.code is not ErrorCode.OFFSET_METADATA_TOO_LARGE:
@@ -148,8 +148,10 @@ async def _decide(
         # The brokers' limit is lower than Kafka's default.
         await producer.abort_transaction()
     await producer.begin_transaction()
-    place = await decision_topic.write(coordination, producer, overflow, sink, text)
-    await _commit(producer, sink, TopicPartition(topic, 0), position._replace(metadata=place))
+    written = await decision_topic.write(
+        part.coordination, producer, part.options.decision_topic, sink, text
+    )
+    await _commit(producer, sink, place, position._replace(metadata=written))
 
 
 async def _commit(

@@ -24,7 +24,7 @@ from aioprod.spark.exactly_once.completing import (
     timed_out,
 )
 from aioprod.spark.exactly_once.decision import DecidedTransaction, Decision
-from aioprod.spark.exactly_once.decision_log import decide, read_decided
+from aioprod.spark.exactly_once.decision_log import DriverPart, decide, read_decided
 from aioprod.spark.exactly_once.digest import MODULUS
 from aioprod.spark.exactly_once.ids import NUMBERS, Sink
 from aioprod.spark.exactly_once.reports import TaskAttempt, TaskReport
@@ -69,7 +69,8 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
     if not reports:
         return False
     sink = reports[0].attempt.sink
-    async with _open(options, sink) as (coordination, producer):
+    async with _open(options, sink) as part:
+        coordination = part.coordination
         written = [
             report.transaction.transactional_id
             for report in reports
@@ -80,9 +81,9 @@ async def commit_batch(options: SinkOptions, reports: Sequence[TaskReport], vers
         decision = await read_decided(coordination, sink, stable=True)
         check_not_newer(options, decision, version, sink.group)
         if decision is not None and decision.covers(version):
-            await _finish(options, coordination, producer, decision, reports)
+            await _finish(part, decision, reports)
             return False
-        return await _begin(options, coordination, producer, decision, reports, version)
+        return await _begin(part, decision, reports, version)
 
 
 async def abort_batch(options: SinkOptions, attempt: TaskAttempt, *, strays: bool) -> None:
@@ -98,12 +99,13 @@ async def abort_batch(options: SinkOptions, attempt: TaskAttempt, *, strays: boo
     """
     sink, run = attempt.sink, attempt.run
     # Fences the driver's own transaction: after it the batch is decided, or never will be.
-    async with _open(options, sink) as (coordination, producer):
+    async with _open(options, sink) as part:
+        coordination = part.coordination
         decision = await read_decided(coordination, sink, stable=True)
         await sweep(coordination, sink, decision, run)
         if decision is not None and decision.covers(attempt.version):
             try:
-                await complete(options, coordination, producer, sink, decision)
+                await complete(part, decision)
             except TransactionTimedOutError as error:
                 log.warning("%s", error)  # aborted, as the batch was to be
         if strays:
@@ -119,14 +121,14 @@ async def wait_for_strays() -> None:
 
 
 @contextlib.asynccontextmanager
-async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[tuple[Coordination, Producer]]:
+async def _open(options: SinkOptions, sink: Sink) -> AsyncIterator[DriverPart]:
     own = {"transactional_id": sink.driver_id, "transaction_timeout_ms": _DRIVER_TIMEOUT_MS}
     producer = Producer(**{**options.producer, **own})
     try:
         async with open_coordination(
             options.producer, sink.driver_id, fence_older_driver(producer)
         ) as coordination:
-            yield coordination, producer
+            yield DriverPart(options, coordination, producer, sink)
     finally:
         with named_wait("closing the driver's producer", "kafka.delivery.timeout.ms"):
             await producer.close()
@@ -140,19 +142,13 @@ async def fence_older_driver(producer: Producer) -> None:
     await start_producer(producer)
 
 
-async def _finish(
-    options: SinkOptions,
-    coordination: Coordination,
-    producer: Producer,
-    decision: Decision,
-    reports: Sequence[TaskReport],
-) -> None:
+async def _finish(part: DriverPart, decision: Decision, reports: Sequence[TaskReport]) -> None:
     """Finish a batch decided before: commit the rest of it, and abort what was written again."""
     sink, run = reports[0].attempt.sink, reports[0].attempt.run
     await together(
         [
-            complete(options, coordination, producer, sink, decision),
-            sweep(coordination, sink, decision, run, others=decision.run != run),
+            complete(part, decision),
+            sweep(part.coordination, sink, decision, run, others=decision.run != run),
         ]
     )
     rows, digest = _totals(reports)
@@ -165,7 +161,7 @@ async def _finish(
         f"(digest {digest:016x}) for it: the query, or its source, is not deterministic, or "
         "another query has a copy of its checkpoint. What was written stays, nothing is added"
     )
-    if options.on_replay_mismatch == "fail":
+    if part.options.on_replay_mismatch == "fail":
         raise ReplayMismatchError(
             f"{text}. If the written rows are right, set the option onReplayMismatch=warn, which "
             "drops the others. A copy of a checkpoint needs another transactionalIdPrefix"
@@ -174,14 +170,13 @@ async def _finish(
 
 
 async def _begin(
-    options: SinkOptions,
-    coordination: Coordination,
-    producer: Producer,
+    part: DriverPart,
     previous: Decision | None,
     reports: Sequence[TaskReport],
     version: int,
 ) -> bool:
     """Decide about a new batch, and commit it."""
+    options, coordination = part.options, part.coordination
     sink, run = reports[0].attempt.sink, reports[0].attempt.run
     written = [report for report in reports if report.transaction is not None]
     if any(report.decided for report in reports):
@@ -198,11 +193,11 @@ async def _begin(
     look = await check_transactions(options, coordination, written)
     sources = read_source_offsets(options.checkpoint, version)
     decision = replace(decision_of(reports, run, version), sources=sources)
-    await decide(coordination, producer, sink, decision, decision.topic, options.decision_topic)
+    await decide(part, decision)
     finish = commit_or_take_back if look.in_time else complete
     await together(
         [
-            finish(options, coordination, producer, sink, decision),
+            finish(part, decision),
             sweep(coordination, sink, decision, run, others=first_of_run),
         ]
     )

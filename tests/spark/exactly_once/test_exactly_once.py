@@ -9,6 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -733,9 +734,9 @@ async def test_a_decision_that_is_too_long_for_an_offset_goes_to_its_topic(
         for n in range(1000)
     ]
     decision = driver.decision_of(many, job.run, 0)
-    async with driver._open(job.options, job.sink) as (coordination, producer):
-        await decide(coordination, producer, job.sink, decision, "t", "decisions")
-        assert await read_decided(coordination, job.sink, stable=True) == decision
+    async with driver._open(job.options, job.sink) as part:
+        await decide(part, replace(decision, topic="t"))
+        assert await read_decided(part.coordination, job.sink, stable=True) == decision
     assert [record.key for record in broker.records("decisions", committed_only=True)] == [
         b"aioprod-spark-query"
     ]
@@ -782,7 +783,7 @@ async def test_the_decision_topic_can_not_be_made(broker: EmbeddedCluster) -> No
         for n in range(900)
     ]
     decision = driver.decision_of(many, job.run, 0)
-    async with driver._open(job.options, job.sink) as (coordination, producer):
+    async with driver._open(job.options, job.sink) as part:
         with pytest.raises(
             BrokerError,
             match=(
@@ -790,5 +791,5 @@ async def test_the_decision_topic_can_not_be_made(broker: EmbeddedCluster) -> No
                 r"cleanup.policy=compact"
             ),
         ):
-            await decide(coordination, producer, job.sink, decision, "t", "decisions")
+            await decide(part, replace(decision, topic="t"))
     assert "decisions" not in broker.topics
