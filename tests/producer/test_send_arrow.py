@@ -493,3 +493,23 @@ def _read(servers: str, topic: str, count: int) -> dict[tuple[int, int], Any]:
         return found
     finally:
         consumer.close()
+
+
+async def test_a_portion_grows_with_the_number_of_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers take as long for a batch of few records as for one of many."""
+    monkeypatch.setattr(arrow, "_MOST_ROWS", 1000)
+    rows = 128 * 50
+    keys = pa.array([b"%d" % row for row in range(rows)], pa.binary())
+    table = pa.table({"key": keys, "value": keys})
+    batches = []
+    for partitions in (5, 50):
+        async with EmbeddedCluster() as broker:
+            broker.create_topic("t", partitions)
+            async with Producer(broker.bootstrap_servers) as producer:
+                deliveries = await producer.send_arrow("t", table)
+                await deliveries.wait()
+                batches.append(len(deliveries._stretches))
+            assert sum(len(broker.records("t", number)) for number in range(partitions)) == rows
+    assert batches == [5 * 7, 50]
