@@ -40,6 +40,7 @@ from aioprod.errors import (
     RequestTimedOutError,
     TopicRecreatedError,
 )
+from aioprod.logs import get_logger
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.refusals import explain, principal_of
 from aioprod.protocol.batch_cursor import Batch, BatchCursor
@@ -50,6 +51,8 @@ from aioprod.protocol.record_reader import Record, read_batch_records
 from aioprod.types import TopicPartition
 
 T = TypeVar("T")
+
+log = get_logger(__name__)
 
 LATEST = LATEST_TIMESTAMP
 EARLIEST = EARLIEST_TIMESTAMP
@@ -70,6 +73,8 @@ class FetchSettings:
         check_crcs: whether checksums are checked (``check.crcs``).
         retry_limit_ms: longest time without progress before the read fails
             (``default.api.timeout.ms``).
+        client_rack: the reader's rack: a broker may name a replica in it to read from, until that
+            fails (``client.rack``, KIP-392).
     """
 
     fetch_max_bytes: int = 52_428_800
@@ -79,6 +84,7 @@ class FetchSettings:
     isolation_level: str = "read_uncommitted"
     check_crcs: bool = True
     retry_limit_ms: int = 60_000
+    client_rack: str = ""
 
     def __post_init__(self) -> None:
         if self.isolation_level not in ISOLATION_LEVELS:
@@ -230,6 +236,8 @@ class PartitionReader:
         self._client = client
         self._settings = settings or FetchSettings()
         self._leader: PartitionInfo | None = None
+        self._rack = self._settings.client_rack
+        self._replica: int | None = None  # in the rack, as the leader says
         self._backoff = backoff_of(client)
         self._patience = Patience(self._settings.retry_limit_ms / 1000)
 
@@ -265,16 +273,27 @@ class PartitionReader:
             leaders = await _leaders(self._client, (self.partition,))
             self._check_topic()
             self._leader = leaders[self.partition]
-        request = self._request(self._leader)
+        if self._replica is not None:
+            try:
+                return await self._fetch_from(self._replica, self._leader)
+            except KafkaError as error:
+                # It may lag, or be gone. The leader is asked as if there was no other replica.
+                log.info("%s: %s; reading from the leader", self._doing(), error)
+                self._replica, self._rack = None, ""
+        data = await self._fetch_from(self._leader.leader, self._leader)
+        if self._rack and data.preferred_read_replica in self._client.snapshot.nodes:
+            self._replica = data.preferred_read_replica
+        return data
+
+    async def _fetch_from(self, node: int, leader: PartitionInfo) -> PartitionData:
+        request = self._request(leader)
         topic_ids = [topic.topic_id for topic in request.topics]
-        reply = await self._client.request(
-            request, self._leader.leader, newest=newest_version(topic_ids)
-        )
+        reply = await self._client.request(request, node, newest=newest_version(topic_ids))
         if reply.error_code:
             raise BrokerError(ErrorCode.of(reply.error_code), self._doing())
         data: PartitionData = reply.responses[0].partitions[0]
         code = ErrorCode.of(data.error_code)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and node == leader.leader:
             raise await self._out_of_range(code)
         if code:
             principal = principal_of(self._client.config)
@@ -313,6 +332,7 @@ class PartitionReader:
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
             isolation_level=ISOLATION_LEVELS[settings.isolation_level],
+            rack_id=self._rack,
             topics=[
                 FetchTopic(
                     topic=self.partition.topic, topic_id=self.topic_id, partitions=[partition]

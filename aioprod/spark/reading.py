@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+import os
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark import TaskContext
 
 from aioprod.cluster.client import ClusterClient
 from aioprod.config.redaction import SecretSettings
@@ -17,7 +21,7 @@ from aioprod.consumer.partition_reader import (
     list_offsets,
 )
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerError, TopicRecreatedError
+from aioprod.errors import BrokerError, ConfigError, TopicRecreatedError
 from aioprod.logs import get_logger
 from aioprod.protocol.arrow_reader import read_arrays
 from aioprod.spark.arrow import source_rows
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
     from aioprod.spark.typed.rows import TypedRows
 
 log = get_logger(__name__)
+
+RACK = "AIOPROD_CLIENT_RACK"
+RACK_FILE = "AIOPROD_CLIENT_RACK_FILE"
 
 
 class ReadClients:
@@ -108,6 +115,8 @@ async def _batches(
     client, registered = clients.cluster, clients.registered
     headers = options.include_headers
     settings = fetch_settings(options)
+    if not settings.client_rack:
+        settings = replace(settings, client_rack=executor_rack(os.environ))
     decoder = None
     if options.typed is not None:
         from aioprod.spark.typed.rows import TypedRows
@@ -136,6 +145,27 @@ async def _batches(
                 raise
             report_losses([str(error)], fail=options.fail_on_data_loss)
             start = await _after_loss(client, reader, item.end, settings)
+
+
+def executor_rack(environment: Mapping[str, str]) -> str:
+    """Return the rack of this executor; empty if it is not known.
+
+    It is in the environment variable AIOPROD_CLIENT_RACK, or in the file that
+    AIOPROD_CLIENT_RACK_FILE names, or it is the address of Spark's resource ``rack``.
+
+    Raises:
+        ConfigError: if there is no such file.
+    """
+    if rack := environment.get(RACK, ""):
+        return rack.strip()
+    if name := environment.get(RACK_FILE):
+        try:
+            return Path(name).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{RACK_FILE}={name}: {error}") from error
+    task = TaskContext.get()
+    resource = None if task is None else task.resources().get("rack")
+    return resource.addresses[0] if resource is not None and resource.addresses else ""
 
 
 async def _after_loss(

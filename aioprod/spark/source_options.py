@@ -55,6 +55,7 @@ _FETCH_NAMES = {
     "max.partition.fetch.bytes": "max_partition_fetch_bytes",
     "isolation.level": "isolation_level",
     "check.crcs": "check_crcs",
+    "client.rack": "client_rack",
 }
 # A task reads one partition, so the whole reply is that partition's; with Kafka's 1 MiB each
 # 10,000 small records would cost a round trip.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +29,7 @@ from aioprod.consumer.partition_reader import (
     partitions_of,
 )
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.fetch import FetchResponse
 from aioprod.protocol.messages.metadata import MetadataResponse
 from aioprod.protocol.record_reader import Record
 from aioprod.testing import EmbeddedCluster, change_answer, close, drop_after, fail
@@ -374,3 +377,52 @@ async def test_a_reader_of_the_new_topic_waits_for_a_broker_with_old_metadata(
         reader = PartitionReader(client, TP, 0, 10, SMALL, broker.topics["numbers"].topic_id)
         found = [record async for fetched in reader for record in fetched.records()]
     assert values(found) == list(range(100, 110))
+
+
+@pytest.mark.parametrize(
+    "fails", [None, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+)
+async def test_a_replica_in_the_rack_is_read_from_until_it_fails(fails: ErrorCode | None) -> None:
+    """KIP-392. The embedded followers refuse readers, so the answers are changed."""
+    async with EmbeddedCluster(nodes=3) as broker:
+        broker.create_topic("numbers", 1, replication_factor=3)
+        await fill(broker, 50)
+        leader = broker.leader("numbers", 0)
+        follower = next(node for node in broker.node_ids if node != leader)
+        asked: list[FetchResponse] = []
+
+        def name_follower(answer: FetchResponse) -> None:
+            (partition,) = answer.responses[0].partitions
+            asked.append(copy.deepcopy(answer))
+            partition.preferred_read_replica, partition.records = follower, b""
+
+        def serve(answer: FetchResponse) -> None:
+            (partition,) = answer.responses[0].partitions
+            partition.error_code = ErrorCode.NONE if fails is None else fails
+            partition.records = (
+                asked[0].responses[0].partitions[0].records if fails is None else b""
+            )
+
+        broker.on(ApiKey.FETCH, change_answer(name_follower), node=leader, times=1)
+        broker.on(ApiKey.FETCH, change_answer(serve), node=follower, times=None)
+        near = replace(SMALL, client_rack="near", max_partition_fetch_bytes=1 << 20)
+        async with ClusterClient(broker.bootstrap_servers) as client:
+            assert values(await read(client, 0, 50, near)) == list(range(50))
+        assert len(asked) == 1
+        assert broker.request_count(ApiKey.FETCH, node=follower) == 1
+        assert broker.request_count(ApiKey.FETCH, node=leader) == (1 if fails is None else 2)
+
+
+async def test_without_a_rack_no_replica_is_read_from() -> None:
+    async with EmbeddedCluster(nodes=3) as broker:
+        broker.create_topic("numbers", 1, replication_factor=3)
+        await fill(broker, 10)
+        leader = broker.leader("numbers", 0)
+
+        def name_follower(answer: FetchResponse) -> None:
+            answer.responses[0].partitions[0].preferred_read_replica = leader % 3 + 1
+
+        broker.on(ApiKey.FETCH, change_answer(name_follower), node=leader, times=None)
+        async with ClusterClient(broker.bootstrap_servers) as client:
+            assert values(await read(client, 0, 10)) == list(range(10))
+        assert broker.request_count(ApiKey.FETCH) == broker.request_count(ApiKey.FETCH, node=leader)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
+from pyspark import TaskContext
 
-from aioprod import ErrorCode
+from aioprod import ConfigError, ErrorCode
+from aioprod.cluster.snapshot import PartitionInfo
+from aioprod.consumer.partition_reader import PartitionReader
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.protocol.messages.fetch import FetchRequest
 from aioprod.spark.errors import SinkError
+from aioprod.spark.offsets import OffsetRange
+from aioprod.spark.reading import executor_rack, read_range
 from aioprod.spark.sink_options import parse_sink_options
+from aioprod.spark.source_options import parse_source_options
 from aioprod.spark.writing import Written, write_batches
 from aioprod.testing import EmbeddedCluster, ThreadedCluster, fail
 
@@ -99,3 +108,41 @@ def test_a_retried_delivery_is_written_once(broker: ThreadedCluster) -> None:
         str(n).encode() for n in range(500)
     ]
     assert len(broker.records("t")) == before + 500
+
+
+# -- near brokers ----------------------------------------------------------------------------------
+
+
+def test_the_rack_of_an_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rack").write_text("eu-1b\n")
+    file = {"AIOPROD_CLIENT_RACK_FILE": str(tmp_path / "rack")}
+    assert executor_rack({}) == ""
+    assert executor_rack({"AIOPROD_CLIENT_RACK": "eu-1a", **file}) == "eu-1a"
+    assert executor_rack(file) == "eu-1b"
+    with pytest.raises(ConfigError, match=r"AIOPROD_CLIENT_RACK_FILE=.*none"):
+        executor_rack({"AIOPROD_CLIENT_RACK_FILE": str(tmp_path / "none")})
+    task = SimpleNamespace(resources=lambda: {"rack": SimpleNamespace(addresses=["eu-1c"])})
+    monkeypatch.setattr(TaskContext, "get", lambda: task)
+    assert executor_rack({}) == "eu-1c"
+
+
+@pytest.mark.parametrize(
+    ("option", "rack"), [({}, "of the executor"), ({"kafka.client.rack": "given"}, "given")]
+)
+def test_a_read_names_its_rack(
+    broker: ThreadedCluster, monkeypatch: pytest.MonkeyPatch, option: dict[str, str], rack: str
+) -> None:
+    monkeypatch.setenv("AIOPROD_CLIENT_RACK", "of the executor")
+    seen = set()
+    make = PartitionReader._request
+
+    def watched(self: PartitionReader, leader: PartitionInfo) -> FetchRequest:
+        request = make(self, leader)
+        seen.add(request.rack_id)
+        return request
+
+    monkeypatch.setattr(PartitionReader, "_request", watched)
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", **option}
+    options = parse_source_options(given, streaming=False)
+    assert sum(rows.num_rows for rows in read_range(options, OffsetRange("t", 0, 0, 10))) == 10
+    assert seen == {rack}
