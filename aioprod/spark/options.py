@@ -12,8 +12,11 @@ from dataclasses import fields
 from typing import Any
 
 from aioprod.errors import ConfigError
+from aioprod.logs import get_logger
 from aioprod.spark.json_options import MAX_OFFSET, shown
 from aioprod.spark.token_provider import ImportedTokenProvider
+
+log = get_logger(__name__)
 
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 CLIENT_PREFIX = "kafka."
@@ -122,6 +125,32 @@ SET_BY_SPARK = {
 }
 
 
+#: Settings of Java's clients that Spark jobs often have, and that change no result here: reads join
+#: no group, and Java's metrics and classes do not exist.
+WITHOUT_EFFECT = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "auto.include.jmx.reporter",
+        "exclude.internal.topics",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "security.providers",
+        "session.timeout.ms",
+    }
+)
+# Of this process: Spark parses the options of a query several times.
+_warned: set[str] = set()
+
 # Java's clients make tokens by classes, which these settings name and configure; some of them
 # configure aioprod.oauth.
 _JAVA_TOKENS = ("sasl.oauthbearer.", "sasl.login.", "sasl.client.callback.")
@@ -137,7 +166,8 @@ def lower_keys(options: Mapping[str, str]) -> dict[str, str]:
 def client_settings(
     given: Mapping[str, str], allowed: Collection[str], kind: str
 ) -> dict[str, str]:
-    """Return the ``kafka.*`` options without the prefix; error messages name ``kind``.
+    """Return the ``kafka.*`` options without the prefix; error messages name ``kind``. Those that
+    have no effect are left out, with a warning.
 
     Raises:
         ConfigError: if one is not allowed, or the bootstrap servers are missing.
@@ -147,6 +177,11 @@ def client_settings(
         for name, value in given.items()
         if name.startswith(CLIENT_PREFIX)
     }
+    for name in (client.keys() & WITHOUT_EFFECT) - set(allowed):
+        del client[name]
+        if name not in _warned:
+            _warned.add(name)
+            log.warning("option %s%s has no effect on %ss", CLIENT_PREFIX, name, kind)
     for name in client:
         if name in SET_BY_SPARK and name not in allowed:
             raise ConfigError(

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from aioprod import ConfigError, ConsumerConfig, ProducerConfig, TopicPartition
+from aioprod.spark import options as spark_options
 from aioprod.spark.admission import TriggerLimits
 from aioprod.spark.offsets import EARLIEST, LATEST, OffsetSpec, TimestampSpec
 from aioprod.spark.sink_options import parse_sink_options
@@ -197,7 +198,7 @@ def test_topics_by_name_partition_and_pattern() -> None:
         ({**SOURCE, "maxOffsetsPerTrigger": "0"}, "must be a whole number of at least 1"),
         ({**SOURCE, "minPartitions": "many"}, "must be a whole number of at least 1"),
         ({**SOURCE, "failOnDataLoss": "no"}, "must be true or false"),
-        ({**SOURCE, "kafka.enable.auto.commit": "true"}, "Spark's checkpoint holds them"),
+        ({**SOURCE, "kafka.enable.auto.commit": "true"}, "Spark's checkpoint has them"),
         ({**SOURCE, "kafka.auto.offset.reset": "latest"}, "use the option startingOffsets"),
         ({**SOURCE, "kafka.sasl.jaas.config": "x"}, r"sasl\.jaas\.config: must be like"),
         (
@@ -291,6 +292,26 @@ def test_what_has_no_effect_on_a_batch_is_told(caplog: pytest.LogCaptureFixture)
         "option maxOffsetsPerTrigger has no effect on a batch read",
         "option kafka.group.id has no effect on a batch read",
     ]
+
+
+def test_settings_of_java_without_effect_are_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(spark_options, "_warned", set())
+    common = {"kafka.bootstrap.servers": "h:1", "kafka.metric.reporters": "com.example.Reporter"}
+    read = {**common, "subscribe": "t", "kafka.max.poll.records": "500"}
+    read |= {"kafka.session.timeout.ms": "6000", "kafka.fetch.min.bytes": "7"}
+    for _ in range(2):
+        found = parse_source_options(read, streaming=True)
+        assert found.client == {"bootstrap.servers": "h:1", "fetch.min.bytes": "7"}
+    parse_sink_options({**common, "topic": "t"})
+    assert sorted(caplog.messages) == [
+        "option kafka.max.poll.records has no effect on reads",
+        "option kafka.metric.reporters has no effect on reads",
+        "option kafka.session.timeout.ms has no effect on reads",
+    ]
+    with pytest.raises(ConfigError, match=r"kafka\.max\.poll\.recods is not supported for reads"):
+        parse_source_options({**read, "kafka.max.poll.recods": "1"}, streaming=True)
 
 
 def test_client_settings_get_their_types() -> None:
