@@ -31,6 +31,7 @@ MODULES = (
     "aioprod.testing",
     "aioprod.testing.registry",
     "aioprod.testing.simulation",
+    "aioprod.testing.real_cluster",
     "aioprod.testing.real_kafka",
     "aioprod.testing.pytest_plugin.topic_consumer",
     "aioprod.testing.pytest_plugin.blocking",

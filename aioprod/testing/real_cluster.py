@@ -26,6 +26,8 @@ from aioprod.testing.kafka_process import (
     replica_settings,
 )
 
+__all__ = ["RealCluster"]
+
 _PORT_TAKEN = "Address already in use"
 _PORT_ATTEMPTS = 3
 _PLAIN_LISTENER = "PLAINTEXT"
