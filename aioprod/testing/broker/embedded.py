@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Self, TypedDict, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from aioprod.errors import ConfigError
 from aioprod.protocol.acls import AclBinding
 from aioprod.public_module import Uncopyable, set_module
 from aioprod.running_loop import running_loop
@@ -27,11 +28,6 @@ from aioprod.testing.broker.access.authorizer import Authorizer
 from aioprod.testing.broker.broker_node import listeners
 from aioprod.testing.broker.calls import clients
 from aioprod.testing.broker.cluster import Cluster
-from aioprod.testing.broker.cluster_settings import (
-    ClusterSettings,
-    check_at_least_one,
-    check_range,
-)
 from aioprod.testing.broker.controls.access import AccessControls
 from aioprod.testing.broker.controls.configs import ConfigControls
 from aioprod.testing.broker.controls.groups import GroupControls
@@ -52,6 +48,28 @@ from aioprod.testing.broker.transactions.transaction import Transaction
 T = TypeVar("T")
 _MAX_NODES = 100
 # Cluster ids are made without random numbers, of which tests in virtual time draw a fixed sequence.
+
+
+class ClusterSettings(TypedDict, total=False):
+    """The arguments of :class:`EmbeddedCluster`."""
+
+    nodes: int
+    host: str
+    port: int
+    replication_factor: int | None
+    num_partitions: int
+    auto_create_topics: bool
+    max_message_bytes: int
+    max_memory_bytes: int
+    wall_clock: Callable[[], float] | None
+    random_source: random.Random | None
+    transaction_version: int
+    replica_lag_time_max_ms: int
+    groups: GroupSettings | None
+    security: BrokerSecurity | None
+    authorizer: Authorizer | None
+    client_metrics: bool
+    imitate: str | Iterable[str]
 
 
 @set_module("aioprod.testing")
@@ -121,14 +139,14 @@ class EmbeddedCluster(clients.EmbeddedCluster, Uncopyable):
         client_metrics: bool = False,
         imitate: str | Iterable[str] = (),
     ) -> None:
-        check_at_least_one(
+        _check_at_least_one(
             num_partitions=num_partitions,
             max_message_bytes=max_message_bytes,
             max_memory_bytes=max_memory_bytes,
             replica_lag_time_max_ms=replica_lag_time_max_ms,
         )
-        check_range("nodes", nodes, 1, _MAX_NODES)
-        check_range("transaction_version", transaction_version, 0, 2)
+        _check_range("nodes", nodes, 1, _MAX_NODES)
+        _check_range("transaction_version", transaction_version, 0, 2)
         self._cluster = Cluster(nodes, replication_factor, Imitation(find(imitate)))
         self._needs_id = random_source is None
         settings = StoreSettings(
@@ -302,3 +320,16 @@ class ThreadedCluster(clients.ThreadedCluster, Uncopyable):
     def requests(self) -> list[SeenRequest]:
         """A copy of the last 10,000 requests, oldest first."""
         return self._portal.call(lambda: list(self._broker.requests))
+
+
+def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
+    """Raise ConfigError if an argument is out of range."""
+    if not lowest <= value <= highest:
+        raise ConfigError(f"{name}={value}: must be {lowest} to {highest}")
+
+
+def _check_at_least_one(**values: int) -> None:
+    """Raise ConfigError if an argument is below 1."""
+    for name, value in values.items():
+        if value < 1:
+            raise ConfigError(f"{name}={value}: must be at least 1")
