@@ -24,7 +24,7 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.foreign_text import reason_of
-from aioprod.logs import get_logger
+from aioprod.logs import LOG_AGAIN_S, LastingProblem, get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
@@ -66,6 +66,7 @@ class Coordinators:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
         self._known: dict[tuple[CoordinatorType, str], BrokerAddress] = {}
         self.trouble: KafkaError | None = None
+        self._problems: dict[tuple[CoordinatorType, str], LastingProblem] = {}
 
     def forget(self, kind: CoordinatorType, key: str) -> None:
         """Look up this coordinator again before the next request, as it has moved."""
@@ -162,13 +163,40 @@ class Coordinators:
                 if not isinstance(error, AuthenticationError | UnsupportedVersionError):
                     self.trouble = error
                     self.forget(kind, key)
+                    self._log_problem(kind, key, error)
                 raise
             self.trouble = None
+            self._log_recovery(kind, key)
             return connection
 
         return await retry(
             connect, self._backoff.seconds, is_retriable=is_retriable, deadline=deadline
         )
+
+    def _log_problem(self, kind: CoordinatorType, key: str, error: KafkaError) -> None:
+        problem = self._problems.setdefault((kind, key), LastingProblem(every_s=LOG_AGAIN_S))
+        now = asyncio.get_running_loop().time()
+        if problem.lasts(now):
+            log.warning(
+                "%s: the coordinator of %s %r can't be reached for %.0f s: %s; retrying, logged "
+                "once a minute",
+                self._config.client_id,
+                kind.name.lower(),
+                key,
+                problem.seconds(now),
+                error,
+            )
+
+    def _log_recovery(self, kind: CoordinatorType, key: str) -> None:
+        problem = self._problems.pop((kind, key), None)
+        if problem is not None and problem.is_logged:
+            log.info(
+                "%s: the coordinator of %s %r can be reached again, after %.0f s",
+                self._config.client_id,
+                kind.name.lower(),
+                key,
+                problem.seconds(asyncio.get_running_loop().time()),
+            )
 
     async def nodes(self, kind: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
         """Return the node id of each coordinator. Unknown ones are looked up with one request if

@@ -21,7 +21,7 @@ from aioprod.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import LOG_AGAIN_S, LastingProblem, get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
@@ -97,7 +97,8 @@ class Metadata:
         self._former_ids = FormerTopicIds()
         self._failures = 0
         self._failing_since = 0.0
-        self._failure_logged = False
+        self._failure = LastingProblem(0, LOG_AGAIN_S)
+        self._topic_problems: dict[str, LastingProblem] = {}
         self._rebootstraps: dict[str, float] = {}  # the last loop time of each logged reason
         self._next_refresh_at = 0.0
         # The next request asks for all topics that are in use, or only for new ones (KIP-526).
@@ -274,21 +275,47 @@ class Metadata:
                 self._failing_since = loop.time()
                 self._rebootstrap("no metadata for metadata_recovery_rebootstrap_trigger_ms")
             # Connections log which broker can't be reached.
-            if not self._failure_logged and not isinstance(error, BrokerConnectionError):
-                self._failure_logged = True
-                log.warning("metadata refresh failed, retrying: %s", error)
+            if not isinstance(error, BrokerConnectionError) and self._failure.lasts(loop.time()):
+                log.warning(
+                    "%s: metadata refresh failed%s: %s; retrying, logged once a minute",
+                    self._config.client_id,
+                    self._failure.duration(loop.time()),
+                    error,
+                )
             self.last_error = error
             self._refresh_all = True
             self._wake.set()
             self._next_refresh_at = loop.time() + self._backoff.seconds(self._failures)
         else:
-            if self._failure_logged:
-                self._failure_logged = False
-                log.info("metadata refreshed after %d failed attempts", self._failures)
+            if self._failure.is_logged:
+                log.info(
+                    "%s: metadata refreshed after %d failed attempts",
+                    self._config.client_id,
+                    self._failures,
+                )
+            self._failure = LastingProblem(0, LOG_AGAIN_S)
+            self._log_topics(topics, loop.time())
             self._failures = 0
             self.last_error = None
             self._next_refresh_at = loop.time() + self._config.retry_backoff_ms / 1000
         await self._notify_all()
+
+    def _log_topics(self, topics: Iterable[str], now: float) -> None:
+        """Log topics that a call may wait for in vain, such as one that does not exist."""
+        for topic in topics:
+            error = self.snapshot.problem_of(topic)
+            if error is None:
+                problem = self._topic_problems.pop(topic, None)
+                if problem is not None and problem.is_logged:
+                    seconds = problem.seconds(now)
+                    who = self._config.client_id
+                    log.info("%s: topic %r can be used, after %.0f s", who, topic, seconds)
+                continue
+            problem = self._topic_problems.setdefault(topic, LastingProblem())
+            if problem.lasts(now):
+                seconds = problem.seconds(now)
+                who = self._config.client_id
+                log.warning("%s: still waiting after %.0f s: %s", who, seconds, error)
 
     async def first(self, topics: Iterable[str], *limits: str) -> None:
         """Refresh for the first time, when the client starts. Ask again within the limit as long as
@@ -393,7 +420,8 @@ class Metadata:
             if now - last < _SAME_REASON_S
         }
         if why not in recent:
-            log.info("connecting to the bootstrap servers again: %s", why)
+            who = self._config.client_id
+            log.info("%s: connecting to the bootstrap servers again: %s", who, why)
         self._rebootstraps = {**recent, why: now}
         self._brokers.forget_nodes()
 
@@ -401,6 +429,7 @@ class Metadata:
         oldest = now - self._config.metadata_max_idle_ms / 1000
         for topic in [name for name, used in self._last_used.items() if used < oldest]:
             del self._last_used[topic]
+            self._topic_problems.pop(topic, None)
 
 
 def _report_start(limit: RetryLimit, error: KafkaError, failures: int) -> None:

@@ -8,12 +8,14 @@ runtime does not keep the client, but gets it with each call.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from aioprod import native
 from aioprod.arguments import check_limit_ms
 from aioprod.closing import close_in_turn
 from aioprod.cluster.coordinators import Coordinators
@@ -22,11 +24,14 @@ from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.telemetry import Telemetry
 from aioprod.config.client import ClientConfig
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 from aioprod.metrics.telemetry import TelemetrySource
 from aioprod.net.backoff import Backoff
 from aioprod.net.bootstrap import ConnectionCallback
 from aioprod.net.brokers import Brokers
 from aioprod.running_loop import running_loop
+
+log = get_logger(__name__)
 
 _DROPPED = "was dropped without close()"
 
@@ -137,6 +142,7 @@ class ClientRuntime:
         self.rng = rng
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kind = kind
+        self._name = f"{kind.name} {config.client_id!r}"
         self._separate: list[Brokers] = []
         self._starting = asyncio.Lock()
         self._start_limit: asyncio.Timeout | None = None
@@ -167,7 +173,7 @@ class ClientRuntime:
             on_silence=on_silence,
             on_misrouted=lambda address: self.metadata.misrouted(address),
             is_needed=is_needed,
-            accepted=self.brokers.accepted,
+            shares_with=self.brokers,
         )
         self.metadata.inform(brokers)
         self._separate.append(brokers)
@@ -270,6 +276,14 @@ class ClientRuntime:
             self.started = True
             client.begin()
             self.telemetry.start()
+            self._log_start()
+
+    def _log_start(self) -> None:
+        if log.isEnabledFor(logging.INFO):
+            from aioprod import __version__
+
+            code = "native" if native.in_use else f"pure Python: {native.reason_not_in_use}"
+            log.info("%s started (aioprod %s, %s)", self._name, __version__, code)
 
     # -- close -------------------------------------------------------------------------------------
 
@@ -394,6 +408,8 @@ class ClientRuntime:
         self._close_plugins(client)
         client.closed()
         self.loop_binding.unbind()
+        if self.started:
+            log.info("%s closed", self._name)
 
     def _close_plugins(self, client: ClientLifecycle) -> None:
         if not self._plugins_closed:

@@ -92,6 +92,17 @@ class ClusterSnapshot:
             return None
         return explain(BrokerError(topic.error, f"topic {name!r}"), "Metadata", self.principal)
 
+    def problem_of(self, name: str) -> BrokerError | None:
+        """Return the error of a topic, or of its first partition without a leader, or None."""
+        error = self.topic_error(name)
+        topic = self.topics.get(name)
+        if error is None and topic is not None:
+            for info in topic.partitions:
+                if info.leader < 0:
+                    found = self.find_leader(TopicPartition(name, info.partition))
+                    return found if isinstance(found, BrokerError) else None
+        return error
+
     def topic_id(self, name: str) -> uuid.UUID:
         """Return a topic's id; zero if it is unknown, or the topic does not exist."""
         topic = self.topics.get(name)

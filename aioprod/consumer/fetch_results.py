@@ -193,7 +193,8 @@ class FetchResults:
         if self._config.offset_reset.strategy != NONE:
             log.log(
                 logging.DEBUG if state.resets else logging.WARNING,
-                "%s-%d has no offset %d: auto_offset_reset=%s decides where it continues",
+                "%s: %s-%d has no offset %d: auto_offset_reset=%s decides where it continues",
+                self._config.client_id,
                 *state.tp,
                 state.position.offset,
                 self._config.offset_reset.strategy,

@@ -31,7 +31,7 @@ from aioprod.consumer.problems import Problems
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import PartitionState, Phase, Position, SubscriptionState
 from aioprod.errors import KafkaError, LogTruncationError, NoOffsetError, UnsupportedVersionError
-from aioprod.logs import get_logger
+from aioprod.logs import get_logger, listed
 from aioprod.types import OffsetAndTimestamp, TopicPartition
 
 log = get_logger(__name__)
@@ -197,16 +197,33 @@ class PositionFinder:
         present = _present(self._subscription, asked, Phase.AWAIT_RESET)
         timestamps = {state.tp: self._timestamp(state) for state in present}
         found = found_offsets(reply, timestamps, self._metadata.snapshot.principal)
+        resets = []
         for state in present:
             answer = found.get(state.tp)
             if isinstance(answer, OffsetAndTimestamp) and answer.offset >= 0:
+                resets.append(_described(state, answer.offset))
                 state.found(Position(answer.offset, answer.leader_epoch))
                 self._problems.over(state.tp)
-                _note_resumed(state)
+                self._note_resumed(state)
             elif isinstance(answer, OffsetAndTimestamp):
                 state.look_up(OffsetReset(LATEST))  # all records are earlier
             else:
                 self._failed(state, answer or _left_out(state), now)
+        if resets:
+            log.info("%s: positions reset: %s", self._config.client_id, listed(resets))
+
+    def _note_resumed(self, state: PartitionState) -> None:
+        """Log where a partition continues whose topic was deleted and created again."""
+        former, position = state.former, state.position
+        if former is None or position is None or former.resumed_at >= 0:
+            return
+        former.resumed_at = position.offset
+        log.info(
+            "%s: %s-%d continues at offset %d of the new topic",
+            self._config.client_id,
+            *state.tp,
+            position.offset,
+        )
 
     # -- after a change of leader ------------------------------------------------------------------
 
@@ -264,8 +281,9 @@ class PositionFinder:
             self._problems.report(tp, state.failure, now)
         elif end.end_offset < 0:
             log.warning(
-                "%s-%d has other records before offset %d than those that were read: "
+                "%s: %s-%d has other records before offset %d than those that were read: "
                 "auto_offset_reset=%s decides where it continues",
+                self._config.client_id,
                 *tp,
                 offset,
                 self._reset.strategy,
@@ -273,8 +291,9 @@ class PositionFinder:
             self._subscription.seek_by([tp], self._reset)
         else:
             log.warning(
-                "%s-%d was truncated before offset %d: continuing at offset %d, the first that "
+                "%s: %s-%d was truncated before offset %d: continuing at offset %d, the first that "
                 "differs",
+                self._config.client_id,
                 *tp,
                 offset,
                 end.end_offset,
@@ -360,13 +379,11 @@ class PositionFinder:
         state.retry_at = now + self._backoff.seconds(state.failures)
 
 
-def _note_resumed(state: PartitionState) -> None:
-    """Log where a partition continues whose topic was deleted and created again."""
-    former, position = state.former, state.position
-    if former is None or position is None or former.resumed_at >= 0:
-        return
-    former.resumed_at = position.offset
-    log.info("%s-%d continues at offset %d of the new topic", *state.tp, position.offset)
+def _described(state: PartitionState, offset: int) -> str:
+    """Describe the reset of a position, for the log."""
+    assert state.reset is not None
+    before = "" if state.reset_from is None else f"from offset {state.reset_from.offset} "
+    return f"{state.tp.topic}-{state.tp.partition} {before}to {offset} ({state.reset.strategy})"
 
 
 def _left_out(state: PartitionState) -> KafkaError:

@@ -41,6 +41,7 @@ class RecreatedTopics:
         ready: ReadyRecords,
         reporter: ConsumerReporter,
     ) -> None:
+        self._client_id = config.client_id
         self._reset = config.offset_reset
         self._subscription = subscription
         self._problems = problems
@@ -69,7 +70,9 @@ class RecreatedTopics:
         for state in states:
             self._ready.take_back_from(state.tp)  # the positions are the application's then
         log.warning(
-            "topic %r was deleted and created again (topic id %s, before %s): partitions (%s) %s",
+            "%s: topic %r was deleted and created again (topic id %s, before %s): partitions (%s) "
+            "%s",
+            self._client_id,
             topic,
             present,
             former,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from aioprod.config.consumer import ConsumerConfig
 from aioprod.errors import KafkaError, copy_of
 from aioprod.interceptors import ConsumerInterceptorChain
+from aioprod.logs import get_logger, listed
 from aioprod.metrics import (
     CommitDone,
     ConsumerMetrics,
@@ -26,6 +27,8 @@ from aioprod.metrics import (
 from aioprod.metrics.consumer_observers import PartitionsEvent
 from aioprod.metrics.reading import ReadingMetrics
 from aioprod.types import OffsetAndMetadata, TopicPartition
+
+log = get_logger(__name__)
 
 MetricsT = TypeVar("MetricsT", bound=ReadingMetrics[Any])
 
@@ -109,6 +112,7 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         interceptors: ConsumerInterceptorChain,
     ) -> None:
         super().__init__(metrics, ConsumerObservers(config.observers), _now)
+        self._client_id = config.client_id
         self._interceptors = interceptors
         self._rebalance_began: float | None = None
 
@@ -151,6 +155,8 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
         self, event: PartitionsEvent, partitions: Collection[TopicPartition], listener_s: float
     ) -> None:
         """Report partitions that were assigned, revoked or lost."""
+        if partitions:
+            log.info("%s: partitions %s: %s", self._client_id, event, partition_names(partitions))
         if event == "lost":
             self._metrics.partitions_lost(len(partitions), self.now())
         change = PartitionsChanged(event, tuple(sorted(partitions)), listener_s)
@@ -190,6 +196,11 @@ class ConsumerReporter(ReadingReporter[ConsumerMetrics]):
 def _now() -> float:
     """Return the time of the running event loop, in which all events happen."""
     return asyncio.get_running_loop().time()
+
+
+def partition_names(partitions: Iterable[TopicPartition]) -> str:
+    """Return partitions for the log."""
+    return listed(f"{topic}-{partition}" for topic, partition in sorted(partitions))
 
 
 def for_observers(error: KafkaError | None) -> KafkaError | None:

@@ -66,6 +66,7 @@ class PartitionState:
     """One assigned partition.
 
     Attributes:
+        reset_from: the position before the lookup by ``reset``, if there was one.
         version: grows with each jump of the position; responses to requests of an earlier version
             are void.
         pause_reason: why the application has paused it, if it says so.
@@ -86,6 +87,7 @@ class PartitionState:
     phase: Phase = Phase.INITIALIZING
     position: Position | None = None
     reset: OffsetReset | None = None
+    reset_from: Position | None = None
     version: int = 0
     paused: bool = False
     pause_reason: str = ""
@@ -133,6 +135,7 @@ class PartitionState:
 
     def look_up(self, strategy: OffsetReset) -> None:
         """Look the position up by a strategy, such as the end of the log."""
+        self.reset_from = self.position or self.reset_from
         self._leave()
         self.position = None
         self.reset = strategy
@@ -157,7 +160,7 @@ class PartitionState:
     def found(self, position: Position) -> None:
         """Note that the position is valid for the current leader: records may be fetched."""
         self.position = position
-        self.reset = None
+        self.reset = self.reset_from = None
         self.phase = Phase.FETCHING
         self.succeeded()
 

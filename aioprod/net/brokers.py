@@ -17,7 +17,7 @@ from aioprod.errors import (
     KafkaError,
     RequestTimedOutError,
 )
-from aioprod.logs import get_logger
+from aioprod.logs import LOG_AGAIN_S, LastingProblem, get_logger
 from aioprod.net.bootstrap import Attempt, BootstrapServers, ConnectionCallback
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.broker_link import BrokerLink, ReconnectBackoff
@@ -53,7 +53,8 @@ class Brokers:
         on_silence: called each second while a reply is due and a broker sends nothing.
         on_misrouted: called with the address if a connection leads to another node or cluster.
         is_needed: returns whether the connection to a node must stay open, even if it is idle.
-        accepted: shared by all connections of a client; its own if None.
+        shares_with: other connections of the same client, which know the versions of brokers, and
+            log which can't be reached; None for the first.
 
     Attributes:
         accepted: the brokers that accept only an older version of ApiVersions.
@@ -70,10 +71,12 @@ class Brokers:
         on_silence: Callable[[], object] = lambda: None,
         on_misrouted: Callable[[str], object] = lambda _: None,
         is_needed: Callable[[int], bool] = lambda _: False,
-        accepted: AcceptedVersions | None = None,
+        shares_with: Brokers | None = None,
     ) -> None:
         self.cluster_id: str | None = None
-        self.accepted = accepted or AcceptedVersions()
+        self.accepted: AcceptedVersions = (
+            AcceptedVersions() if shares_with is None else shares_with.accepted
+        )
         self._on_misrouted = on_misrouted
         self._config = config
         self._rng = rng
@@ -84,7 +87,9 @@ class Brokers:
         self._nodes: dict[int, BrokerAddress] = {}
         self._links: dict[int, BrokerLink] = {}
         # Nodes that were logged as unreachable. Kept here, as links are dropped and made again.
-        self._unreachable: set[int] = set()
+        self._unreachable: dict[int, LastingProblem] = (
+            {} if shares_with is None else shares_with._unreachable
+        )
         self._closed = False
         self._on_change = on_change
         self._on_connection = on_connection
@@ -381,9 +386,15 @@ class Brokers:
                     "connecting"
                 )
             link.failures = 0
-            if node.node_id in self._unreachable:
-                self._unreachable.remove(node.node_id)
-                log.info("broker %d (%s) can be reached again", node.node_id, connection.address)
+            problem = self._unreachable.pop(node.node_id, None)
+            if problem is not None:
+                log.info(
+                    "%s: broker %d (%s) can be reached again, after %.0f s",
+                    self._config.client_id,
+                    node.node_id,
+                    connection.address,
+                    problem.seconds(asyncio.get_running_loop().time()),
+                )
             link.connection = connection
             self._on_connection(node.node_id, connection.address, True, None)
             connection.idle.is_needed = partial(self._is_needed, node.node_id)
@@ -396,13 +407,15 @@ class Brokers:
             self._on_change()
 
     def _note_unreachable(self, node: BrokerAddress, error: KafkaError) -> None:
-        if node.node_id not in self._unreachable:
-            self._unreachable.add(node.node_id)
+        problem = self._unreachable.setdefault(node.node_id, LastingProblem(0, LOG_AGAIN_S))
+        now = asyncio.get_running_loop().time()
+        if problem.lasts(now):
             log.warning(
-                "broker %d (%s) can't be reached: %s; retrying, further failures are not logged "
-                "until it recovers",
+                "%s: broker %d (%s) can't be reached%s: %s; retrying, logged once a minute",
+                self._config.client_id,
                 node.node_id,
                 address_of(node.host, node.port),
+                problem.duration(now),
                 error,
             )
 

@@ -42,6 +42,7 @@ class AutoCommit:
         self, config: ConsumerConfig, subscription: SubscriptionState, offsets: GroupOffsets
     ) -> None:
         self.enabled = config.enable_auto_commit
+        self._client_id = config.client_id
         self._interval_s = config.auto_commit_interval_ms / 1000
         self._retry_s = config.retry_backoff_ms / 1000
         self._limit_s = config.default_api_timeout_ms / 1000
@@ -108,9 +109,11 @@ class AutoCommit:
         try:
             await self._offsets.commit(offsets, deadline)
         except (CommitFailedError, RebalanceInProgressError) as error:
-            log.info("auto-commit skipped; records may be read again: %s", error)
+            who = self._client_id
+            log.info("%s: auto-commit skipped; records may be read again: %s", who, error)
         except KafkaError as error:
-            log.warning("auto-commit failed; records may be read again: %s", error)
+            who = self._client_id
+            log.warning("%s: auto-commit failed; records may be read again: %s", who, error)
             retriable = isinstance(error, KafkaTimeoutError) or (
                 isinstance(error, BrokerError) and error.code.retriable
             )

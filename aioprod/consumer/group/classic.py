@@ -126,7 +126,8 @@ class ClassicMember(GroupMember):
         if self._rejoin_reason is None:
             self._rejoin_reason = reason
             self._partitions.rebalance_began()
-            log.info("group %r: joining: %s", self._connections.group_id, reason)
+            who, group = self._config.client_id, self._connections.group_id
+            log.info("%s: group %r: joining: %s", who, group, reason)
         self._attend()
 
     # -- inside calls of the application -----------------------------------------------------------
@@ -346,8 +347,9 @@ class ClassicMember(GroupMember):
             )
         return CommitFailedError(
             f"group {self._connections.group_id!r} has rebalanced without this member: offsets "
-            "were not committed, and other members have its partitions. The usual cause is no poll "
-            f"within max_poll_interval_ms={self._config.max_poll_interval_ms}"
+            "were not committed, and the records may be read again, by this member or another. The "
+            "usual cause is no poll within max_poll_interval_ms="
+            f"{self._config.max_poll_interval_ms}"
         )
 
     # -- leaving -----------------------------------------------------------------------------------

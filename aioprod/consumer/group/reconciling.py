@@ -162,7 +162,10 @@ class ReconcilingMember(GroupMember):
 
     def _join(self) -> None:
         log.info(
-            "group %r: joining as member %s", self._connections.group_id, self._session.member_id
+            "%s: group %r: joining as member %s",
+            self._config.client_id,
+            self._connections.group_id,
+            self._session.member_id,
         )
         self._session.begin()
         self._heartbeats = asyncio.get_running_loop().create_task(

@@ -235,7 +235,8 @@ class ShareMember:
         a retry does not solve.
         """
         log.info(
-            "share group %r: joining as member %s",
+            "%s: share group %r: joining as member %s",
+            self._config.client_id,
             self._connections.group_id,
             self._fields.member_id,
         )

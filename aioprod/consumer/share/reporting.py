@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from aioprod.config.share_consumer import ShareConsumerConfig
-from aioprod.consumer.reporting import ReadingReporter, for_observers
+from aioprod.consumer.reporting import ReadingReporter, for_observers, partition_names
 from aioprod.errors import KafkaError
+from aioprod.logs import get_logger
 from aioprod.metrics import (
     AcknowledgementsDone,
     AssignmentChanged,
@@ -15,6 +16,8 @@ from aioprod.metrics import (
     ShareConsumerObservers,
 )
 from aioprod.types import AcknowledgeType, ShareRecord, TopicPartition
+
+log = get_logger(__name__)
 
 
 class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
@@ -33,6 +36,7 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
         now: Callable[[], float],
     ) -> None:
         super().__init__(metrics, ShareConsumerObservers(config.observers), now)
+        self._client_id = config.client_id
         self._wants_acknowledgements = self._observers.wants("on_acknowledged")
 
     # -- records -----------------------------------------------------------------------------------
@@ -108,6 +112,11 @@ class ShareReporter(ReadingReporter[ShareConsumerMetrics]):
     ) -> None:
         """Report the partitions that are read now."""
         if before != present:
+            changes = {"assigned": present - before, "revoked": before - present}
+            for event, partitions in changes.items():
+                if partitions:
+                    names = partition_names(partitions)
+                    log.info("%s: partitions %s: %s", self._client_id, event, names)
             change = AssignmentChanged(
                 tuple(sorted(present)),
                 tuple(sorted(present - before)),
