@@ -53,6 +53,7 @@ PARTS = (
 NOT_FOR_USERS = {
     "aioprod.cli",
     "aioprod.consumer.group.assignors",
+    "aioprod.demo.pipeline",
     "aioprod.producer.transactions",
     "aioprod.spark._versions",
     "aioprod.spark.registration.pyspark_aioprod",
