@@ -129,7 +129,7 @@ def test_a_stream_that_does_not_know_its_batch_is_refused(
     broker: ThreadedCluster, in_task: dict[str, str]
 ) -> None:
     del in_task["streaming.sql.batchId"]
-    with pytest.raises(SinkError, match="Spark does not tell which batch this is"):
+    with pytest.raises(SinkError, match="Spark does not say which batch this is"):
         stream_writer(broker).write(rows("a"))
 
 
