@@ -264,7 +264,7 @@ def test_each_record_is_returned_once_in_any_order_of_calls(deserialized: bool) 
     seed = random.randrange(1 << 32)
     print(f"{seed=}")
     draw = random.Random(seed)
-    for _ in range(400):
+    for _ in range(200):
         batches, written = drawn(draw, b"aaaabbc")
         end = max(batches) + 1
         start = draw.randint(0, end - 1)
@@ -318,7 +318,7 @@ def test_records_before_one_that_cannot_be_read_come_first_in_any_order_of_calls
     seed = random.randrange(1 << 32)
     print(f"{seed=}")
     draw = random.Random(seed)
-    for _ in range(400):
+    for _ in range(200):
         batches, written = drawn(draw, b"aaaaaabbbbbb" + letter.encode())
         bad = [offset for offset, value in written if (value or b"")[:1] == letter.encode()]
         expected = [
@@ -362,6 +362,47 @@ def test_records_before_one_that_cannot_be_read_come_first_in_any_order_of_calls
         if bad:
             before = found[-1][0] + 1 if found else 0
             assert before <= source.position.offset <= bad[0]
+
+
+@pytest.mark.parametrize("deserialized", [False, True])
+def test_records_before_a_corrupt_batch_come_first_in_any_order_of_calls(
+    deserialized: bool,
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"{seed=}")
+    draw = random.Random(seed)
+    slow = Slow()
+    slow.known |= {b"a", b"b"}
+    for _ in range(200):
+        batches, written = drawn(draw, b"ab")
+        corrupt = draw.choice(list(batches))
+        broken = bytearray(batches[corrupt])
+        broken[-1] ^= 1
+        first = int.from_bytes(broken[:8], "big")
+        batches[corrupt] = bytes(broken)
+        expected: list[tuple[int, Any]] = [
+            (offset, value.decode() if deserialized and value is not None else value)
+            for offset, value in written
+            if offset < first
+        ]
+        data = from_offset(batches, 0)
+        source = fetched(data, 0, converting(slow) if deserialized else None)
+        found: list[tuple[int, Any]] = []
+        with pytest.raises(CorruptRecordError, match="checksum"):
+            while True:
+                limit = draw.randint(1, 20)
+                if draw.random() < 0.3:
+                    found += rows_of(source.take_arrow(limit))
+                    continue
+                records = list(source.take(limit))
+                kept = draw.randint(0, len(records))
+                if kept < len(records) and draw.random() < 0.5:
+                    source.give_back(records[kept:])
+                    records = records[:kept]
+                found += values_of(records)
+        assert found == expected
+        assert (found[-1][0] + 1 if found else 0) <= source.position.offset <= first
+        assert (source.following is None) == (corrupt == max(batches))
 
 
 def test_a_start_behind_the_last_record_of_a_compacted_batch() -> None:
