@@ -20,6 +20,18 @@ PyObject *join_batch(PyObject *module, PyObject *args);
 PyObject *join_request(PyObject *module, PyObject *args);
 PyObject *read_places(PyObject *module, PyObject *args);
 
+/* The fields of a batch's header that are not its size or its checksum. */
+enum { HEADER_SIZE = 61 };
+typedef struct {
+    long long base_offset, base_timestamp, max_timestamp, producer_id;
+    int leader_epoch, last_offset_delta, base_sequence, record_count;
+    short attributes, producer_epoch;
+} Header;
+
+/* Put the header before the records of a batch, which has `size` bytes in all; -1 with an
+ * exception. The memory is the caller's. */
+int put_header(char *batch, Py_ssize_t size, const Header *header);
+
 /* Make a type, unless an earlier execution of the module has made it; -1 with an exception. */
 int make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
 

@@ -3,7 +3,7 @@
  */
 #include "varint.h"
 
-enum { HEADER_SIZE = 61, LOG_OVERHEAD = 12, CHECKED_FROM = 21, MAGIC = 2 };
+enum { LOG_OVERHEAD = 12, CHECKED_FROM = 21, MAGIC = 2 };
 enum { FIRST_FLEXIBLE = 9, FIRST_TOPIC_ID = 13, LAST_VERSION = 13 };
 enum { PRODUCE = 0, LONGEST_STRING = 0x7fff, PARTITION_SIZE = 33 };
 
@@ -79,6 +79,24 @@ put_checksum(char *batch, Py_ssize_t size)
     return 0;
 }
 
+int
+put_header(char *batch, Py_ssize_t size, const Header *header)
+{
+    unsigned char *at = put_number((unsigned char *)batch, header->base_offset, 8);
+    at = put_number(at, size - LOG_OVERHEAD, 4);
+    at = put_number(at, header->leader_epoch, 4);
+    *at++ = MAGIC;
+    at = put_number(at + 4, header->attributes, 2);
+    at = put_number(at, header->last_offset_delta, 4);
+    at = put_number(at, header->base_timestamp, 8);
+    at = put_number(at, header->max_timestamp, 8);
+    at = put_number(at, header->producer_id, 8);
+    at = put_number(at, header->producer_epoch, 2);
+    at = put_number(at, header->base_sequence, 4);
+    put_number(at, header->record_count, 4);
+    return put_checksum(batch, size);
+}
+
 const char join_batch_doc[] = "join_batch(body, base_offset, leader_epoch, attributes, "
              "last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, "
              "base_sequence, record_count, /)\n--\n\n"
@@ -88,33 +106,21 @@ PyObject *
 join_batch(PyObject *module, PyObject *args)
 {
     PyObject *body;
-    long long base_offset, base_timestamp, max_timestamp, producer_id;
-    int leader_epoch, last_offset_delta, base_sequence, record_count;
-    short attributes, producer_epoch;
+    Header header;
     (void)module;
-    if (!PyArg_ParseTuple(args, "O!LihiLLLhii:join_batch", &PyList_Type, &body, &base_offset,
-                          &leader_epoch, &attributes, &last_offset_delta, &base_timestamp,
-                          &max_timestamp, &producer_id, &producer_epoch, &base_sequence,
-                          &record_count))
+    if (!PyArg_ParseTuple(args, "O!LihiLLLhii:join_batch", &PyList_Type, &body,
+                          &header.base_offset, &header.leader_epoch, &header.attributes,
+                          &header.last_offset_delta, &header.base_timestamp,
+                          &header.max_timestamp, &header.producer_id, &header.producer_epoch,
+                          &header.base_sequence, &header.record_count))
         return NULL;
     Py_ssize_t size = size_of_pieces(body);
     PyObject *batch = size < 0 ? NULL : PyBytes_FromStringAndSize(NULL, HEADER_SIZE + size);
     if (batch == NULL)
         return NULL;
     char *start = PyBytes_AsString(batch);
-    unsigned char *at = put_number((unsigned char *)start, base_offset, 8);
-    at = put_number(at, HEADER_SIZE - LOG_OVERHEAD + size, 4);
-    at = put_number(at, leader_epoch, 4);
-    *at++ = MAGIC;
-    at = put_number(at + 4, attributes, 2);
-    at = put_number(at, last_offset_delta, 4);
-    at = put_number(at, base_timestamp, 8);
-    at = put_number(at, max_timestamp, 8);
-    at = put_number(at, producer_id, 8);
-    at = put_number(at, producer_epoch, 2);
-    at = put_number(at, base_sequence, 4);
-    at = put_number(at, record_count, 4);
-    if (copy_pieces(body, at, size) < 0 || put_checksum(start, HEADER_SIZE + size) < 0)
+    if (copy_pieces(body, (unsigned char *)start + HEADER_SIZE, size) < 0
+        || put_header(start, HEADER_SIZE + size, &header) < 0)
         Py_CLEAR(batch);
     return batch;
 }
@@ -170,6 +176,16 @@ add_count(Request *request, int64_t number, int flexible, int size)
     return 0;
 }
 
+/* The size of bytes, or of a view of bytes; -1 with an exception. */
+static Py_ssize_t
+size_of_batch(PyObject *batch)
+{
+    if (PyBytes_Check(batch) || PyMemoryView_Check(batch))
+        return PyObject_Size(batch);
+    PyErr_SetString(PyExc_TypeError, "a batch must be bytes");
+    return -1;
+}
+
 /* Let the bytes be complete, and add a batch behind them if there is one. */
 static int
 end_buffer(Request *request, PyObject *batch)
@@ -178,7 +194,7 @@ end_buffer(Request *request, PyObject *batch)
     int failed = bytes == NULL || PyList_Append(request->buffers, bytes) < 0
                  || (batch != NULL && PyList_Append(request->buffers, batch) < 0);
     Py_XDECREF(bytes);
-    request->size += request->used + (batch == NULL ? 0 : PyBytes_Size(batch));
+    request->size += request->used + (batch == NULL ? 0 : PyObject_Size(batch));
     request->used = 0;
     return failed ? -1 : 0;
 }
@@ -215,15 +231,15 @@ tuple_at(PyObject *list, Py_ssize_t index)
     return Py_XNewRef(item);
 }
 
-/* A partition: its number, the size of its batch, and the batch. */
+/* A partition: its number, the size of its batch, and the batch, bytes or a view of bytes. */
 static int
 add_partition(Request *request, PyObject *partition, int flexible)
 {
     int index;
     PyObject *batch;
-    return !PyArg_ParseTuple(partition, "iO!", &index, &PyBytes_Type, &batch)
-                   || add_count(request, index, 0, 4) < 0
-                   || add_count(request, PyBytes_Size(batch), flexible, 4) < 0
+    Py_ssize_t size = PyArg_ParseTuple(partition, "iO", &index, &batch) ? size_of_batch(batch) : -1;
+    return size < 0 || add_count(request, index, 0, 4) < 0
+                   || add_count(request, size, flexible, 4) < 0
                    || end_buffer(request, batch) < 0
                    || (flexible && add_bytes(request, "\0", 1) < 0) /* its tagged fields */
                ? -1

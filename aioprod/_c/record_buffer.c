@@ -13,6 +13,14 @@
 #define LONGEST_TUPLE 8
 #define FIRST_ROOM 256
 #define LARGEST_STEP (1 << 20)
+/* Fewer bytes of records take no block, nor do batches that may be larger: they would take all of
+ * the block's memory with their first records. */
+#define SMALL 1024
+#define LARGEST_BLOCK (1 << 18)
+/* A block has a byte that no record uses: see has_views(). */
+#define SPARE 1
+/* More free blocks are not kept. */
+#define MOST_FREE_BYTES (4 << 20)
 
 PyTypeObject *record_buffer_type;
 static PyObject *array_type;
@@ -39,16 +47,123 @@ grow(void **data, Py_ssize_t room, size_t width)
     return 0;
 }
 
+/* -- blocks ------------------------------------------------------------------------------------- */
+
+/* Whether a view of the block is left, such as one that a transport has not sent yet. The bytes in
+ * it must not change then. A bytearray with views refuses to be resized. */
 static int
-make_room_in_tail(RecordBuffer *self, Py_ssize_t needed)
+has_views(PyObject *block)
 {
-    if (needed > PY_SSIZE_T_MAX / 2 - self->tail_used) {
+    Py_ssize_t size = PyByteArray_Size(block);
+    int has = PyByteArray_Resize(block, size - SPARE) < 0 || PyByteArray_Resize(block, size) < 0;
+    PyErr_Clear();
+    return has;
+}
+
+/* Take a free block, or make one; -1 with an exception. */
+static int
+take_block(RecordBuffer *self)
+{
+    Py_ssize_t free = PyList_Size(self->blocks), size = self->block_size + SPARE;
+    PyObject *last = free > 0 ? PyList_GetItem(self->blocks, free - 1) : NULL;
+    if (last != NULL && PyByteArray_Check(last) && PyByteArray_Size(last) == size) {
+        self->block = Py_NewRef(last);
+        return PyList_SetSlice(self->blocks, free - 1, free, NULL);
+    }
+    self->block = PyByteArray_FromStringAndSize(NULL, size);
+    return self->block == NULL ? -1 : 0;
+}
+
+/* Give the block back, if there is one, unless bytes of it are still to be sent. */
+static void
+give_back(RecordBuffer *self)
+{
+    if (self->block != NULL && !has_views(self->block)
+        && (PyList_Size(self->blocks) + 1) * self->block_size <= MOST_FREE_BYTES
+        && PyList_Append(self->blocks, self->block) < 0)
+        PyErr_Clear();
+    Py_CLEAR(self->block);
+    Py_CLEAR(self->blocks); /* it takes no other */
+    self->in_block = 0;
+}
+
+/* Move the records into a block, behind the room for the header; -1 with an exception. */
+static int
+move_into_block(RecordBuffer *self)
+{
+    if (take_block(self) < 0)
+        return -1;
+    PyObject *earlier = self->tail;
+    if (earlier != NULL)
+        memcpy(PyByteArray_AsString(self->block) + HEADER_SIZE, PyByteArray_AsString(earlier),
+               (size_t)self->tail_used);
+    self->tail = Py_NewRef(self->block);
+    Py_XDECREF(earlier);
+    self->tail_used += HEADER_SIZE;
+    self->tail_room = self->block_size;
+    self->in_block = 1;
+    return 0;
+}
+
+/* -- the newest records ------------------------------------------------------------------------- */
+
+static int
+add_piece(RecordBuffer *self, PyObject *piece)
+{
+    if (self->pieces == NULL && (self->pieces = PyList_New(0)) == NULL)
+        return -1;
+    return PyList_Append(self->pieces, piece);
+}
+
+/* A part of the block: a new reference; NULL with an exception. */
+static PyObject *
+view_of_block(RecordBuffer *self, Py_ssize_t from)
+{
+    PyObject *whole = PyMemoryView_FromObject(self->block);
+    PyObject *part
+        = whole == NULL ? NULL : PySequence_GetSlice(whole, from, self->tail_used);
+    Py_XDECREF(whole);
+    return part;
+}
+
+static int
+end_tail(RecordBuffer *self)
+{
+    if (self->tail == NULL)
+        return 0;
+    if (!self->in_block && PyByteArray_Resize(self->tail, self->tail_used) < 0)
+        return -1;
+    PyObject *piece
+        = self->in_block ? view_of_block(self, HEADER_SIZE) : Py_NewRef(self->tail);
+    int failed = piece == NULL || add_piece(self, piece) < 0;
+    Py_XDECREF(piece);
+    if (failed) {
+        self->tail_room = self->tail_used;
+        return -1;
+    }
+    Py_CLEAR(self->tail);
+    self->tail_used = self->tail_room = 0;
+    self->in_block = 0;
+    return 0;
+}
+
+static int
+make_room_in_tail(RecordBuffer *self, Py_ssize_t more)
+{
+    if (more > PY_SSIZE_T_MAX / 2 - self->tail_used) {
         PyErr_SetString(PyExc_OverflowError, "the records are too large");
         return -1;
     }
-    needed += self->tail_used;
+    Py_ssize_t needed = self->tail_used + more;
     if (needed <= self->tail_room)
         return 0;
+    if (self->in_block) { /* it is full */
+        if (end_tail(self) < 0)
+            return -1;
+        needed = more;
+    } else if (self->blocks != NULL && self->block == NULL && self->pieces == NULL
+               && needed > SMALL && needed <= self->block_size - HEADER_SIZE)
+        return move_into_block(self);
     if (self->tail == NULL
         && (self->tail = PyByteArray_FromStringAndSize(NULL, 0)) == NULL)
         return -1;
@@ -297,29 +412,6 @@ encode_pending(PyObject *object, PyObject *unused)
 
 /* -- encoded records ---------------------------------------------------------------------------- */
 
-static int
-add_piece(RecordBuffer *self, PyObject *piece)
-{
-    if (self->pieces == NULL && (self->pieces = PyList_New(0)) == NULL)
-        return -1;
-    return PyList_Append(self->pieces, piece);
-}
-
-static int
-end_tail(RecordBuffer *self)
-{
-    if (self->tail == NULL)
-        return 0;
-    if (PyByteArray_Resize(self->tail, self->tail_used) < 0)
-        return -1;
-    self->tail_room = self->tail_used;
-    if (add_piece(self, self->tail) < 0)
-        return -1;
-    Py_CLEAR(self->tail);
-    self->tail_used = self->tail_room = 0;
-    return 0;
-}
-
 static PyObject *
 take(PyObject *object, PyObject *encoded)
 {
@@ -346,6 +438,28 @@ pieces(PyObject *object, PyObject *unused)
     return Py_NewRef(self->pieces);
 }
 
+/* Make a batch of the records where they are: a view of it; None if they are not all in a block, or
+ * a view of an earlier batch is left there. */
+static PyObject *
+seal(PyObject *object, PyObject *args)
+{
+    RecordBuffer *self = (RecordBuffer *)object;
+    Header header = {.base_offset = 0, .leader_epoch = -1};
+    if (!PyArg_ParseTuple(args, "hLhi:seal", &header.attributes, &header.producer_id,
+                          &header.producer_epoch, &header.base_sequence))
+        return NULL;
+    count_exactly(self);
+    if (!self->in_block || has_views(self->block))
+        Py_RETURN_NONE;
+    header.base_timestamp = self->base_timestamp;
+    header.max_timestamp = self->max_timestamp;
+    header.record_count = (int)self->count;
+    header.last_offset_delta = (int)self->count - 1;
+    if (put_header(PyByteArray_AsString(self->block), self->tail_used, &header) < 0)
+        return NULL;
+    return view_of_block(self, 0);
+}
+
 static void
 free_sizes(Sizes *sizes)
 {
@@ -363,6 +477,7 @@ release(PyObject *object, PyObject *unused)
     Py_CLEAR(self->tail);
     Py_CLEAR(self->compressed);
     self->tail_used = self->tail_room = 0;
+    give_back(self);
     free_sizes(&self->sizes);
     self->encoded = self->size;
     self->kind = NOTHING;
@@ -436,15 +551,25 @@ get_timestamp_runs(PyObject *object, void *closure)
 static PyObject *
 new_buffer(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"base_timestamp", NULL};
+    static char *names[] = {"base_timestamp", "blocks", "block_size", NULL};
     long long base;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "L:RecordBuffer", names, &base))
+    PyObject *blocks = Py_None;
+    Py_ssize_t block_size = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "L|On:RecordBuffer", names, &base, &blocks,
+                                     &block_size))
         return NULL;
+    if (blocks != Py_None && (!PyList_Check(blocks) || block_size > PY_SSIZE_T_MAX / 2)) {
+        PyErr_SetString(PyExc_TypeError, "blocks must be a list, and their size a number");
+        return NULL;
+    }
     RecordBuffer *self = (RecordBuffer *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (self == NULL)
         return NULL;
     self->base_timestamp = self->max_timestamp = self->timestamp = base;
     self->kind = NOTHING;
+    self->blocks
+        = blocks == Py_None || block_size > LARGEST_BLOCK ? NULL : Py_NewRef(blocks);
+    self->block_size = block_size;
     Runs *runs = &self->runs;
     if (grow((void **)&runs->starts, 1, sizeof *runs->starts) < 0
         || grow((void **)&runs->stamps, 1, sizeof *runs->stamps) < 0) {
@@ -466,6 +591,8 @@ free_buffer(PyObject *object)
     Py_CLEAR(self->timestamps);
     Py_CLEAR(self->pieces);
     Py_CLEAR(self->tail);
+    Py_CLEAR(self->block);
+    Py_CLEAR(self->blocks);
     PyMem_Free(self->runs.starts);
     PyMem_Free(self->runs.stamps);
     free_sizes(&self->sizes);
@@ -499,6 +626,7 @@ static PyMethodDef methods[] = {
     {"encode_pending", encode_pending, METH_NOARGS, NULL},
     {"take", take, METH_O, NULL},
     {"pieces", pieces, METH_NOARGS, NULL},
+    {"seal", seal, METH_VARARGS, NULL},
     {"release", release, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

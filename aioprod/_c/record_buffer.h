@@ -25,6 +25,10 @@ typedef struct {
     PyObject *pieces;                  /* list of earlier encoded records; may be NULL */
     PyObject *tail;                    /* bytearray of the newest records; may be NULL */
     Py_ssize_t tail_used, tail_room;
+    PyObject *blocks;      /* list of free blocks; NULL if this buffer takes none */
+    Py_ssize_t block_size; /* bytes of a block */
+    PyObject *block;       /* the one taken, whose first bytes are for the header; may be NULL */
+    int in_block;          /* the tail is the block, and has all records */
     Py_ssize_t encoded; /* bytes of all records */
     Py_ssize_t size;    /* the same, as the source in Python counts it */
     Py_ssize_t count;

@@ -279,7 +279,7 @@ class Connection:
 
     def send(
         self,
-        buffers: Sequence[bytes],
+        buffers: Sequence[bytes | memoryview],
         request_type: type[Request[Any]],
         version: int,
         correlation_id: int,
@@ -299,7 +299,7 @@ class Connection:
 
     def post(
         self,
-        buffers: Sequence[bytes],
+        buffers: Sequence[bytes | memoryview],
         request_type: type[Request[Any]],
         version: int,
         correlation_id: int,
@@ -325,7 +325,7 @@ class Connection:
         else:
             self._write(buffers, request)
 
-    def write(self, buffers: Sequence[bytes]) -> None:
+    def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Write an encoded request that gets no reply (acks=0)."""
         self._wrote_unanswered = True
         if self._deferred.active:
@@ -333,7 +333,7 @@ class Connection:
         else:
             self._write(buffers, None)
 
-    def _write(self, buffers: Sequence[bytes], request: PendingRequest | None) -> None:
+    def _write(self, buffers: Sequence[bytes | memoryview], request: PendingRequest | None) -> None:
         now = self._loop.time()
         if self._stream.closing:
             # The transport has not reported it yet. From Python 3.12 on, writing would raise.

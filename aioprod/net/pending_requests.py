@@ -164,7 +164,7 @@ class PendingRequests(InFlightRequests[ReplyHandler]):
 
 
 #: An encoded request, and the request in flight; None if it gets no reply (acks=0).
-DeferredRequest = tuple[Sequence[bytes], PendingRequest | None]
+DeferredRequest = tuple[Sequence[bytes | memoryview], PendingRequest | None]
 
 
 class DeferredRequests:
@@ -192,7 +192,7 @@ class DeferredRequests:
             self.active = True
             self._released.clear()
 
-    def append(self, buffers: Sequence[bytes], request: PendingRequest | None) -> None:
+    def append(self, buffers: Sequence[bytes | memoryview], request: PendingRequest | None) -> None:
         """Add a request."""
         self._requests.append((buffers, request))
         self.size_bytes += sum(map(len, buffers))

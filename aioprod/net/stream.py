@@ -133,7 +133,7 @@ class Stream(asyncio.BufferedProtocol):
         """Bytes that the socket has not taken yet."""
         return self.transport.get_write_buffer_size()
 
-    def write(self, buffers: Sequence[bytes]) -> None:
+    def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Write bytes; buffer them if the socket takes no more."""
         if len(buffers) <= _MOST_JOINED and sum(map(len, buffers)) <= _JOINED_BYTES:
             self.transport.write(b"".join(buffers))

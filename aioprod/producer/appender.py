@@ -186,7 +186,7 @@ class Appender:
         ):
             return None
         timestamp = int(now_s * 1000)
-        writer = RecordBatchWriter(timestamp)
+        writer = RecordBatchWriter(timestamp, self._pool.blocks, self._batch_size)
         writer.add(timestamp, key, value, headers)
         batch = self._accumulator.open(queue, writer, self._batch_size)
         if self._transactional:
@@ -208,7 +208,7 @@ class Appender:
     def _open_for(self, pending: PendingAppend, queue: PartitionQueue, leased: int) -> None:
         """Open a batch with a call's records."""
         if isinstance(pending, PendingRecord):
-            writer = RecordBatchWriter(pending.timestamp)
+            writer = RecordBatchWriter(pending.timestamp, self._pool.blocks, self._batch_size)
             writer.add(pending.timestamp, pending.key, pending.value, pending.headers)
             batch = self._accumulator.open(queue, writer, leased)
             if batch.records is not None:

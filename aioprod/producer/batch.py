@@ -153,7 +153,7 @@ class ProducerBatch(BatchFields):
         # order. It must not be sent under other sequence numbers.
         self.in_doubt = False
         self.codec = Codec.NONE
-        self.encoded: bytes | None = None
+        self.encoded: bytes | memoryview | None = None
         self.base_offset = -1
         self.topic, self.partition = tp
         self.starts = self.timestamps = self.key_sizes = self.value_sizes = ()

@@ -1,9 +1,9 @@
-"""A bounded budget of memory for records that are not yet acknowledged (``buffer.memory``).
+"""A bounded budget of memory for records that are not yet acknowledged (``buffer.memory``), and
+blocks of it that are used again.
 
-Records are immutable bytes that are joined when their batch is sent, so the pool counts bytes and
-has no buffers; the rules are those of Kafka's pool. At every step total = unpooled memory + free
-blocks x block size + memory in use. Waiters are served in order. The first one gets free memory
-piece by piece, so that small requests do not starve a large one.
+The budget is a number: at every step total = available + reserved + memory in use. Waiters are
+served in order. The first one gets free memory piece by piece, so that small requests do not starve
+a large one.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ class BufferMetrics(Protocol):
 
 
 class BufferPool:
-    """Memory accounting with awaitable, fair allocation.
+    """Memory with awaitable, fair allocation.
 
     Args:
         total: bytes in all (``buffer.memory``).
-        block_size: the size of the pooled blocks (``batch.size``).
+        block_size: the size of a block (``batch.size``).
         metrics: counts waits for memory.
 
     Attributes:
+        blocks: free blocks. A batch with more than a few records is encoded into one by the
+            accelerator, sent from there, and gives it back when it ends.
+        available: bytes that are neither in use nor reserved.
         reserved: bytes set aside for callers that wait for more; ``total`` = ``available`` +
             ``reserved`` + memory in use.
         waited_s: sum of the seconds that callers have waited for memory.
@@ -50,19 +53,14 @@ class BufferPool:
     def __init__(self, total: int, block_size: int, metrics: BufferMetrics) -> None:
         self.total = total
         self.block_size = block_size
+        self.blocks: list[bytearray] = []
+        self.available = total
         self.reserved = 0
         self.waited_s = 0.0
         self._metrics = metrics
-        self._non_pooled = total
-        self._free_blocks = 0
         # A linked list: finding the first and removing any one take constant time.
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
         self._closed: KafkaError | None = None
-
-    @property
-    def available(self) -> int:
-        """Bytes that are neither lent nor reserved."""
-        return self._non_pooled + self._free_blocks * self.block_size
 
     @property
     def waiting(self) -> int:
@@ -82,14 +80,9 @@ class BufferPool:
         if self._closed is not None:
             # The same error is raised many times, each without the earlier tracebacks.
             raise self._closed.with_traceback(None)
-        if self._waiters:
+        if self._waiters or self.available < size:
             return False
-        if size == self.block_size and self._free_blocks:
-            self._free_blocks -= 1
-            return True
-        if self.available < size:
-            return False
-        self._take(size)
+        self.available -= size
         return True
 
     async def allocate(self, size: int, max_wait_s: float) -> None:
@@ -106,7 +99,7 @@ class BufferPool:
         waiter = _Waiter(size, 0, loop.create_future())
         started = loop.time()
         self._waiters[waiter] = None
-        self._hand_out()
+        self._serve_waiters()
         try:
             async with asyncio.timeout(max_wait_s):
                 await waiter.future
@@ -131,11 +124,11 @@ class BufferPool:
         )
 
     def deallocate(self, size: int) -> None:
-        """Return ``size`` bytes to the pool, in the pieces in which they were allocated."""
-        self._put_back(size)
+        """Return ``size`` bytes to the pool."""
+        self.available += size
         assert self.available + self.reserved <= self.total, "memory was given back twice"
         if self._waiters:
-            self._hand_out()
+            self._serve_waiters()
 
     def close(self, error: KafkaError) -> None:
         """Fail every waiter, and every later allocation, with ``error``."""
@@ -144,36 +137,15 @@ class BufferPool:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
 
-    def _take(self, size: int) -> None:
-        if size == self.block_size and self._free_blocks:
-            self._free_blocks -= 1
-            return
-        self._dissolve_blocks(size)
-        self._non_pooled -= size
-
-    def _dissolve_blocks(self, size: int) -> None:
-        """Turn free blocks into unpooled memory until it has ``size`` bytes."""
-        missing = size - self._non_pooled
-        if missing > 0 and self._free_blocks and self.block_size:
-            blocks = min(self._free_blocks, -(-missing // self.block_size))
-            self._free_blocks -= blocks
-            self._non_pooled += blocks * self.block_size
-
-    def _put_back(self, size: int) -> None:
-        if size == self.block_size:
-            self._free_blocks += 1
-        else:
-            self._non_pooled += size
-
-    def _hand_out(self) -> None:
+    def _serve_waiters(self) -> None:
         """Give free memory to the waiters, in order; the first may get a part."""
-        while self._waiters and (free := self.available):
+        while self._waiters and self.available:
             waiter = next(iter(self._waiters))
             # A cancelled waiter that has not run yet gets no more; it returns its memory when it
             # runs.
             if not waiter.future.done():
-                part = min(waiter.needed - waiter.collected, free)
-                self._take(part)
+                part = min(waiter.needed - waiter.collected, self.available)
+                self.available -= part
                 self.reserved += part
                 waiter.collected += part
                 if waiter.collected < waiter.needed:
@@ -185,9 +157,8 @@ class BufferPool:
         self._waiters.pop(waiter, None)
         collected, waiter.collected = waiter.collected, 0
         self.reserved -= collected
-        if collected:
-            self._put_back(collected)
-        self._hand_out()
+        self.available += collected
+        self._serve_waiters()
 
     def note_wait(self, started: float, now: float) -> None:
         """Count a wait for memory, by a caller of :meth:`allocate` or a later call that joins its

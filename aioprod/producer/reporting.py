@@ -113,7 +113,7 @@ class RequestReporter:
         self,
         node_id: int,
         batches: Sequence[ProducerBatch],
-        buffers: Sequence[bytes],
+        buffers: Sequence[bytes | memoryview],
         now: float,
     ) -> None:
         """Report a request that was written."""

@@ -200,8 +200,7 @@ class ProduceResponseHandler:
         """End a batch whose ``delivery_timeout_ms`` is over; ``reason`` is the cause, if known."""
         because = self._last_error or reason
         error = DeliveryTimeoutError(
-            f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition} not "
-            f"acknowledged after {(now - batch.created_at) * 1000:.0f} ms "
+            f"{_records_of(batch)} not acknowledged after {(now - batch.created_at) * 1000:.0f} ms "
             f"(delivery_timeout_ms={self._config.delivery_timeout_ms}, {batch.attempts} attempts)"
             + (f": {because}" if because else "")
         )
@@ -210,9 +209,7 @@ class ProduceResponseHandler:
     def _error(
         self, batch: ProducerBatch, code: ErrorCode, message: str | None, *, fatal: bool
     ) -> KafkaError:
-        where = f"{batch.count} records to {batch.tp.topic}-{batch.tp.partition}" + (
-            f" ({message})" if message else ""
-        )
+        where = _records_of(batch) + (f" ({message})" if message else "")
         if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
             return RecordTooLargeError(
                 f"{where}: the broker refused a batch of {len(batch.encoded or b'')} bytes "
@@ -236,6 +233,11 @@ class ProduceResponseHandler:
                 "a new one"
             ),
         )
+
+
+def _records_of(batch: ProducerBatch) -> str:
+    noun = "record" if batch.count == 1 else "records"
+    return f"{batch.count} {noun} to {batch.tp.topic}-{batch.tp.partition}"
 
 
 def _reason(answer: PartitionProduceResponse) -> str | None:

@@ -261,7 +261,7 @@ class Sender:
     def _send(
         self, node_id: int, connection: Connection, batches: list[ProducerBatch], now: float
     ) -> None:
-        by_topic: dict[str, list[tuple[int, bytes]]] = {}
+        by_topic: dict[str, list[tuple[int, bytes | memoryview]]] = {}
         for batch in batches:
             self._transactions.batch_sent(batch.tp)
             partitions = by_topic.get(batch.topic)
@@ -332,11 +332,11 @@ class Sender:
         # versions require that the client has added it.
         return _LAST_VERSION_BEFORE_TV2
 
-    def _encode(self, batch: ProducerBatch) -> bytes:
+    def _encode(self, batch: ProducerBatch) -> bytes | memoryview:
         if batch.encoded is None:
             producer_id, epoch = batch.identity if batch.identity is not None else (-1, -1)
             topic = self._accumulator.topics[batch.tp.topic]
-            batch.encoded = batch.writer.build(
+            batch.encoded = batch.writer.build_in_place(
                 codec=batch.codec,
                 level=topic.level,
                 producer_id=producer_id,

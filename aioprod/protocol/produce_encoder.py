@@ -6,6 +6,7 @@ A test compares both, byte by byte, for every version.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -29,7 +30,7 @@ _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 # Lengths of batches and names repeat.
 _uvarint = lru_cache(1024)(encode_uvarint)
 
-Topic = tuple[str | bytes, list[tuple[int, bytes]]]
+Topic = tuple[str | bytes, Sequence[tuple[int, bytes | memoryview]]]
 
 
 def encode_produce_request(
@@ -40,7 +41,7 @@ def encode_produce_request(
     acks: int,
     timeout_ms: int,
     topics: list[Topic],
-) -> list[bytes]:
+) -> list[bytes | memoryview]:
     """Return a Produce request with size and header, as buffers for ``writelines``. The batches are
     not copied.
 
@@ -60,7 +61,7 @@ def encode_produce_request(
 @accelerated
 def join_request(
     version: int, correlation_id: int, start: bytes, topics: list[Topic], /
-) -> list[bytes]:
+) -> list[bytes | memoryview]:
     """Return the request whose bytes between correlation id and topics are ``start``."""
     if version < _FIRST_FLEXIBLE:
         buffers = _encode_topics(start + _INT32.pack(len(topics)), topics)
@@ -94,8 +95,8 @@ def _start(
     )
 
 
-def _encode_topics(pending: bytes, topics: list[Topic]) -> list[bytes]:
-    buffers: list[bytes] = []
+def _encode_topics(pending: bytes, topics: list[Topic]) -> list[bytes | memoryview]:
+    buffers: list[bytes | memoryview] = []
     for name, partitions in topics:
         assert isinstance(name, str), "a version without topic ids"
         pending += _string(name) + _INT32.pack(len(partitions))
@@ -107,8 +108,8 @@ def _encode_topics(pending: bytes, topics: list[Topic]) -> list[bytes]:
     return buffers
 
 
-def _encode_flexible_topics(pending: bytes, topics: list[Topic]) -> list[bytes]:
-    buffers: list[bytes] = []
+def _encode_flexible_topics(pending: bytes, topics: list[Topic]) -> list[bytes | memoryview]:
+    buffers: list[bytes | memoryview] = []
     for topic, partitions in topics:
         pending += (topic if isinstance(topic, bytes) else _compact_string(topic)) + _uvarint(
             len(partitions) + 1

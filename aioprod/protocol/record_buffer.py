@@ -37,6 +37,9 @@ class RecordBuffer:
 
     Args:
         base_timestamp: of the first record, in milliseconds since 1970.
+        blocks: free blocks of memory: the accelerator encodes into one, and :meth:`release` gives
+            it back. Not used here.
+        block_size: bytes of a block.
 
     Attributes:
         base_timestamp: as given.
@@ -82,7 +85,9 @@ class RecordBuffer:
     value_sizes: Sequence[int]
     """Bytes of the value of each encoded record, -1 for null."""
 
-    def __init__(self, base_timestamp: int) -> None:
+    def __init__(
+        self, base_timestamp: int, blocks: list[bytearray] | None = None, block_size: int = 0
+    ) -> None:
         self.base_timestamp = base_timestamp
         self.max_timestamp = base_timestamp
         self.count = 0
@@ -253,6 +258,14 @@ class RecordBuffer:
         """Return the bytes of all records, in pieces."""
         self.encode_pending()
         return self._pieces
+
+    def seal(
+        self, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int, /
+    ) -> memoryview | None:
+        """Make a batch of the records without copying them, and return it. It must not be used
+        after :meth:`release`. None if they are not all in one block, as always here.
+        """
+        return None
 
     def release(self) -> None:
         """Free the records after their delivery or failure; count, size and timestamps remain. No

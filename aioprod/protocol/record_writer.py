@@ -84,6 +84,33 @@ class RecordBatchWriter(RecordBuffer):
             second.append(record.timestamp, record.key, record.value, record.headers)
         return [first, second]
 
+    def build_in_place(
+        self,
+        *,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+    ) -> bytes | memoryview:
+        """Return the batch as :meth:`build` does, without copying the records if they are all in a
+        block and are not compressed. A view is valid until :meth:`release`.
+        """
+        if codec is Codec.NONE:
+            attributes = TRANSACTIONAL if transactional else 0
+            view = self.seal(attributes, producer_id, producer_epoch, base_sequence)
+            if view is not None:
+                return view
+        return self.build(
+            codec=codec,
+            level=level,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
+        )
+
     def build(
         self,
         *,

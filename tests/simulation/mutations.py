@@ -67,7 +67,7 @@ def pool_bytes_lost_on_cancel(patch: Patch) -> None:
     def withdraw(self: BufferPool, waiter: Any) -> None:
         self._waiters.pop(waiter, None)
         self.reserved -= waiter.collected
-        self._hand_out()
+        self._serve_waiters()
 
     patch.setattr(BufferPool, "_withdraw", withdraw)
 
@@ -90,7 +90,7 @@ def memory_of_expired_batches_released_twice(patch: Patch) -> None:
 
     def release(self: RecordAccumulator, batch: ProducerBatch) -> PartitionQueue:
         if batch.in_flight:
-            self.pool._put_back(batch.leased)
+            self.pool.available += batch.leased
         return original(self, batch)
 
     patch.setattr(RecordAccumulator, "_release", release)

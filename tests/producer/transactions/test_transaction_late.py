@@ -87,8 +87,8 @@ async def test_what_is_to_go_again_behind_a_refused_batch_is_dropped(then: str, 
             broker.on(ApiKey.PRODUCE, drop_before(), times=1)
             refused, behind = [await producer.send("t", letter * 190) for letter in (b"a", b"b")]
             # Both leave, then the connection breaks.
-            await until(lambda: producer._sender.in_flight == 2)
-            await until(lambda: producer._sender.in_flight == 0)
+            await until(lambda: producer._sender.in_flight == 2, pause_s=0)
+            await until(lambda: producer._sender.in_flight == 0, pause_s=0)
             broker.on(ApiKey.PRODUCE, fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), times=1)
             with pytest.raises(KafkaError, match="OUT_OF_ORDER"):
                 await refused
