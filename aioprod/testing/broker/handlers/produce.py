@@ -8,6 +8,7 @@ import asyncio
 import struct
 from dataclasses import dataclass
 
+from aioprod.codecs import Codec
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.messages.produce import (
@@ -22,6 +23,7 @@ from aioprod.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from aioprod.protocol.record_batch import (
+    CODEC_MASK,
     HEADER_SIZE,
     MAGIC,
     BatchHeader,
@@ -317,12 +319,14 @@ def _check_header(header: BatchHeader, context: RequestContext) -> None:
             f"producer {header.producer_id}: invalid epoch {header.producer_epoch} or sequence "
             f"{header.base_sequence}"
         )
-    codec = header.codec
-    if context.api_version < codec.produce_version:
-        raise RequestError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"{codec.label} needs Produce version {codec.produce_version}",
-        )
+    # An unknown number is refused with the records, as Kafka does.
+    for codec in Codec:
+        is_used = header.attributes & CODEC_MASK == codec
+        if is_used and context.api_version < codec.produce_version:
+            raise RequestError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"{codec.label} needs Produce version {codec.produce_version}",
+            )
 
 
 def _invalid(text: str) -> RequestError:
