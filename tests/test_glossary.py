@@ -42,7 +42,6 @@ _EXCEPTIONS = re.compile(
 )
 # How often a word is still in a package. The numbers only shrink.
 LEFT: dict[str, dict[str, int]] = {
-    "demo": {"figures": 34},  # matplotlib's
     "producer": {"hand out": 4, "hold": 1, "let go": 1},
 }
 SESSIONS = {"FetchSession", "ShareSession"}
@@ -69,6 +68,8 @@ def found_in(path: Path) -> Iterator[tuple[str, str]]:
         # RecordsInHand is Records_In_Hand.
         words = _EXCEPTIONS.sub("", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", line))
         for family, pattern in WORDS.items():
+            if family == "figures" and path.name == "charts.py":
+                continue  # matplotlib's word for a picture
             for match in pattern.finditer(words):
                 yield family, f"{path.relative_to(ROOT)}:{number}: {match.group()}"
 
