@@ -11,7 +11,7 @@ from functools import partial
 from benchmarks.adapters import Load, Settings
 from benchmarks.harness import MICROSECONDS
 from benchmarks.loads import measure_on_new_topic
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
@@ -26,15 +26,15 @@ MAX_BURSTS = 100
 TARGET_RATIO = 2.0
 
 CPU = Metric(
-    "CPU us per record", lambda figures: float(figures["cpu_s"] / figures["records"] * MICROSECONDS)
+    "CPU us per record", lambda numbers: float(numbers["cpu_s"] / numbers["records"] * MICROSECONDS)
 )
 WALL = Metric(
     "us per record (wall)",
-    lambda figures: float(figures["wall_s"] / figures["records"] * MICROSECONDS),
+    lambda numbers: float(numbers["wall_s"] / numbers["records"] * MICROSECONDS),
 )
 
 
-async def bursts(worker: Worker, settings: Settings, tasks: int, records: int) -> Figures:
+async def bursts(worker: Worker, settings: Settings, tasks: int, records: int) -> Numbers:
     """Run the measure ``bursts`` with complete bursts, at least one."""
     load = Load("", min(max(1, records // tasks), MAX_BURSTS) * tasks)
     return await measure_on_new_topic(

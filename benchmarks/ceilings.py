@@ -1,4 +1,4 @@
-"""Targets for absolute figures of a client."""
+"""Targets for absolute numbers of a client."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from functools import partial
 
 from benchmarks import consumer
 from benchmarks.adapters import Load, Settings
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.real_broker import bootstrap, check_record_count, topic
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, names, options, report, run_rounds
@@ -29,9 +29,9 @@ SENDING = {"send, without keys": 0, "send, with keys": 10_000}
 """The cases, with the number of keys."""
 AWAITED = "send_and_wait, one at a time"
 CALLS = ("async for", "getone", "getmany")
-RATE = Metric("records/s", lambda figures: float(figures["records"] / figures["wall_s"]), 0)
+RATE = Metric("records/s", lambda numbers: float(numbers["records"] / numbers["wall_s"]), 0)
 CPU = Metric(
-    "CPU us per record", lambda figures: float(figures["cpu_s"] / figures["records"] * 1e6)
+    "CPU us per record", lambda numbers: float(numbers["cpu_s"] / numbers["records"] * 1e6)
 )
 TARGETS = [
     Target(case, OURS, RATE, THEIRS, "at least", 1.0) for case in (*SENDING, AWAITED, *CALLS)
@@ -43,17 +43,17 @@ def defaults(servers: str) -> Settings:
     return Settings(servers, acks="1", linger_ms=0, batch_size=16_384)
 
 
-async def send(worker: Worker, servers: str, records: int, keys: int, group: int) -> Figures:
+async def send(worker: Worker, servers: str, records: int, keys: int, group: int) -> Numbers:
     """Run the measure ``throughput``; ``group`` is 1 for records that are awaited alone."""
     with topic(servers, PARTITIONS) as name:
         load = Load(name, records, keys=keys, group=group)
-        figures = await worker.call(
+        numbers = await worker.call(
             "throughput",
             defaults(servers),
             {"load": asdict(load), "warm_up_records": max(records // 10, 1)},
         )
-        check_record_count(servers, name, PARTITIONS, figures["sent"])
-    return figures
+        check_record_count(servers, name, PARTITIONS, numbers["sent"])
+    return numbers
 
 
 async def measure(chosen: argparse.Namespace, servers: str) -> Results:

@@ -17,7 +17,7 @@ from functools import partial
 from benchmarks.adapters import Load, Settings, started
 from benchmarks.adapters.confluent import Confluent
 from benchmarks.ceilings import Ceiling, ceiling_table
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.readers import READERS
 from benchmarks.real_broker import bootstrap, check_record_count, topic
 from benchmarks.results import Metric, Results
@@ -33,23 +33,23 @@ POLLS, POLLS_OF_OTHERS = 1_000_000, 20_000
 RESPONSE_TIMEOUT_S = 300.0
 
 BASELINE = "confluent-kafka consume"
-RATE = Metric("records/s", lambda figures: float(figures["records"] / figures["wall_s"]), 0)
+RATE = Metric("records/s", lambda numbers: float(numbers["records"] / numbers["wall_s"]), 0)
 CPU = Metric(
-    "CPU us per record", lambda figures: float(figures["cpu_s"] / figures["records"] * 1e6)
+    "CPU us per record", lambda numbers: float(numbers["cpu_s"] / numbers["records"] * 1e6)
 )
 POLL_CPU = Metric(
     "CPU us per poll",
-    lambda figures: float(figures["cpu_s"] / figures["polls"] * 1e6),
+    lambda numbers: float(numbers["cpu_s"] / numbers["polls"] * 1e6),
     compared=False,
 )
 GROWN_BYTES = Metric(
-    "grown by KiB", lambda figures: float(figures["grown_bytes"] / 1024), 0, compared=False
+    "grown by KiB", lambda numbers: float(numbers["grown_bytes"] / 1024), 0, compared=False
 )
 GROWN_OBJECTS = Metric(
-    "by objects", lambda figures: float(figures["grown_objects"]), 0, compared=False
+    "by objects", lambda numbers: float(numbers["grown_objects"]), 0, compared=False
 )
 GROWN_CALLBACKS = Metric(
-    "by callbacks", lambda figures: float(figures["grown_callbacks"]), 0, compared=False
+    "by callbacks", lambda numbers: float(numbers["grown_callbacks"]), 0, compared=False
 )
 GROWN = (GROWN_BYTES, GROWN_OBJECTS, GROWN_CALLBACKS)
 ON_DEMAND = [name for name in READERS if "compat" in name or "getone" in name]
@@ -133,7 +133,7 @@ async def filled_topic(servers: str, point: Point, max_records: int) -> AsyncIte
         yield load
 
 
-async def read(worker: Worker, settings: Settings, reader: str, load: Load) -> Figures:
+async def read(worker: Worker, settings: Settings, reader: str, load: Load) -> Numbers:
     """Run the measure ``reading``."""
     arguments = {
         "reader": reader,
@@ -144,7 +144,7 @@ async def read(worker: Worker, settings: Settings, reader: str, load: Load) -> F
     return await worker.call("reading", settings, arguments, timeout_s=RESPONSE_TIMEOUT_S)
 
 
-async def idle_polls(worker: Worker, settings: Settings, reader: str, polls: int) -> Figures:
+async def idle_polls(worker: Worker, settings: Settings, reader: str, polls: int) -> Numbers:
     """Run the measure ``idle_polls`` on an empty topic."""
     with topic(settings.bootstrap_servers) as name:
         return await worker.call(

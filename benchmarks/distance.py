@@ -19,7 +19,7 @@ from aioprod.testing.kafka_listener import Listener
 from aioprod.testing.real_cluster import RealCluster
 from benchmarks.adapters import Load, Settings
 from benchmarks.delay_proxy import delay_proxy
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.real_broker import bootstrap, check_record_count, topic
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
@@ -37,7 +37,7 @@ _LISTENER = "FAR"
 _HEAP_MB = 512
 
 RATE = Metric(
-    "MB/s", lambda figures: figures["records"] * VALUE_SIZE / figures["wall_s"] / 1e6, digits=1
+    "MB/s", lambda numbers: numbers["records"] * VALUE_SIZE / numbers["wall_s"] / 1e6, digits=1
 )
 
 
@@ -63,18 +63,18 @@ class Way:
 
 async def throughput(
     worker: Worker, way: Way, round_trip_ms: float, partitions: int, records: int
-) -> Figures:
+) -> Numbers:
     """Run the measure ``throughput`` through a proxy."""
     with topic(way.near, partitions) as name, delay_proxy(way.port, way.target, round_trip_ms):
         # Waiting for deliveries in between would leave the connection idle.
         load = Load(name, records, VALUE_SIZE, group=records)
-        figures = await worker.call(
+        numbers = await worker.call(
             "throughput",
             Settings(f"127.0.0.1:{way.port}", own_defaults=True),
             {"load": asdict(load), "warm_up_records": 10 * partitions},
         )
-        check_record_count(way.near, name, partitions, figures["sent"])
-    return figures
+        check_record_count(way.near, name, partitions, numbers["sent"])
+    return numbers
 
 
 async def measure(chosen: argparse.Namespace, way: Way) -> Results:

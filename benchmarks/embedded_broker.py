@@ -45,7 +45,7 @@ class Row:
     unit: str
     target: float | None = None
 
-    def figures(self, cost: Cost) -> tuple[float, float]:
+    def numbers(self, cost: Cost) -> tuple[float, float]:
         """Return the cost in the row's unit: by elapsed time and by CPU time."""
         if self.unit == "ms":
             return (
@@ -180,25 +180,25 @@ async def measure(
     chosen: Mapping[str, Row], repetitions: int
 ) -> dict[str, list[tuple[float, float]]]:
     """Run all rows in each round; the first round is for warm-up."""
-    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
+    numbers: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
     for repetition in range(repetitions + 1):
         for name, row in chosen.items():
-            wall, cpu = row.figures(await row.run())
+            wall, cpu = row.numbers(await row.run())
             print(
                 f"  round {repetition}: {name}: {wall:,.1f} {row.unit}, by CPU {cpu:,.1f}",
                 file=sys.stderr,
                 flush=True,
             )
             if repetition:
-                figures[name].append((wall, cpu))
-    return figures
+                numbers[name].append((wall, cpu))
+    return numbers
 
 
-def table(chosen: Mapping[str, Row], figures: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+def table(chosen: Mapping[str, Row], numbers: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     """Return a Markdown table with medians and ranges."""
     lines = ["| what | elapsed | CPU time | target |", "|---|---|---|---|"]
     for name, row in chosen.items():
-        wall, cpu = (_spread(row.unit, of) for of in zip(*figures[name], strict=True))
+        wall, cpu = (_spread(row.unit, of) for of in zip(*numbers[name], strict=True))
         lines.append(
             f"| {name} | {wall} | {cpu} | "
             f"{'' if row.target is None else f'{row.target:,g} {row.unit}'} |"
@@ -232,8 +232,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     measured_rows = rows(chosen.records)
     with asyncio.Runner(loop_factory=loop_factory(wanted=chosen.uvloop)) as runner:
-        figures = runner.run(measure(measured_rows, chosen.repetitions))
-    print(table(measured_rows, figures))
+        numbers = runner.run(measure(measured_rows, chosen.repetitions))
+    print(table(measured_rows, numbers))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from functools import partial
 from benchmarks.adapters import Load, Settings
 from benchmarks.bursts import CPU, WALL
 from benchmarks.loads import measure_on_new_topic
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
@@ -26,7 +26,7 @@ TASKS = (1, 10, 100, 1_000)
 RECORDS_PER_TASK = 1_000
 
 
-async def awaited(worker: Worker, settings: Settings, tasks: int, records: int) -> Figures:
+async def awaited(worker: Worker, settings: Settings, tasks: int, records: int) -> Numbers:
     """Run the measure ``many_tasks``."""
     each = max(1, min(records // tasks, RECORDS_PER_TASK))
     load = Load("", each * tasks)

@@ -18,7 +18,7 @@ from benchmarks.adapters import Load, Settings
 from benchmarks.broker import broker_process
 from benchmarks.charts import Line, write_lines_png
 from benchmarks.loads import measure_on_new_topic
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.producer import RATE
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Metric, Results, spread
@@ -40,7 +40,7 @@ FULL_BATCH_LINGER_MS = 1_000
 
 CPU_PER_MB = Metric(
     "CPU ms per MB",
-    lambda figures: float(figures["cpu_s"] / figures["records"] / figures["value_size"] * 1e9),
+    lambda numbers: float(numbers["cpu_s"] / numbers["records"] / numbers["value_size"] * 1e9),
     compared=False,
 )
 
@@ -89,7 +89,7 @@ class Case:
 PARTITIONS = (1, 10, 100, 1_000, 5_000)
 BROKERS, PAYLOAD = "brokers, 6 partitions, keys", "bytes of a value"
 LARGE = 10_000
-"""The payload that tells what bytes cost; larger ones do not share batches."""
+"""The payload that shows what bytes cost; larger ones do not share batches."""
 AXES: dict[str, Sequence[Case]] = {
     cases[0].axis: cases
     for cases in (
@@ -115,11 +115,11 @@ AXES: dict[str, Sequence[Case]] = {
 }
 
 
-async def run_case(case: Case, servers: str, max_records: int, worker: Worker) -> Figures:
+async def run_case(case: Case, servers: str, max_records: int, worker: Worker) -> Numbers:
     """Run the measure ``growth`` on a new topic."""
     load = case.load(max_records)
     warm_up = max(load.records // WARM_UP_DIVISOR, case.keys) // case.producers * case.producers
-    figures = await measure_on_new_topic(
+    numbers = await measure_on_new_topic(
         worker,
         "growth",
         case.settings(servers),
@@ -129,7 +129,7 @@ async def run_case(case: Case, servers: str, max_records: int, worker: Worker) -
         tasks=case.tasks,
         producers=case.producers,
     )
-    return {**figures, "value_size": case.value_size}
+    return {**numbers, "value_size": case.value_size}
 
 
 async def measure(chosen: argparse.Namespace, servers: Mapping[int, str]) -> Results:

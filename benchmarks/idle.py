@@ -10,7 +10,7 @@ from functools import partial
 
 from benchmarks.adapters import Settings
 from benchmarks.ceilings import Ceiling, ceiling_table
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.real_broker import bootstrap, topic
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
@@ -19,14 +19,14 @@ from benchmarks.workers import Worker, worker
 TITLE = "An idle producer"
 CLIENTS = ("aioprod", "confluent-kafka", "confluent-kafka AIOProducer", "aiokafka", "kafka-python")
 METRICS = (
-    Metric("wake-ups per second", lambda figures: float(figures["wake_ups_per_s"]), compared=False),
-    Metric("CPU %", lambda figures: float(figures["cpu_percent"]), 3, compared=False),
+    Metric("wake-ups per second", lambda numbers: float(numbers["wake_ups_per_s"]), compared=False),
+    Metric("CPU %", lambda numbers: float(numbers["cpu_percent"]), 3, compared=False),
 )
 CASE = "idle"
 CEILINGS = [Ceiling(CASE, "aioprod", METRICS[0], 0.5), Ceiling(CASE, "aioprod", METRICS[1], 0.1)]
 
 
-async def idle(worker: Worker, settings: Settings, seconds: float) -> Figures:
+async def idle(worker: Worker, settings: Settings, seconds: float) -> Numbers:
     """Run the measure ``idle``."""
     with topic(settings.bootstrap_servers) as name:
         return await worker.call("idle", settings, {"topic": name, "duration_s": seconds})

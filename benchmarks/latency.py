@@ -15,7 +15,7 @@ from functools import partial
 
 from benchmarks.adapters import ADAPTERS, Load, Settings
 from benchmarks.loads import measure_on_new_topic
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.real_broker import bootstrap
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
@@ -38,10 +38,10 @@ def rate_case(rate: int) -> str:
 
 
 METRICS = (
-    Metric("p50 ms", lambda figures: float(figures["p50_ms"]), 3),
-    Metric("p99 ms", lambda figures: float(figures["p99_ms"])),
-    Metric("p99.9 ms", lambda figures: float(figures["p99.9_ms"]), compared=False),
-    Metric("failed", lambda figures: float(figures.get("failed", 0)), 0, compared=False),
+    Metric("p50 ms", lambda numbers: float(numbers["p50_ms"]), 3),
+    Metric("p99 ms", lambda numbers: float(numbers["p99_ms"])),
+    Metric("p99.9 ms", lambda numbers: float(numbers["p99.9_ms"]), compared=False),
+    Metric("failed", lambda numbers: float(numbers.get("failed", 0)), 0, compared=False),
 )
 P50, P99, *_ = METRICS
 OTHERS_AT_RATE = ("aiokafka", "confluent-kafka AIOProducer")
@@ -58,7 +58,7 @@ TARGETS = [
 ]
 
 
-async def one_at_a_time(worker: Worker, measure: str, settings: Settings, records: int) -> Figures:
+async def one_at_a_time(worker: Worker, measure: str, settings: Settings, records: int) -> Numbers:
     """Run the measure ``one_at_a_time`` or ``raw_round_trip``."""
     return await measure_on_new_topic(
         worker,
@@ -70,7 +70,7 @@ async def one_at_a_time(worker: Worker, measure: str, settings: Settings, record
     )
 
 
-async def at_a_rate(worker: Worker, settings: Settings, rate: int, seconds: float) -> Figures:
+async def at_a_rate(worker: Worker, settings: Settings, rate: int, seconds: float) -> Numbers:
     """Run the measure ``open_loop``."""
     load = Load("", int(rate * seconds))
     return await measure_on_new_topic(

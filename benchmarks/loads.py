@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from benchmarks.adapters import Load, Settings
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.real_broker import check_record_count, topic
 from benchmarks.workers import Worker
 
@@ -28,10 +28,10 @@ class CountedTopic:
         *,
         warm_up_records: int,
         **arguments: Any,
-    ) -> Figures:
-        """Run a measure with ``load`` on this topic and return its figures.
+    ) -> Numbers:
+        """Run a measure with ``load`` on this topic and return its numbers.
 
-        If the measure may send fewer records, its figures include ``sent``.
+        If the measure may send fewer records, its numbers include ``sent``.
 
         Raises:
             RecordsMissingError: if the topic does not have exactly the acknowledged records.
@@ -41,12 +41,12 @@ class CountedTopic:
             "warm_up_records": warm_up_records,
             **arguments,
         }
-        figures = await worker.call(measure, settings, all_arguments)
-        self.acknowledged += figures.get("sent", warm_up_records + load.records)
+        numbers = await worker.call(measure, settings, all_arguments)
+        self.acknowledged += numbers.get("sent", warm_up_records + load.records)
         check_record_count(
             settings.bootstrap_servers, self.name, self.partitions, self.acknowledged
         )
-        return figures
+        return numbers
 
 
 async def measure_on_new_topic(
@@ -58,7 +58,7 @@ async def measure_on_new_topic(
     warm_up_records: int,
     partitions: int = 1,
     **arguments: Any,
-) -> Figures:
+) -> Numbers:
     """Run a measure on a new topic, which is deleted afterwards."""
     with topic(settings.bootstrap_servers, partitions) as name:
         return await CountedTopic(name, partitions).measure(

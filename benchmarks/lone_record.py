@@ -148,8 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "record": of_record,
         "raw round trip": of_raw,
     }
-    for name, figures in rows.items():
-        least, quartile, median = (percentile(figures, at) for at in (0, 25, 50))
+    for name, numbers in rows.items():
+        least, quartile, median = (percentile(numbers, at) for at in (0, 25, 50))
         print(f"{name:16}{least:10.1f}{quartile:16.1f}{median:10.1f}")
     print(
         f"{'client':16}"

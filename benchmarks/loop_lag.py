@@ -22,11 +22,11 @@ VALUE_SIZE = 10_000
 BATCH_RECORDS = 100
 BATCH_SIZE = 1 << 20
 TARGET_MS = 5.0
-P99 = Metric("p99 ms", lambda figures: float(figures["p99_ms"]))
+P99 = Metric("p99 ms", lambda numbers: float(numbers["p99_ms"]))
 METRICS = (
-    Metric("p50 ms", lambda figures: float(figures["p50_ms"]), compared=False),
+    Metric("p50 ms", lambda numbers: float(numbers["p50_ms"]), compared=False),
     P99,
-    Metric("max ms", lambda figures: float(figures["max_ms"]), 1, compared=False),
+    Metric("max ms", lambda numbers: float(numbers["max_ms"]), 1, compared=False),
 )
 
 

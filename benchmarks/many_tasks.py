@@ -15,7 +15,7 @@ from dataclasses import asdict
 from benchmarks.adapters import Load, Settings
 from benchmarks.broker import broker_process
 from benchmarks.bursts import CPU, WALL
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.results import Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
 from benchmarks.targets import growth_table
@@ -42,7 +42,7 @@ async def measure(chosen: argparse.Namespace, servers: str) -> Results:
         records = chosen.records if worker.name.startswith("aioprod") else chosen.other_records
         load = Load(TOPIC, max(1, records // tasks) * tasks)
 
-        async def run() -> Figures:
+        async def run() -> Numbers:
             return await worker.call("many_tasks", settings, {"load": asdict(load), "tasks": tasks})
 
         return Measurement(case, worker.name, run)

@@ -13,7 +13,7 @@ from functools import partial
 from benchmarks.adapters import Settings
 from benchmarks.broker import broker_with_pid
 from benchmarks.ceilings import Ceiling, ceiling_table
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.real_broker import check_record_count
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
@@ -24,15 +24,15 @@ CLIENTS = ("aioprod", "confluent-kafka", "aiokafka", "kafka-python")
 TOPIC = "memory"
 SIZES = {10: 2.0, 100: 1.5, 1_000: 1.2}
 """The target for the growth in buffers, by value size in bytes."""
-GROWTH = Metric("growth in buffers", lambda figures: float(figures["grown_ratio"]))
+GROWTH = Metric("growth in buffers", lambda numbers: float(numbers["grown_ratio"]))
 METRICS = (
     GROWTH,
     Metric(
         "accepted values in buffers",
-        lambda figures: float(figures["accepted_ratio"]),
+        lambda numbers: float(numbers["accepted_ratio"]),
         compared=False,
     ),
-    Metric("waits", lambda figures: float(figures["waits"]), 0, compared=False),
+    Metric("waits", lambda numbers: float(numbers["waits"]), 0, compared=False),
 )
 
 
@@ -48,7 +48,7 @@ CEILINGS = [
 ]
 
 
-async def memory(client: str, value_size: int, keep: bool) -> Figures:
+async def memory(client: str, value_size: int, keep: bool) -> Numbers:
     """Run the measure ``memory`` with a new worker and a new broker.
 
     Raises:
@@ -57,9 +57,9 @@ async def memory(client: str, value_size: int, keep: bool) -> Figures:
     with broker_with_pid({TOPIC: 1}) as (servers, pid):
         async with worker(client) as opened:
             arguments = {"topic": TOPIC, "value_size": value_size, "keep": keep, "broker_pid": pid}
-            figures = await opened.call("memory", Settings(servers), arguments)
-        check_record_count(servers, TOPIC, 1, figures["sent"])
-    return figures
+            numbers = await opened.call("memory", Settings(servers), arguments)
+        check_record_count(servers, TOPIC, 1, numbers["sent"])
+    return numbers
 
 
 async def measure(chosen: argparse.Namespace) -> Results:

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from benchmarks.adapters import Settings
 from benchmarks.broker import broker_process
 from benchmarks.bursts import CPU, WALL
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.results import Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
 from benchmarks.targets import growth_table
@@ -28,7 +28,7 @@ async def measure(chosen: argparse.Namespace, servers: str, topics: Sequence[str
     results = Results("The first record to each of many topics", (CPU, WALL))
 
     def measurement(worker: Worker, count: int) -> Measurement:
-        async def run() -> Figures:
+        async def run() -> Numbers:
             return await worker.call(
                 "new_topics", Settings(servers, linger_ms=0), {"topics": topics[:count]}
             )

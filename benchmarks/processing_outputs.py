@@ -24,7 +24,7 @@ _COMMIT_MS = 100
 
 
 class _Committed(ProcessorObserver):
-    """Tells when all records are committed."""
+    """Knows when all records are committed."""
 
     def __init__(self, records: int) -> None:
         self._records = records

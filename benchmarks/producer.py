@@ -18,7 +18,7 @@ from itertools import product
 
 from aioprod.testing.cache import SetupError
 from benchmarks.adapters import ADAPTERS, Feature, ForeignClient, Load, Settings
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.real_broker import (
     bootstrap,
     check_record_count,
@@ -51,9 +51,9 @@ LOOPS = (
 CLIENTS = [name for name, adapter in ADAPTERS.items() if not issubclass(adapter, ForeignClient)]
 ON_DEMAND = [name for name in ADAPTERS if name not in CLIENTS]
 
-RATE = Metric("records/s", lambda figures: float(figures["records"] / figures["wall_s"]), 0)
+RATE = Metric("records/s", lambda numbers: float(numbers["records"] / numbers["wall_s"]), 0)
 CPU = Metric(
-    "CPU s per million records", lambda figures: float(figures["cpu_s"] / figures["records"] * 1e6)
+    "CPU s per million records", lambda numbers: float(numbers["cpu_s"] / numbers["records"] * 1e6)
 )
 
 
@@ -161,7 +161,7 @@ class Case:
         self._shared_topic = shared_topic
         self._records = 0
 
-    async def run(self) -> Figures:
+    async def run(self) -> Numbers:
         """Measure once.
 
         Raises:
@@ -171,13 +171,13 @@ class Case:
             return await self._measure(self._records)
         records = FIRST_RECORDS
         while True:
-            figures = await self._measure(records)
-            self._records = max(MIN_RECORDS, int(records * self._round_s / figures["wall_s"]))
+            numbers = await self._measure(records)
+            self._records = max(MIN_RECORDS, int(records * self._round_s / numbers["wall_s"]))
             if self._records < 2 * records:
-                return figures
+                return numbers
             records = min(self._records, 10 * records)
 
-    async def _measure(self, records: int) -> Figures:
+    async def _measure(self, records: int) -> Numbers:
         point = self._point
         settings = Settings(
             self._servers,
@@ -193,13 +193,13 @@ class Case:
         ):
             before = record_count(self._servers, [name], range(point.partitions))
             load = Load(name, records, point.value_size, point.keys, point.headers)
-            figures = await self._worker.call(
+            numbers = await self._worker.call(
                 "throughput", settings, {"load": asdict(load), "warm_up_records": warm_up_records}
             )
             check_record_count(
-                self._servers, name, point.partitions, figures["sent"], before=before
+                self._servers, name, point.partitions, numbers["sent"], before=before
             )
-        return figures
+        return numbers
 
 
 async def measure(

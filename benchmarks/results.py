@@ -1,4 +1,4 @@
-"""The figures of all rounds, as a table and as JSON."""
+"""The numbers of all rounds, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import builds
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 
 _PACKAGES = (
     "aioprod",
@@ -39,20 +39,20 @@ class Metric:
     """
 
     title: str
-    value: Callable[[Figures], float]
+    value: Callable[[Numbers], float]
     digits: int = 2
     compared: bool = True
 
 
 @dataclass(slots=True)
 class Results:
-    """The figures of all rounds.
+    """The numbers of all rounds.
 
     Attributes:
         title: the title of the benchmark.
         metrics: the metrics to show.
         baseline: the client that the others are compared with in each round; may be missing.
-        rounds: the figures of each round, by case and client.
+        rounds: the numbers of each round, by case and client.
         interpreter: the interpreter of the clients, and how it was built.
         clients: the version and build of each client, if they differ from this process's.
         left_out: the reason for each client that could not be measured.
@@ -61,18 +61,18 @@ class Results:
     title: str
     metrics: Sequence[Metric]
     baseline: str = "confluent-kafka"
-    rounds: dict[str, dict[str, list[Figures]]] = field(default_factory=dict)
+    rounds: dict[str, dict[str, list[Numbers]]] = field(default_factory=dict)
     interpreter: str = field(default_factory=builds.interpreter)
     clients: dict[str, str] = field(default_factory=lambda: {"aioprod": builds.aioprod()})
     left_out: dict[str, str] = field(default_factory=dict)
 
-    def add(self, case: str, client: str, figures: Figures) -> None:
-        """Add the figures of a round."""
-        self.rounds.setdefault(case, {}).setdefault(client, []).append(figures)
+    def add(self, case: str, client: str, numbers: Numbers) -> None:
+        """Add the numbers of a round."""
+        self.rounds.setdefault(case, {}).setdefault(client, []).append(numbers)
 
     def values(self, metric: Metric, case: str, client: str) -> list[float]:
         """Return the value of each round."""
-        return [metric.value(figures) for figures in self.rounds[case][client]]
+        return [metric.value(numbers) for numbers in self.rounds[case][client]]
 
     def ratios(self, metric: Metric, case: str, client: str, baseline: str = "") -> list[float]:
         """Return the ratio to a baseline in each round; empty if it was not measured or is zero.
@@ -114,7 +114,7 @@ class Results:
         return "\n".join(lines)
 
     def write_json(self, path: Path) -> None:
-        """Write all figures and a description of the machine."""
+        """Write all numbers and a description of the machine."""
         content = {
             "title": self.title,
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.charts import write_png
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.results import Results
 
 
@@ -19,7 +19,7 @@ class Measurement:
 
     case: str
     client: str
-    run: Callable[[], Awaitable[Figures]]
+    run: Callable[[], Awaitable[Numbers]]
 
 
 async def run_rounds(
@@ -36,9 +36,9 @@ async def run_rounds(
     """
     for number in range(0 if warm_up else 1, repetitions + 1):
         for measurement in measurements:
-            figures = await measurement.run()
+            numbers = await measurement.run()
             shown = ", ".join(
-                f"{metric.value(figures):,.{metric.digits}f} {metric.title}"
+                f"{metric.value(numbers):,.{metric.digits}f} {metric.title}"
                 for metric in results.metrics
             )
             print(
@@ -47,7 +47,7 @@ async def run_rounds(
                 flush=True,
             )
             if number:
-                results.add(measurement.case, measurement.client, figures)
+                results.add(measurement.case, measurement.client, numbers)
 
 
 def options(
@@ -83,7 +83,7 @@ def options(
         parser.add_argument(
             "--bootstrap", metavar="HOST:PORT", help="a running broker (default: start one)"
         )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers to FILE")
     parser.add_argument(
         "--png", type=Path, metavar="FILE", help="write a chart to FILE (needs matplotlib)"
     )

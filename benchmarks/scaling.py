@@ -18,7 +18,7 @@ from benchmarks.adapters import Load, Settings
 from benchmarks.broker import broker_process
 from benchmarks.harness import MICROSECONDS
 from benchmarks.loads import CountedTopic
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.real_broker import bootstrap, topic
 from benchmarks.results import Metric, Results
 from benchmarks.rounds import Measurement, options, report, run_rounds
@@ -43,7 +43,7 @@ ONE_PARTITION, ONE_PARTITION_KEYS, ONE_TOPIC = (
 )
 
 CPU = Metric(
-    "CPU us per record", lambda figures: float(figures["cpu_s"] / figures["records"] * MICROSECONDS)
+    "CPU us per record", lambda numbers: float(numbers["cpu_s"] / numbers["records"] * MICROSECONDS)
 )
 
 
@@ -53,13 +53,13 @@ class Case:
 
     name: str
     baseline: str
-    run: Callable[[Worker, int], Awaitable[Figures]]
+    run: Callable[[Worker, int], Awaitable[Numbers]]
     clients: Sequence[str]
 
 
 async def throughput(
     settings: Settings, topic: CountedTopic, keys: int, worker: Worker, records: int
-) -> Figures:
+) -> Numbers:
     """Run the measure ``throughput``; the warm-up uses each key."""
     return await topic.measure(
         worker,
@@ -72,7 +72,7 @@ async def throughput(
 
 async def known_topics(
     settings: Settings, topic: CountedTopic, others: Sequence[str], worker: Worker, records: int
-) -> Figures:
+) -> Numbers:
     """Run the measure ``known_topics``."""
     return await topic.measure(
         worker,

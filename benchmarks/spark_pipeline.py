@@ -1,7 +1,7 @@
 """The pipeline of ``aioprod.demo.pipeline``, in a Spark session of its own for each client and
 round: the first run of a session, and the second.
 
-As a program it is such a session: a request on each line of standard input, its figures on a line
+As a program it is such a session: a request on each line of standard input, its numbers on a line
 of standard output.
 """
 
@@ -25,7 +25,7 @@ from aioprod import Producer, ProducerRecord
 from aioprod.demo.flights import encode, read_flights
 from aioprod.demo.pipeline import PipelineOptions, PipelineResult, run_pipeline
 from aioprod.demo.planting import PLANTED, plant
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.process_tree import tree_cpu_s
 from benchmarks.real_broker import check_record_count, topic
 from benchmarks.spark_session import JAR, spark_session
@@ -44,7 +44,7 @@ class PipelineSession:
     client: str
     _process: subprocess.Popen[str] | None = field(default=None, init=False)
 
-    async def run(self, servers: str, name: str, rows: int, *, last: bool) -> Figures:
+    async def run(self, servers: str, name: str, rows: int, *, last: bool) -> Numbers:
         """Run the pipeline on a topic.
 
         Args:
@@ -68,10 +68,10 @@ class PipelineSession:
             raise
         if last:
             self.close()
-        figures: Figures = json.loads(line)
-        if (figures["rows"], figures["dead_letters"]) != (rows, len(PLANTED)):
-            raise RuntimeError(f"{self.client} read {figures['rows']} of {rows} records")
-        return figures
+        numbers: Numbers = json.loads(line)
+        if (numbers["rows"], numbers["dead_letters"]) != (rows, len(PLANTED)):
+            raise RuntimeError(f"{self.client} read {numbers['rows']} of {rows} records")
+        return numbers
 
     def close(self) -> None:
         """End the session."""
@@ -102,7 +102,7 @@ def _asked(process: subprocess.Popen[str], request: str) -> str:
     print(request, file=process.stdin, flush=True)
     line = process.stdout.readline()
     if not line:
-        raise RuntimeError("the session has ended; standard error tells why")
+        raise RuntimeError("the session has ended; standard error says why")
     return line
 
 
@@ -127,7 +127,7 @@ async def flights_topic(servers: str, count: int) -> AsyncIterator[tuple[str, in
         yield name, count + len(PLANTED)
 
 
-def _measured(session: Any, client: str, request: dict[str, str]) -> Figures:
+def _measured(session: Any, client: str, request: dict[str, str]) -> Numbers:
     java = session.sparkContext._gateway.proc.pid
     with tempfile.TemporaryDirectory(prefix="aioprod-benchmark-") as directory:
         options = PipelineOptions(
@@ -170,10 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     start = time.perf_counter()
     with spark_session({}, short_run=True) as (session, _):
-        started: Figures = {"start_s": time.perf_counter() - start}
+        started: Numbers = {"start_s": time.perf_counter() - start}
         for line in sys.stdin:
-            figures = _measured(session, client, json.loads(line))
-            print(json.dumps(figures | started), file=responses, flush=True)
+            numbers = _measured(session, client, json.loads(line))
+            print(json.dumps(numbers | started), file=responses, flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from aioprod.spark import spark_session_builder
 from aioprod.testing.jars import spark_kafka_connector_jars
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.process_tree import tree_cpu_s
 from benchmarks.real_broker import check_committed_records, topic
 
@@ -52,7 +52,7 @@ class SparkBenchmark:
     servers: str
     directory: Path
 
-    def measured(self, rows: int, work: Callable[[], object]) -> Figures:
+    def measured(self, rows: int, work: Callable[[], object]) -> Numbers:
         """Run ``work`` and return its cost."""
         gateway = self.session.sparkContext._gateway
         assert gateway is not None
@@ -93,7 +93,7 @@ class SparkBenchmark:
         rows = self.session.range(0, count, 1, TASKS)
         return rows.select(number.cast("string").alias("key"), F.to_json(fields).alias("value"))
 
-    async def read_json(self, client: str, name: str, count: int) -> Figures:
+    async def read_json(self, client: str, name: str, count: int) -> Numbers:
         """Read a topic of JSON objects into typed columns: the source's, or ``from_json``'s.
 
         Raises:
@@ -108,14 +108,14 @@ class SparkBenchmark:
             frame = frame.select(value.alias("value"))
         return self._read_all(client, frame.select("value.*"), count)
 
-    async def write(self, client: str, frame: DataFrame, count: int) -> Figures:
+    async def write(self, client: str, frame: DataFrame, count: int) -> Numbers:
         """Write a frame to a new topic."""
         with topic(self.servers, PARTITIONS) as name:
-            figures = self.measured(count, partial(self._save, client, frame, name))
+            numbers = self.measured(count, partial(self._save, client, frame, name))
             check_committed_records(self.servers, name, PARTITIONS, count)
-        return figures
+        return numbers
 
-    async def read(self, client: str, name: str, count: int) -> Figures:
+    async def read(self, client: str, name: str, count: int) -> Numbers:
         """Read all columns of a topic.
 
         Raises:
@@ -126,19 +126,19 @@ class SparkBenchmark:
             client, self.session.read.format(SOURCES[client]).options(**given).load(), count
         )
 
-    def _read_all(self, client: str, frame: DataFrame, count: int) -> Figures:
+    def _read_all(self, client: str, frame: DataFrame, count: int) -> Numbers:
         seen: list[int] = []
         columns = [F.max(column) for column in frame.columns]
-        figures = self.measured(
+        numbers = self.measured(
             count, lambda: seen.append(frame.agg(F.count(F.lit(1)), *columns).collect()[0][0])
         )
         if seen != [count]:
             raise ValueError(f"{client} read {seen[0]} of {count} records")
-        return figures
+        return numbers
 
     async def stream(
         self, client: str, name: str, rows: int, batches: int, *, own_source: bool = False
-    ) -> Figures:
+    ) -> Numbers:
         """Copy a topic in micro-batches. The first one, which starts the query, does not count for
         the time of a micro-batch, but for the CPU time and the rows/s.
 
@@ -153,23 +153,23 @@ class SparkBenchmark:
                 query = self._start_copy(client, name, target, rows, own_source=own_source)
                 durations.extend(ended(query, client))
 
-            figures = self.measured(rows * batches, copy)
+            numbers = self.measured(rows * batches, copy)
             check_committed_records(self.servers, target, PARTITIONS, rows * batches)
-        return figures | {"batches": len(durations), "batch_ms": median(durations[1:])}
+        return numbers | {"batches": len(durations), "batch_ms": median(durations[1:])}
 
-    async def idle(self, client: str, name: str, seconds: float) -> Figures:
+    async def idle(self, client: str, name: str, seconds: float) -> Numbers:
         """Let a query wait for rows; its first micro-batch has ended."""
         with topic(self.servers, PARTITIONS) as target:
             query = self._start_copy(client, name, target, None, own_source=True)
             try:
                 query.processAllAvailable()
-                figures = self.measured(0, lambda: time.sleep(seconds))
+                numbers = self.measured(0, lambda: time.sleep(seconds))
                 error = query.exception()
                 if error is not None:
                     raise error
             finally:
                 query.stop()
-        return figures
+        return numbers
 
     @contextmanager
     def filled_topic(self, frame: DataFrame, count: int) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A process that measures one client: reads a request from each line, and writes a response.
 
-A request is ``{"measure": NAME, "settings": {...}, "arguments": {...}}``, a response ``{"figures":
+A request is ``{"measure": NAME, "settings": {...}, "arguments": {...}}``, a response ``{"numbers":
 {...}}`` or ``{"error": TEXT}``. Clients are closed after each request. ``workers.py`` is the other
 end.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.adapters import ADAPTERS, Settings
-from benchmarks.measures import Figures, measure
+from benchmarks.measures import Numbers, measure
 
 
 def main() -> None:
@@ -39,12 +39,12 @@ def main() -> None:
             )
 
 
-def _handle(client: str, uvloop: bool, request: dict[str, Any]) -> Figures:
+def _handle(client: str, uvloop: bool, request: dict[str, Any]) -> Numbers:
     try:
         asked = measure(request["measure"])
         with asyncio.Runner(loop_factory=_uvloop() if uvloop else None) as runner:
             adapter, settings = ADAPTERS[client](), Settings(**request["settings"])
-            return {"figures": runner.run(asked(adapter, settings, request["arguments"]))}
+            return {"numbers": runner.run(asked(adapter, settings, request["arguments"]))}
     except Exception:
         return {"error": traceback.format_exc()}
 

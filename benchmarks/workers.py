@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.adapters import AioprodPure, Settings
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.results import Results
 
 _REPOSITORY = Path(__file__).parents[1]
@@ -50,8 +50,8 @@ class Worker:
         arguments: Mapping[str, Any],
         *,
         timeout_s: float = _RESPONSE_TIMEOUT_S,
-    ) -> Figures:
-        """Run a measure and return its figures.
+    ) -> Numbers:
+        """Run a measure and return its numbers.
 
         Raises:
             MeasureError: if the worker fails or ends.
@@ -73,8 +73,8 @@ class Worker:
         response = json.loads(line)
         if "error" in response:
             raise MeasureError(f"{self.name}: {response['error']}")
-        figures: Figures = response["figures"]
-        return figures
+        numbers: Numbers = response["numbers"]
+        return numbers
 
 
 @asynccontextmanager

@@ -29,7 +29,7 @@ ORDER = {"customer": "42", "item": "tea", "quantity": 3}
 def application(
     kafka_broker: EmbeddedCluster, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> FastAPI:
-    """The application, told to use the test's broker and topic."""
+    """The application, set to use the test's broker and topic."""
     monkeypatch.setenv("BOOTSTRAP_SERVERS", kafka_broker.bootstrap_servers)
     monkeypatch.setattr(fastapi_app, "TOPIC", kafka_topic)
     return fastapi_app.app
@@ -89,11 +89,11 @@ async def test_a_refused_order_is_said(
 async def test_no_answer_before_the_broker_has_the_order(
     client: httpx.AsyncClient, kafka_broker: EmbeddedCluster
 ) -> None:
-    held = kafka_broker.on(ApiKey.PRODUCE, hold())
+    rule = kafka_broker.on(ApiKey.PRODUCE, hold())
     request = asyncio.create_task(client.post("/orders", json=ORDER))
-    await held.wait()
+    await rule.wait()
     assert not request.done()
-    held.release()
+    rule.release()
     assert (await request).status_code == 201
 
 

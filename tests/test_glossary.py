@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,16 @@ SESSIONS = {"FetchSession", "ShareSession"}
 
 
 def room_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).parts
-    return "/".join(parts[:-1][:2]) or "."
+    if not path.is_relative_to(ROOT):
+        return path.relative_to(ROOT.parent).parts[0]
+    return "/".join(path.relative_to(ROOT).parts[:-1][:2]) or "."
 
 
 def sources() -> Iterator[Path]:
-    for path in sorted(ROOT.rglob("*")):
+    for path in chain.from_iterable(
+        sorted(room.rglob("*"))
+        for room in (ROOT, ROOT.parent / "benchmarks", ROOT.parent / "examples")
+    ):
         if path.suffix in {".py", ".c", ".h"} and "messages" not in path.parts:
             yield path
 
@@ -71,7 +76,7 @@ def found_in(path: Path) -> Iterator[tuple[str, str]]:
             if family == "figures" and path.name == "charts.py":
                 continue  # matplotlib's word for a picture
             for match in pattern.finditer(words):
-                yield family, f"{path.relative_to(ROOT)}:{number}: {match.group()}"
+                yield family, f"{path.relative_to(ROOT.parent)}:{number}: {match.group()}"
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -96,7 +96,7 @@ class Requests:
         ]
 
     def match(self, load: Load) -> bool:
-        """Tell whether these requests are for such a load, with any number of records."""
+        """Return whether these requests are for such a load, with any number of records."""
         own = self._load
         return (own.topic, own.value_size, own.keys, own.headers) == (
             load.topic,

@@ -8,10 +8,10 @@ from typing import Any
 
 from benchmarks.adapters import Adapter, Settings
 
-Figures = dict[str, Any]
+Numbers = dict[str, Any]
 """JSON values by name; names end in a unit."""
 
-Measure = Callable[[Adapter, Settings, Mapping[str, Any]], Coroutine[Any, Any, Figures]]
+Measure = Callable[[Adapter, Settings, Mapping[str, Any]], Coroutine[Any, Any, Numbers]]
 """Takes a new adapter, which it starts and stops, the settings, and the measure's arguments."""
 
 

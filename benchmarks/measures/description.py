@@ -7,9 +7,9 @@ from typing import Any
 
 from benchmarks import builds
 from benchmarks.adapters import Adapter, Settings
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Takes no arguments and does not connect."""
     return {"client": adapter.describe(), "interpreter": builds.interpreter()}

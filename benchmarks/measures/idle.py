@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.adapters import Adapter, Settings, started
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 
-_SETTLE_S = 2.0  # timeouts of the record, connections to other brokers
+_QUIET_AFTER_S = 2.0  # timeouts of the record, connections to other brokers
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: ``topic``, to which one record is sent first, to connect; ``duration_s``.
 
     Wake-ups are voluntary context switches: a thread that goes to sleep was awake.
@@ -21,7 +21,7 @@ async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, 
     duration_s = arguments["duration_s"]
     async with started(adapter, settings):
         await adapter.send_and_wait(arguments["topic"], b"v", None)
-        await asyncio.sleep(_SETTLE_S)
+        await asyncio.sleep(_QUIET_AFTER_S)
         before = resource.getrusage(resource.RUSAGE_SELF)
         await asyncio.sleep(duration_s)
         after = resource.getrusage(resource.RUSAGE_SELF)

@@ -9,14 +9,14 @@ from typing import Any
 
 from benchmarks.adapters import Adapter, Settings
 from benchmarks.harness import measured
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.measures.memory import resident_bytes
 from benchmarks.readers import opened
 
 _WARM_UP_POLLS = 20_000
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: ``reader``, a name of READERS; ``topic``, which is empty; ``polls``. The adapter
     is not used.
 

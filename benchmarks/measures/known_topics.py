@@ -9,10 +9,10 @@ from typing import Any
 
 from benchmarks.adapters import Adapter, Load, Settings, started
 from benchmarks.harness import measured
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: those of ``throughput``; ``topics``, each of which gets one record first."""
     load = Load(**arguments["load"])
     async with started(adapter, settings):

@@ -10,13 +10,13 @@ from itertools import islice
 from typing import Any
 
 from benchmarks.adapters import Adapter, Load, Settings, started
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.timing import frozen_heap, in_milliseconds, on_schedule
 
 _TICKS_PER_SECOND = 1_000
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: ``load``, the fields of Load (no keys, no headers); ``warm_up_records``;
     ``batch_records``, which are sent at the same time; ``batches_per_second``.
     """

@@ -8,10 +8,10 @@ from typing import Any
 
 from benchmarks.adapters import Adapter, Load, Settings, started
 from benchmarks.harness import measured
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: ``load``, the fields of Load (no headers); ``tasks``, a divisor of the number of
     records.
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.adapters import Adapter, Settings, started
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 
 _AWAITED = {
     "aioprod": "send",
@@ -34,7 +34,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: ``topic``; ``value_size`` in bytes, at least 10; ``keep``, whether the caller
     keeps the deliveries; ``broker_pid``.
 

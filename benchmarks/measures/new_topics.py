@@ -7,12 +7,12 @@ from typing import Any
 
 from benchmarks.adapters import Adapter, Settings, started
 from benchmarks.harness import measured
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 
 _VALUE = b"v" * 100
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: ``topics``, each of which gets one record, awaited before the next is sent."""
     topics = arguments["topics"]
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.adapters import Adapter, Load, Settings, started
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.timing import frozen_heap, in_milliseconds
 
 _WARM_UP_SHARE = 0.2
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``; ``limit_s``, after
     which it stops.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.adapters import Adapter, Load, Settings, started
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.timing import (
     MILLISECONDS,
     frozen_heap,
@@ -24,7 +24,7 @@ from benchmarks.timing import (
 _MAX_TICKS_PER_SECOND = 1_000  # asyncio's timers have a resolution of a millisecond
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: ``load``, the fields of Load (no headers); ``warm_up_records``; ``rate``, in
     records per second.
 

@@ -14,13 +14,13 @@ from aioprod.protocol.produce_encoder import Topic, encode_produce_request
 from aioprod.protocol.record_writer import RecordBatchWriter
 from benchmarks.adapters import Adapter, Load, Settings
 from benchmarks.adapters.line_rate import PRODUCE_VERSION, check_response
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.timing import frozen_heap, in_milliseconds
 
 _TIMEOUT_MS = 30_000
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: as for ``one_at_a_time``. The topic has one partition; the adapter is not used."""
     load, warm_up_records = Load(**arguments["load"]), arguments["warm_up_records"]
     host, port, requests = await _prepare(

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.adapters import Adapter, Settings
 from benchmarks.harness import measured
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.readers import opened
 
 
@@ -15,7 +15,7 @@ class ValuesDifferError(Exception):
     """The values that were read differ in size from those that were written."""
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: ``reader``, a name of READERS; ``topic``, with one partition; the number of its
     ``records`` and their ``value_bytes``. The adapter is not used.
     """

@@ -10,10 +10,10 @@ from typing import Any
 
 from benchmarks.adapters import Adapter, ForeignClient, Load, Settings, started
 from benchmarks.harness import measured
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 
 
-async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Figures:
+async def measure(adapter: Adapter, settings: Settings, arguments: Mapping[str, Any]) -> Numbers:
     """Arguments: ``load``, the fields of Load; ``warm_up_records``. ``sent`` includes the records
     of the warm-up, of which foreign clients send more.
     """

@@ -130,10 +130,10 @@ async def test_a_foreign_program_is_warm_and_measures_itself(
     with broker() as servers:
         sent = 0
         for _ in range(2):
-            figures = await measure("throughput")(ADAPTERS[client](), Settings(servers), arguments)
-            sent += figures["sent"]
-            assert figures["records"] == 30_000 and figures["cpu_s"] > 0 and figures["wall_s"] > 0
-            assert figures["sent"] >= 35_000
+            numbers = await measure("throughput")(ADAPTERS[client](), Settings(servers), arguments)
+            sent += numbers["sent"]
+            assert numbers["records"] == 30_000 and numbers["cpu_s"] > 0 and numbers["wall_s"] > 0
+            assert numbers["sent"] >= 35_000
         check_record_count(servers, TOPIC, 1, sent)
     assert any(digit in ADAPTERS[client]().describe() for digit in "123456789")
 

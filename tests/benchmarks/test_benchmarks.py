@@ -84,14 +84,14 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_producer_measures_supported_clients_and_writes_files(
     servers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
+    numbers, picture = tmp_path / "numbers.json", tmp_path / "picture.png"
     clients = ["aioprod", "confluent-kafka", "confluent-kafka AIOProducer", "line rate"]
     points = ["--value-size", "10", "--headers", "1", "--uvloop", "no,yes"]
-    files = ["--json", str(figures), "--png", str(picture)]
+    files = ["--json", str(numbers), "--png", str(picture)]
     producer.main(
         [*PRODUCER, "--bootstrap", servers, "--clients", ",".join(clients), *points, *files]
     )
-    rounds = json.loads(figures.read_text())["rounds"]
+    rounds = json.loads(numbers.read_text())["rounds"]
     assert {case: list(found) for case, found in rounds.items()} == {
         "10 B, headers: 1": ["aioprod", "confluent-kafka", "line rate"],
         "10 B, headers: 1, uvloop": ["aioprod", "confluent-kafka"],
@@ -269,7 +269,7 @@ def test_growth_of_a_payload_is_relative_to_a_records_and_its_bytes_costs() -> N
 def test_results_tell_the_build_and_the_accelerator(
     servers: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    figures = tmp_path / "figures.json"
+    numbers = tmp_path / "numbers.json"
     producer.main(
         [
             *PRODUCER,
@@ -282,7 +282,7 @@ def test_results_tell_the_build_and_the_accelerator(
             "--python",
             f"{sys.executable},{sys.executable}",
             "--json",
-            str(figures),
+            str(numbers),
         ]
     )
     printed = capsys.readouterr().out.splitlines()
@@ -290,7 +290,7 @@ def test_results_tell_the_build_and_the_accelerator(
     assert len([line for line in printed if line.startswith(build)]) == 2
     accelerator = "aioprod without the accelerator: AIOPROD_PURE is set"
     assert printed.count(f"- aioprod-pure: {accelerator}") == 2
-    for name in ("figures.json", "figures-1.json"):
+    for name in ("numbers.json", "numbers-1.json"):
         content = json.loads((tmp_path / name).read_text())
         assert content["clients"]["aioprod-pure"] == accelerator
         assert "PGO" in content["interpreter"] and "LTO" in content["interpreter"]

@@ -80,11 +80,11 @@ def test_latency(servers: str, capsys: pytest.CaptureFixture[str], tmp_path: Pat
 def test_lone_record(capsys: pytest.CaptureFixture[str]) -> None:
     lone_record.main(["--records", "5", "--repetitions", "2"])
     printed = capsys.readouterr().out.splitlines()
-    figures = {
+    numbers = {
         line[:16].strip(): [float(each) for each in line[16:].split()] for line in printed[2:]
     }
-    assert figures.keys() == {"record", "raw round trip", "client"}
-    assert figures["record"][0] > figures["client"][0] > 0
+    assert numbers.keys() == {"record", "raw round trip", "client"}
+    assert numbers["record"][0] > numbers["client"][0] > 0
 
 
 @pytest.mark.benchmarks
@@ -120,10 +120,10 @@ def test_compat(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.benchmarks
 async def test_memory_until_the_client_waits() -> None:
-    figures = await memory.memory("aioprod", 1_000, keep=True)
-    assert figures["waits"] == 1
-    assert figures["grown_ratio"] > 0
-    assert figures["records"] * 1_000 / (32 << 20) == pytest.approx(figures["accepted_ratio"])
+    numbers = await memory.memory("aioprod", 1_000, keep=True)
+    assert numbers["waits"] == 1
+    assert numbers["grown_ratio"] > 0
+    assert numbers["records"] * 1_000 / (32 << 20) == pytest.approx(numbers["accepted_ratio"])
 
 
 @pytest.mark.benchmarks
@@ -190,7 +190,7 @@ def test_durations_in_milliseconds() -> None:
 
 
 def test_growth_and_ceilings_use_medians() -> None:
-    cost = Metric("cost", lambda figures: float(figures["cost"]))
+    cost = Metric("cost", lambda numbers: float(numbers["cost"]))
     results = Results("?", [cost])
     for small, large in ((1, 3), (2, 2), (4, 8)):
         results.add("small", "aioprod", {"cost": small})

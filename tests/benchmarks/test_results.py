@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measures import Figures
+from benchmarks.measures import Numbers
 from benchmarks.results import Metric, Results, side_by_side
 from benchmarks.rounds import Measurement, run_rounds
 from benchmarks.targets import Target, target_table
 
-COST = Metric("us", lambda figures: float(figures["cost"]), 1)
-RATE = Metric("records/s", lambda figures: float(figures["rate"]), 0, compared=False)
+COST = Metric("us", lambda numbers: float(numbers["cost"]), 1)
+RATE = Metric("records/s", lambda numbers: float(numbers["rate"]), 0, compared=False)
 
 
 def results() -> Results:
@@ -29,7 +29,7 @@ async def test_the_first_round_is_for_warm_up() -> None:
     order: list[str] = []
 
     def measurement(client: str) -> Measurement:
-        async def run() -> Figures:
+        async def run() -> Numbers:
             order.append(client)
             return {"cost": len(order), "rate": 1}
 

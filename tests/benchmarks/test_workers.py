@@ -20,10 +20,10 @@ async def test_a_worker_handles_several_requests(uvloop: bool) -> None:
     with broker_process({"t": 1}) as servers:
         async with worker("aioprod", uvloop=uvloop) as opened:
             for _ in range(2):
-                figures = await opened.call(
+                numbers = await opened.call(
                     "throughput", Settings(servers), {"load": LOAD, "warm_up_records": 10}
                 )
-                assert figures["records"] == 100 and figures["cpu_s"] > 0 and figures["wall_s"] > 0
+                assert numbers["records"] == 100 and numbers["cpu_s"] > 0 and numbers["wall_s"] > 0
             assert opened.name == ("aioprod (uvloop)" if uvloop else "aioprod")
 
 
