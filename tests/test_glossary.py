@@ -5,7 +5,6 @@ meanings are gone from identifiers, docstrings, comments, logs and errors.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -41,10 +40,6 @@ _EXCEPTIONS = re.compile(
     r"|\bsource\.tell\(\)|\"settle\""  # a file; OpenTelemetry's word for a commit
     r"|\blocks? (?:is|are|was|were) held|\bhold(?:s|ing)? (?:a|the|its|no) lock"
 )
-# How often a word is still in a package. The numbers only shrink.
-LEFT: dict[str, dict[str, int]] = {
-    "producer": {"hand out": 4, "hold": 1, "let go": 1},
-}
 SESSIONS = {"FetchSession", "ShareSession"}
 """What Kafka calls a session."""
 
@@ -82,13 +77,7 @@ def found_in(path: Path) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_words_with_several_meanings(room: str) -> None:
     found = [each for path in sources() if room_of(path) == room for each in found_in(path)]
-    counts = Counter(family for family, _ in found)
-    allowed = LEFT.get(room, {})
-    for family, count in counts.items():
-        assert count <= allowed.get(family, 0), (
-            f"{family!r}: write {FAMILIES[family][1]}\n"
-            + "\n".join(place for each, place in found if each == family)
-        )
+    assert [f"{place} ({FAMILIES[family][1]})" for family, place in found] == []
 
 
 def test_sessions_are_those_of_kafka() -> None:

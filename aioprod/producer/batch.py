@@ -78,7 +78,7 @@ class ProducerBatch(BatchFields):
         tp: the partition.
         writer: takes the encoded records.
         limit: bytes of records at which it is full; may be raised while the batch is open.
-        leased: bytes of the buffer pool that it holds.
+        leased: bytes of the buffer pool that it has.
         created_at: loop time, in seconds.
         order: its place among the partition's batches, increasing; a retried batch returns to it.
         events: called when it ends.
@@ -395,7 +395,7 @@ class ProducerBatch(BatchFields):
         return waiter
 
     def forget_waiter(self, waiter: asyncio.Future[None]) -> None:
-        """Let go of a future whose task waits no longer."""
+        """Drop a future whose task waits no longer."""
         if self._waiters is not None:
             self._waiters.pop(waiter, None)
 
