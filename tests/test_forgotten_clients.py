@@ -156,12 +156,12 @@ KINDS = {
     "producer": Kind(producer_at_rest, "unclosed producer 'c'; use 'async with', or await close"),
     "producer with records": Kind(
         producer_with_records,
-        "unclosed producer 'c': 7 accepted records are not delivered; use",
+        "unclosed producer 'c': not delivered: 7 accepted records; use",
         True,
     ),
     "producer in a transaction": Kind(
         producer_in_transaction,
-        "unclosed producer 'c': 1 accepted records are not",
+        "unclosed producer 'c': not delivered: 1 accepted record",
         True,
     ),
     "producer with stored records in a transaction": Kind(
@@ -182,7 +182,7 @@ KINDS = {
     ),
     "consumer in a group": Kind(
         consumer_of_group,
-        "unclosed consumer 'c': group 'g[0-9]+' keeps its 1 partitions for it until",
+        "unclosed consumer 'c': group 'g[0-9]+' keeps its 1 partition for it until",
         True,
     ),
     "admin": Kind(admin, "unclosed admin client 'c'; use 'async with', or await close"),
@@ -324,7 +324,7 @@ def test_deliveries_can_be_looked_at_when_the_loop_is_closed(broker: ThreadedClu
 
     producer, delivery = asyncio.run(main())
     assert isinstance(delivery.exception(), KafkaError)
-    with pytest.warns(ResourceWarning, match="1 accepted records"):
+    with pytest.warns(ResourceWarning, match="1 accepted record"):
         del producer
 
 

@@ -271,7 +271,7 @@ async def test_a_producer(guarded: EmbeddedCluster) -> None:
     allow(guarded, "DESCRIBE", "topic")
     async with Producer(guarded.bootstrap_servers, enable_idempotence=False, **LOGIN) as producer:
         text = str(await error_of(producer.send_and_wait("t", b"1")))
-        assert text.startswith("1 records to t-0: ") and refusal("WRITE", "topic") in text
+        assert text.startswith("1 record to t-0: ") and refusal("WRITE", "topic") in text
     async with Producer(guarded.bootstrap_servers, **LOGIN) as producer:
         text = str(await error_of(producer.send_and_wait("t", b"1")))
         assert refusal("IDEMPOTENT_WRITE", "cluster") in text

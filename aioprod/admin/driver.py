@@ -23,6 +23,7 @@ from aioprod.cluster.retry import retry
 from aioprod.cluster.runtime import ClientKind, ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo
 from aioprod.config.admin import AdminConfig
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AdminClosedError, BrokerError, KafkaError, copy_of
 from aioprod.metrics import AdminObservers, CallDone, ObservedAdmin
@@ -369,7 +370,7 @@ def _leader(snapshot: ClusterSnapshot, tp: TopicPartition) -> PartitionInfo | Ka
     if info is None:
         return BrokerError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"{partition_name(tp)} (the topic has {len(topic.partitions)} partitions)",
+            f"{partition_name(tp)} (the topic has {counted(len(topic.partitions), 'partition')})",
         )
     return (
         info

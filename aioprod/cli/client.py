@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from aioprod.cli.output import SAME_LINE, PrintableFormatter, note
 from aioprod.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, assignment
+from aioprod.counts import counted
 from aioprod.foreign_text import escaped
 from aioprod.logs import get_logger
 
@@ -234,11 +235,6 @@ def text_of(error: BaseException) -> str:
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
-def counted(records: int) -> str:
-    """Format a number of records."""
-    return "1 record" if records == 1 else f"{records:,} records"
-
-
 class Progress:
     """Prints the number of records on standard error: each second if that is a terminal and the
     records are not printed to it, and at the end.
@@ -261,9 +257,9 @@ class Progress:
         if self._goes_on and time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + _PROGRESS_EACH_S
             self._line_begin = SAME_LINE
-            note(f"{self._verb} {counted(records)}", begin=SAME_LINE, end="")
+            note(f"{self._verb} {counted(records, 'record')}", begin=SAME_LINE, end="")
 
     def end(self, records: int, rest: str = "") -> None:
         """Report the total number of records."""
         if not self._quiet:
-            note(f"{self._verb} {counted(records)}{rest}", begin=self._line_begin)
+            note(f"{self._verb} {counted(records, 'record')}{rest}", begin=self._line_begin)

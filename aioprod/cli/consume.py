@@ -22,6 +22,7 @@ from aioprod.cli.client import (
 )
 from aioprod.cli.parser import Commands, Parser, natural_int, positive_int
 from aioprod.cli.reset_offsets import timestamp
+from aioprod.counts import counted
 from aioprod.logs import get_logger
 
 if TYPE_CHECKING:
@@ -229,11 +230,8 @@ def _committing(printing: Printing) -> RebalanceListener:
 
         def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
             log.warning(
-                (
-                    "%d partitions are assigned to another member: their last records may be "
-                    "printed again"
-                ),
-                len(partitions),
+                "%s assigned to another member: the last records may be printed again",
+                counted(len(partitions), "partition"),
             )
 
     return Committing()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioprod.cli.client import CommandError, UsageError
+from aioprod.counts import counted
 
 if TYPE_CHECKING:
     from aioprod.admin import Admin, TopicDescription
@@ -81,9 +82,9 @@ def check_partitions(topic: str, wanted: int, to_topic: str, present: int) -> No
     """Raise CommandError if a target topic has fewer partitions than its source."""
     if present < wanted:
         raise CommandError(
-            f"topic {to_topic} has {present} partitions in the target cluster, and {topic} has "
-            f"{wanted} in the source: records keep their partitions; give it as many with "
-            f"aioprod topics alter {to_topic} --partitions {wanted}"
+            f"topic {to_topic} has {counted(present, 'partition')} in the target cluster, and "
+            f"{topic} has {wanted} in the source: records keep their partitions; give it as many "
+            f"with aioprod topics alter {to_topic} --partitions {wanted}"
         )
 
 

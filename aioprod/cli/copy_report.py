@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from aioprod.cli.client import counted
 from aioprod.cli.copy_topic import TopicCopy, sum_of
 from aioprod.cli.output import SAME_LINE, note, show
+from aioprod.counts import counted
 
 
 class _Seen(NamedTuple):
@@ -57,8 +57,8 @@ class CopyReport:
             self._print_json()
         elif not self._quiet:
             total = sum(copy.records for copy in self._copies)
-            topics = f"{len(self._copies)} topics" if len(self._copies) > 1 else "1 topic"
-            note(f"{self._line_begin}copied {counted(total)} of {topics}")
+            topics = counted(len(self._copies), "topic")
+            note(f"{self._line_begin}copied {counted(total, 'record')} of {topics}")
 
     async def run(self) -> None:
         """Print a line for each interval, until cancelled."""
@@ -83,8 +83,9 @@ class CopyReport:
         megabytes = (now.data_bytes - before.data_bytes) / seconds / 1e6
         lag = sum_of([copy.lag for copy in self._copies])
         note(
-            f"{self._line_begin}copied {counted(sum(now.records))}  {speed:,.0f} records/s  "
-            f"{megabytes:,.1f} MB/s  lag {'-' if lag is None else f'{lag:,}'}",
+            f"{self._line_begin}copied {counted(sum(now.records), 'record')}  "
+            f"{speed:,.0f} records/s  {megabytes:,.1f} MB/s  "
+            f"lag {'-' if lag is None else f'{lag:,}'}",
             end=self._line_end,
         )
 

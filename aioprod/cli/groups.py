@@ -15,6 +15,7 @@ from aioprod.cli.parser import Commands, Parser, name_choices
 from aioprod.cli.reset_offsets import add_reset_offsets
 from aioprod.cli.share_groups import find_share_groups, share_group_offsets
 from aioprod.cli.topics import report
+from aioprod.counts import counted
 from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ async def _progress(admin: Admin, group: GroupDescription) -> list[_Progress]:
 
 def _as_text(group: GroupDescription, progress: list[_Progress]) -> str:
     heading = escaped(
-        f"{group.group_id}  {group.type}  {group.state}  {len(group.members)} members"
+        f"{group.group_id}  {group.type}  {group.state}  {counted(len(group.members), 'member')}"
         + (f"  {group.assignor}" if group.assignor else "")
     )
     rows = [

@@ -10,6 +10,7 @@ from aioprod.cli.cluster_load import ClusterLoad, GroupLoad, PartitionLoad, comp
 from aioprod.cli.output import note, say, show, table
 from aioprod.cli.parser import Commands, Parser, positive_float
 from aioprod.cli.top import show_live, watch
+from aioprod.counts import counted
 from aioprod.foreign_text import escaped
 
 _NAMES = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
@@ -101,7 +102,7 @@ def _print_json(options: argparse.Namespace, load: ClusterLoad) -> None:
 
 def _heading(options: argparse.Namespace, load: ClusterLoad) -> str:
     lag = sum(_total(options, each) for each in load.groups)
-    return f"cluster {load.cluster_id}  {len(load.groups)} groups  lag {lag:,}"
+    return f"cluster {load.cluster_id}  {counted(len(load.groups), 'group')}  lag {lag:,}"
 
 
 def _rows(options: argparse.Namespace, load: ClusterLoad) -> list[tuple[str, ...]]:

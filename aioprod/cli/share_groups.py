@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from aioprod.cli.output import table
+from aioprod.counts import counted
 from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ async def share_group_offsets(admin: Admin, group: ShareGroupDescription) -> Off
 def as_text(group: ShareGroupDescription, offsets: Offsets) -> str:
     """Return a heading and a table."""
     heading = escaped(
-        f"{group.group_id}  share  {group.state}  {len(group.members)} members  {group.assignor}"
+        f"{group.group_id}  share  {group.state}  {counted(len(group.members), 'member')}  "
+        f"{group.assignor}"
     ).rstrip()
     rows = [
         (

@@ -13,6 +13,7 @@ from aioprod.cli.cluster import admin_client
 from aioprod.cli.cluster_load import ClusterLoad, Sample, compare, take
 from aioprod.cli.output import say, show, table
 from aioprod.cli.parser import Commands, Parser, positive_float
+from aioprod.counts import counted
 from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ def _heading(load: ClusterLoad) -> str:
     lag = sum(group.lag for group in load.groups)
     written = sum(topic.written_per_s for topic in load.topics)
     return (
-        f"cluster {load.cluster_id}  {load.brokers} brokers  {len(load.groups)} groups  "
-        f"lag {lag:,}  written/s {written:,.0f}"
+        f"cluster {load.cluster_id}  {counted(load.brokers, 'broker')}  "
+        f"{counted(len(load.groups), 'group')}  lag {lag:,}  written/s {written:,.0f}"
     )
 
 

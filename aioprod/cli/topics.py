@@ -10,6 +10,7 @@ from aioprod.cli.client import UsageError, command, text_of
 from aioprod.cli.cluster import admin_client
 from aioprod.cli.output import note, say, show, table
 from aioprod.cli.parser import Commands, Parser, assignment, name_choices, natural_int, positive_int
+from aioprod.counts import counted
 from aioprod.foreign_text import escaped
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def _as_text(topic: TopicDescription, entries: dict[str, ConfigEntry], everythin
         )
         for each in topic.partitions
     ]
-    heading = f"{topic.name}  {len(topic.partitions)} partitions  id {topic.topic_id}"
+    heading = f"{topic.name}  {counted(len(topic.partitions), 'partition')}  id {topic.topic_id}"
     return f"{escaped(heading)}{settings}\n" + table(
         [("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "OFFLINE"), *rows]
     )

@@ -12,6 +12,7 @@ from functools import partial
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.cluster.snapshot import ClusterSnapshot, FormerTopicIds
 from aioprod.config.client import ClientConfig
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerConnectionError,
@@ -289,9 +290,9 @@ class Metadata:
         else:
             if self._failure.is_logged:
                 log.info(
-                    "%s: metadata refreshed after %d failed attempts",
+                    "%s: metadata refreshed after %s",
                     self._config.client_id,
-                    self._failures,
+                    counted(self._failures, "failed attempt"),
                 )
             self._failure = LastingProblem(0, LOG_AGAIN_S)
             self._log_topics(topics, loop.time())

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import BrokerError, ProtocolError
 from aioprod.net.brokers import BrokerAddress
@@ -135,7 +136,8 @@ class ClusterSnapshot:
         if info is None:
             return BrokerError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"{tp.topic}-{tp.partition} (the topic has {len(topic.partitions)} partitions)",
+                f"{tp.topic}-{tp.partition} "
+                f"(the topic has {counted(len(topic.partitions), 'partition')})",
             )
         return (
             info
@@ -216,8 +218,8 @@ def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInf
     by_number = {answer.partition_index: answer for answer in topic.partitions}
     if by_number and not 0 <= min(by_number) <= max(by_number) < len(by_number) + _MAX_OMITTED:
         raise ProtocolError(
-            f"metadata of topic {topic.name!r}: {len(by_number)} partitions, numbered from "
-            f"{min(by_number)} to {max(by_number)}"
+            f"metadata of topic {topic.name!r}: {counted(len(by_number), 'partition')}, numbered "
+            f"from {min(by_number)} to {max(by_number)}"
         )
     for _, answer in sorted(by_number.items()):
         info = PartitionInfo(

@@ -18,6 +18,7 @@ from aioprod.consumer.run_state import RunState
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.stall_watch import StallWatch
 from aioprod.consumer.subscription import SubscriptionState
+from aioprod.counts import counted
 from aioprod.protocol.messages.fetch import FetchResponse
 
 # How long close() waits for brokers to confirm the end of their fetch sessions.
@@ -140,8 +141,8 @@ class Background:
         if not self._group_id or not partitions:
             return ""
         return (
-            f": group {self._group_id!r} keeps its {partitions} partitions for it until the "
-            "session timeout"
+            f": group {self._group_id!r} keeps its {counted(partitions, 'partition')} for it until "
+            "the session timeout"
         )
 
     async def _end_membership(self) -> None:

@@ -11,6 +11,7 @@ from aioprod.consumer.problems import Problems
 from aioprod.consumer.ready_records import ReadyRecords
 from aioprod.consumer.stall_watch import Waiting
 from aioprod.consumer.subscription import PartitionState, Phase, SubscriptionState
+from aioprod.counts import counted
 from aioprod.errors import KafkaError
 from aioprod.types import TopicPartition
 
@@ -92,8 +93,8 @@ class StallReasons:
             return None
         if self._read_committed and state.last_stable_offset <= position.offset:
             return (
-                f"the {ahead} records from offset {position.offset} on are in or behind an open "
-                "transaction (isolation_level=read_committed)"
+                f"from offset {position.offset} on: {counted(ahead, 'record')} in or behind an "
+                "open transaction (isolation_level=read_committed)"
             )
         if self._buffer.has_data(state.tp):
             return paused or f"no call asks for the records from offset {position.offset} on"

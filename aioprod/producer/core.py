@@ -13,6 +13,7 @@ from aioprod.cluster.runtime import ClientKind, ClientLifecycle, ClientRuntime
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.plugins import close_plugins
 from aioprod.config.producer import ProducerConfig
+from aioprod.counts import counted
 from aioprod.errors import KafkaError, ProducerClosedError
 from aioprod.interceptors import InterceptorChain
 from aioprod.logs import get_logger
@@ -174,7 +175,7 @@ class ProducerCore(ClientLifecycle):
     def loss(self) -> str:
         """Return what is lost by dropping the Producer without close, for the warning."""
         undelivered = self.transactions.lost + self.accumulator.undelivered
-        lost = [f"{undelivered} accepted records are not delivered"] if undelivered else []
+        lost = [f"not delivered: {counted(undelivered, 'accepted record')}"] if undelivered else []
         if self.transactions.blocks_readers:
             limit = f"transaction_timeout_ms={self.config.transaction_timeout_ms}"
             lost.append(

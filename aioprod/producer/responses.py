@@ -8,6 +8,7 @@ import random
 
 from aioprod.cluster.metadata import Metadata
 from aioprod.config.producer import ProducerConfig
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     BrokerError,
@@ -201,7 +202,8 @@ class ProduceResponseHandler:
         because = self._last_error or reason
         error = DeliveryTimeoutError(
             f"{_records_of(batch)} not acknowledged after {(now - batch.created_at) * 1000:.0f} ms "
-            f"(delivery_timeout_ms={self._config.delivery_timeout_ms}, {batch.attempts} attempts)"
+            f"(delivery_timeout_ms={self._config.delivery_timeout_ms}, "
+            f"{counted(batch.attempts, 'attempt')})"
             + (f": {because}" if because else "")
         )
         self.fail(batch, error)
@@ -250,5 +252,5 @@ def _reason(answer: PartitionProduceResponse) -> str | None:
             f"record {fault.batch_index}: {reason_of(fault.batch_index_error_message) or 'refused'}"
         )
     if len(answer.record_errors) > _RECORD_ERRORS_SHOWN:
-        reasons.append(f"{len(answer.record_errors) - _RECORD_ERRORS_SHOWN} more records")
+        reasons.append(counted(len(answer.record_errors) - _RECORD_ERRORS_SHOWN, "more record"))
     return "; ".join(reasons) or None

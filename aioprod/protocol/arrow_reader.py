@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from aioprod.counts import counted
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.arrow_header_names import text_of_names
 from aioprod.protocol.batch_cursor import Batch
@@ -148,7 +149,7 @@ def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
         if end != batch.end:
             raise CorruptRecordError(
                 f"batch at offset {batch.header.base_offset}: its "
-                f"{batch.header.record_count} records do not end with it"
+                f"bytes are not those of {counted(batch.header.record_count, 'record')}"
             )
     return starts
 

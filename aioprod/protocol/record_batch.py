@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from crc32c import crc32c
 
 from aioprod.codecs import Codec
+from aioprod.counts import counted
 from aioprod.errors import CorruptRecordError
 from aioprod.native import accelerated
 
@@ -133,7 +134,10 @@ def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchH
             f"record batch at byte {offset} has impossible length {header.batch_length}"
         )
     if header.record_count < 0 or header.last_offset_delta < 0:
-        counts = f"{header.record_count} records, last offset delta {header.last_offset_delta}"
+        counts = (
+            f"{counted(header.record_count, 'record')}, "
+            f"last offset delta {header.last_offset_delta}"
+        )
         raise CorruptRecordError(f"record batch at byte {offset} has impossible counts: {counts}")
     return header
 

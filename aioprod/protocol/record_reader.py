@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import Final, NamedTuple, cast
 
 from aioprod.codecs import Codec
+from aioprod.counts import counted
 from aioprod.errors import CorruptRecordError
 from aioprod.native import accelerated
 from aioprod.protocol.batch_cursor import iter_batches
@@ -154,7 +155,7 @@ def plain_body(
         )
     if header.record_count > header.last_offset_delta + 1:
         raise CorruptRecordError(
-            f"batch at offset {header.base_offset} has {header.record_count} records "
+            f"batch at offset {header.base_offset} has {counted(header.record_count, 'record')} "
             f"in {header.last_offset_delta + 1} offsets"
         )
     codec = header.codec
@@ -162,7 +163,7 @@ def plain_body(
     body = packed if codec is Codec.NONE else decompress(codec, packed, MAX_DECOMPRESSED_SIZE)
     if header.record_count * _SMALLEST_RECORD > len(body):
         raise CorruptRecordError(
-            f"batch at offset {header.base_offset} has {header.record_count} records in "
+            f"batch at offset {header.base_offset} has {counted(header.record_count, 'record')} in "
             f"{len(body)} bytes"
         )
     return body
@@ -221,7 +222,9 @@ def _parse_in_python(
         index = min(following + any_count, count)
         position, delta = any_records.fill(range(following, index), position, delta)
     if position != len(body):
-        raise CorruptRecordError(f"{count} records end at byte {position} of {len(body)}")
+        raise CorruptRecordError(
+            f"{counted(count, 'record')} in {position} of {len(body)} bytes of a batch"
+        )
     if any_records.far_timestamps:
         timestamps[:] = map(int64, timestamps)
     return columns, any_records.gaps

@@ -13,6 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import WriterCommitMessage
 
 from aioprod.config.redaction import SecretSettings
+from aioprod.counts import counted
 from aioprod.errors import KafkaError
 from aioprod.logs import get_logger
 from aioprod.producer.producer import Producer
@@ -62,8 +63,8 @@ def summary(messages: Messages) -> str:
     written = [message for message in messages if isinstance(message, Written)]
     rows = sum(message.rows for message in written)
     return (
-        f"{rows} rows of {sum(message.payload_bytes for message in written)} bytes written by "
-        f"{len(written)} of {len(messages)} tasks"
+        f"{counted(rows, 'row')} of {sum(message.payload_bytes for message in written)} bytes "
+        f"written by {len(written)} of {len(messages)} tasks"
     )
 
 

@@ -191,7 +191,7 @@ async def test_offsets_of_partitions(admin: Admin, bootstrap: str, new_name: New
         {partition: OffsetSpec.LATEST, TopicPartition(topic, 9): OffsetSpec.LATEST}
     )
     assert some[partition].offset == 5
-    with pytest.raises(BrokerError, match=rf"{topic}-9 \(the topic has 1 partitions\)"):
+    with pytest.raises(BrokerError, match=rf"{topic}-9 \(the topic has 1 partition\)"):
         some.check()
 
 

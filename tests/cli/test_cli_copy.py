@@ -161,7 +161,7 @@ def test_topics_within_a_cluster(run: Run, source: ThreadedCluster) -> None:
         (["--matching", "nothing"], 1, "no topic matches 'nothing'"),
         (["--matching", "("], 2, "is not a regular expression"),
         (["missing", "--prefix", "x"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
-        (["orders", "--to-topic", "small"], 1, "topic small has 1 partitions in the target"),
+        (["orders", "--to-topic", "small"], 1, "topic small has 1 partition in the target"),
         (["orders", "--to-topic", "x", "--to-config", "acks=1"], 2, "acks"),
         (["orders", "--to-topic", "x", "--to-config", "nonsense=1"], 2, "nonsense"),
     ],

@@ -112,7 +112,7 @@ def test_a_share_group(run: Run, kafka: str) -> None:
     status, output, errors = asyncio.run(read_six("groups", "describe", shared.group))
     assert (status, errors) == (0, "")
     heading, names, row = output.splitlines()
-    assert heading == f"{shared.group}  share  Stable  1 members  simple"
+    assert heading == f"{shared.group}  share  Stable  1 member  simple"
     assert names.split() == ["TOPIC", "PARTITION", "START", "LAG", "CLIENTS"]
     # The stored start may follow later than the records that are accepted.
     assert row.split() in [[shared.topic, "0", start, "4", "reader"] for start in ("0", "6")]

@@ -139,7 +139,7 @@ def test_once_prints_tables(run: Run, threaded_broker: ThreadedCluster) -> None:
         status, output, errors = run(*command)
     assert (status, errors) == (0, "")
     lines = output.splitlines()
-    assert "1 groups" in lines[0]
+    assert "1 group" in lines[0]
     assert lines[2].split() == ["GROUP", "STATE", "MEMBERS", "LAG", "READ/S", "CAUGHT", "UP", "IN"]
     assert lines[3].split()[:3] == ["other", "Empty", "0"]
     assert lines[6].split()[:2] == ["orders", "2"] and len(lines) == 7

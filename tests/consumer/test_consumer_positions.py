@@ -284,7 +284,7 @@ async def test_a_partition_that_does_not_exist_is_told_by_the_state(
         with pytest.raises(
             KafkaTimeoutError,
             match=(
-                r"the last error: numbers-7 \(the topic has 1 partitions\): "
+                r"the last error: numbers-7 \(the topic has 1 partition\): "
                 r"UNKNOWN_TOPIC_OR_PARTITION"
             ),
         ):

@@ -43,7 +43,7 @@ async def test_it_does_not_keep_a_dropped_consumer_alive(broker: EmbeddedCluster
     consumer = await reading(broker, calls)
     watched = weakref.ref(consumer)
     del consumer
-    with pytest.warns(ResourceWarning, match="keeps its 1 partitions"):
+    with pytest.warns(ResourceWarning, match="keeps its 1 partition"):
         gc.collect()
     async with asyncio.timeout(5):
         while left := {t for t in asyncio.all_tasks() if t.get_name().startswith("aioprod-")}:

@@ -208,7 +208,7 @@ async def test_a_partition_that_does_not_exist_is_said_to_be_unknown(
 ) -> None:
     await fill(broker, 1)
     async with ClusterClient(broker.bootstrap_servers, retry_backoff_ms=5) as client:
-        with pytest.raises(BrokerError, match=r"numbers-7 \(the topic has 1 partitions\)"):
+        with pytest.raises(BrokerError, match=r"numbers-7 \(the topic has 1 partition\)"):
             await list_offsets(client, {TopicPartition("numbers", 7): LATEST}, retry_limit_ms=100)
 
 

@@ -133,7 +133,7 @@ async def test_an_open_transaction(
         await consumer.getone()
         assert await consumer.getmany(timeout_ms=NOTICED_S * 1000) == []
         assert_stalled(
-            consumer, caplog, "the 3 records from offset 1 on are in or behind an open transaction"
+            consumer, caplog, "from offset 1 on: 3 records in or behind an open transaction"
         )
         await writer.commit_transaction()
         assert len(await consumer.getmany()) == 3

@@ -222,7 +222,7 @@ def test_an_odd_leader_named_by_an_answer_to_produce(host: str, port: int) -> No
                     "it was never tried"
                 )
                 # The metadata never reaches that epoch.
-                with pytest.raises(KafkaError, match="1 attempts"):
+                with pytest.raises(KafkaError, match="1 attempt"):
                     await lost
 
     simulate(main)

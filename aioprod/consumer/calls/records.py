@@ -16,6 +16,7 @@ from aioprod.consumer.records import Records
 from aioprod.consumer.reporting import ConsumerReporter
 from aioprod.consumer.scheduler import Scheduler
 from aioprod.consumer.subscription import Mode, SubscriptionState
+from aioprod.counts import counted
 from aioprod.errors import ConfigError, ConsumerStateError, KafkaTimeoutError
 from aioprod.preparation import NotPrepared
 from aioprod.types import ConsumerRecord
@@ -147,7 +148,8 @@ class RecordCalls:
         cause = self._turns.problem or self._membership.problem
         why = f"; the last error: {cause}" if cause is not None else ""
         error = KafkaTimeoutError(
-            f"no record from {where} within {timeout_ms:g} ms, after {read} records so far{why}"
+            f"no record from {where} within {timeout_ms:g} ms, "
+            f"after {counted(read, 'record')} so far{why}"
         )
         error.__cause__ = cause
         return error

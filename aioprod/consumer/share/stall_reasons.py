@@ -47,7 +47,7 @@ class ShareStallReasons:
                 waiting.setdefault(tp, Waiting(refusals.since, reason))
         for tp, records in self._buffer.by_partition().items():
             if records:
-                reason = f"no call asks for the {records} records that are fetched"
+                reason = f"no call asks for the fetched records ({records})"
                 waiting.setdefault(tp, Waiting(self._buffer.returned, reason))
         return waiting
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from aioprod.cluster.coordinators import CoordinatorType
 from aioprod.cluster.retry import retry
 from aioprod.config.producer import ProducerConfig
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
     AbortableTransactionError,
@@ -195,7 +196,7 @@ class CoordinatorCalls:
             on_failure=note,
         )
         if warned:
-            log.info("%s succeeded after %d failed attempts", self._what(call), failed)
+            log.info("%s succeeded after %s", self._what(call), counted(failed, "failed attempt"))
         return reply
 
     async def _attempt(self, call: CoordinatorCall[ResponseT], attempts: Attempts) -> ResponseT:

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from aioprod.cluster.runtime import ClientRuntime
 from aioprod.config.producer import ProducerConfig
+from aioprod.counts import counted
 from aioprod.errors import KafkaError, TransactionStateError
 from aioprod.logs import get_logger
 from aioprod.metrics import ProducerMetrics
@@ -228,9 +229,9 @@ class NoTransactions:
         if undelivered := self._accumulator.undelivered:
             self.lost += undelivered
             log.error(
-                "producer %r has failed: %d accepted records are not delivered: %s",
+                "producer %r has failed, %s not delivered: %s",
                 self._config.client_id,
-                undelivered,
+                counted(undelivered, "accepted record"),
                 error,
             )
         self._accumulator.abort(error)

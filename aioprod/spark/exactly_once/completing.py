@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from aioprod.counts import counted
 from aioprod.spark.coordination import Coordination, together
 from aioprod.spark.errors import LostTransactionsError, TransactionTimedOutError
 from aioprod.spark.exactly_once import transactions
@@ -163,8 +164,8 @@ async def take_back(part: DriverPart, decision: Decision) -> None:
     await decide(part, decision.taken_back())
     raise timed_out(
         decision.version,
-        f"it was decided, but its {len(prepared)} transactions could not be committed before they "
-        "were too old, so all were aborted, and the decision was taken back",
+        f"it was decided, but {counted(len(prepared), 'transaction')} could not be committed in "
+        "time, so all were aborted, and the decision was taken back",
         part.options.producer["transaction_timeout_ms"],
     )
 

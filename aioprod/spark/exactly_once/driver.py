@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 
 from aioprod.cluster.coordinators import CoordinatorType
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.logs import get_logger
 from aioprod.producer.producer import Producer
@@ -153,11 +154,11 @@ async def _finish(part: DriverPart, decision: Decision, reports: Sequence[TaskRe
     )
     rows, digest = _totals(reports)
     if (rows, digest) == (decision.rows, decision.digest):
-        log.info("batch %d was written before: %d rows", decision.version, rows)
+        log.info("batch %d was written before: %s", decision.version, counted(rows, "row"))
         return
     text = (
-        f"batch {decision.version} was written before, with {decision.rows} rows (digest "
-        f"{decision.digest:016x}), and now Spark gives {rows} rows "
+        f"batch {decision.version} was written before, with {counted(decision.rows, 'row')} "
+        f"(digest {decision.digest:016x}), and now Spark gives {counted(rows, 'row')} "
         f"(digest {digest:016x}) for it: the query, or its source, is not deterministic, or "
         "another query has a copy of its checkpoint. What was written stays, nothing is added"
     )
@@ -255,7 +256,7 @@ async def check_transactions(
     attempt = next(iter(written)).attempt
     if len(expected) < len(written):
         raise SinkError(
-            f"batch {attempt.version}: {len(written)} tasks have only "
+            f"batch {attempt.version}: {counted(len(written), 'task')} have only "
             f"{len(expected)} transactional ids: the application started "
             f"more than {NUMBERS} other task attempts at the same time. No row of the batch is "
             "visible. Make batches smaller, or use delivery=at-least-once"

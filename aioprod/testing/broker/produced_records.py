@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 
 from aioprod.codecs import Codec
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.codecs.faults import ZSTD_MAGIC
@@ -100,7 +101,7 @@ def _read_all(body: bytes, count: int) -> list[int]:
     except (IndexError, CorruptRecordError):
         raise _invalid(f"record {len(deltas)} is not valid") from None
     if position != len(body):
-        raise _invalid(f"there are bytes behind the {count} records")
+        raise _invalid(f"there are bytes behind the {counted(count, 'record')}")
     return deltas
 
 

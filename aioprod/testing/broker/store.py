@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.record_batch import BatchHeader
 from aioprod.testing.broker.access.authorizer import Authorizer
@@ -192,7 +193,7 @@ class Store:
         if not 0 < num_partitions <= MAX_PARTITIONS:
             raise RequestError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"{num_partitions} partitions: must be 1 to {MAX_PARTITIONS}",
+                f"{counted(num_partitions, 'partition')}: must be 1 to {MAX_PARTITIONS}",
             )
         return config
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, cast
 
+from aioprod.counts import counted
 from aioprod.testing.simulation.addresses import Addresses
 from aioprod.testing.simulation.hosts import HOST
 from aioprod.testing.simulation.network_faults import (
@@ -95,7 +96,7 @@ class Network:
         links = [link for link in self._links if _connects(link, one, other)]
         for link in links:
             link.cut()
-        self._note(f"cut {one} {other}: {len(links)} connections")
+        self._note(f"cut {one} {other}: {counted(len(links), 'connection')}")
         return len(links)
 
     def cut_while_sending(

@@ -302,7 +302,7 @@ async def test_records_that_no_call_asks_for(
         await take(consumer, 1, max_records=1)
         await asyncio.sleep(NOTICED_S)
         assert consumer.state.status is STALLED
-        assert "no call asks for the 1 records that are fetched" in warnings(caplog)[0]
+        assert "no call asks for the fetched records (1)" in warnings(caplog)[0]
         await take(consumer, 1)
         await asyncio.sleep(LIMIT_S / 2)
         assert consumer.state.status is READING

@@ -78,7 +78,7 @@ async def test_a_commit_does_not_wait_for_the_rest_when_one_record_failed(
     sender.send(T0, T1)
     commit = asyncio.create_task(manager.commit())
     await until(lambda: len(sender.in_flight) == 2)
-    sender.lose(BrokerError(E.INVALID_RECORD, "1 records to t-0"), [T0])
+    sender.lose(BrokerError(E.INVALID_RECORD, "1 record to t-0"), [T0])
     with pytest.raises(AbortableTransactionError, match="INVALID_RECORD"):
         await commit
     abort = asyncio.create_task(manager.abort())
@@ -101,8 +101,8 @@ async def test_the_first_error_is_the_one_that_is_told(
     await until(lambda: manager.may_send(T0) and manager.may_send(T1))
     sender.look()
     caplog.clear()
-    sender.lose(BrokerError(E.INVALID_RECORD, "1 records"), [T0])
-    sender.lose(BrokerError(E.CORRUPT_MESSAGE, "1 records"), [T1])
+    sender.lose(BrokerError(E.INVALID_RECORD, "1 record"), [T0])
+    sender.lose(BrokerError(E.CORRUPT_MESSAGE, "1 record"), [T1])
     with pytest.raises(AbortableTransactionError, match="INVALID_RECORD"):
         manager.check_may_send()
     assert len(caplog.records) == 1
@@ -136,7 +136,7 @@ async def test_a_record_that_fails_for_good_ends_the_producer(
     sender.look()
     waiter = None if calling == "nothing" else asyncio.create_task(getattr(manager, calling)())
     await asyncio.sleep(0)
-    sender.lose(BrokerError(E.PRODUCER_FENCED, "1 records to t-0"))
+    sender.lose(BrokerError(E.PRODUCER_FENCED, "1 record to t-0"))
     if waiter is not None:
         with pytest.raises(ProducerFencedError):
             await waiter

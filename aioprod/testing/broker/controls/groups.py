@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaTimeoutError
 from aioprod.testing.broker.errors import RequestError
@@ -72,7 +73,7 @@ class GroupControls:
                 found = (
                     "there is no such group"
                     if present is None
-                    else f"it is {present.state} with {len(present.members)} members"
+                    else f"it is {present.state} with {counted(len(present.members), 'member')}"
                 )
                 raise KafkaTimeoutError(
                     f"group {group_id!r} is not {state} after {timeout_seconds} s: {found}"

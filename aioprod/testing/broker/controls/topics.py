@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import KafkaTimeoutError
 from aioprod.protocol.record_reader import Record
@@ -69,7 +70,8 @@ class TopicControls:
         if num_partitions <= present:
             raise RequestError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"{topic} has {present} partitions: num_partitions={num_partitions} must be higher",
+                f"{topic} has {counted(present, 'partition')}: "
+                f"num_partitions={num_partitions} must be higher",
             )
         factor = len(found.partitions[0].leadership.replicas)
         self._store.grow_topic(found, self._store.choose_replicas(num_partitions, factor)[present:])

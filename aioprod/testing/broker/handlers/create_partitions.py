@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -60,7 +61,7 @@ def _assignment(
     if not present < wanted.count <= MAX_PARTITIONS:
         raise RequestError(
             ErrorCode.INVALID_PARTITIONS,
-            f"{wanted.count} partitions: must be {present + 1} to {MAX_PARTITIONS}",
+            f"{counted(wanted.count, 'partition')}: must be {present + 1} to {MAX_PARTITIONS}",
         )
     factor = len(topic.partitions[0].leadership.replicas)
     if wanted.assignments is None:

@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass
 
 from aioprod.codecs import Codec
+from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import CorruptRecordError
 from aioprod.protocol.messages.produce import (
@@ -309,7 +310,7 @@ def _check_header(header: BatchHeader, context: RequestContext) -> None:
         raise _invalid(f"the batch's base offset is {header.base_offset}: clients must send 0")
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
         raise _invalid(
-            f"{header.record_count} records do not fit the last offset delta of "
+            f"{counted(header.record_count, 'record')}: does not fit the last offset delta of "
             f"{header.last_offset_delta}"
         )
     if header.is_control:
