@@ -21,7 +21,9 @@ FLAGS = ["-O3", "-g0", "-Wall", "-Wextra", "-fvisibility=hidden"]
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
-    """Compiles for CPython's stable ABI: one library serves 3.11 and all later versions."""
+    """Compiles for CPython's stable ABI: one library serves the Python that builds it and all later
+    versions.
+    """
 
     PLUGIN_NAME = "custom"
 
@@ -41,7 +43,9 @@ class NativeBuildHook(BuildHookInterface[Any]):
             return
         self.app.display_info(f"aioprod is installed with its accelerator: {library.name}")
         build_data["pure_python"] = False
-        build_data["tag"] = f"cp311-abi3-{_platform_tag()}"
+        # Not cp311: built with the headers of 3.12 or newer, it would crash 3.11.
+        version_tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+        build_data["tag"] = f"{version_tag}-abi3-{_platform_tag()}"
         if version != "editable":
             build_data["force_include"][str(library)] = f"aioprod/{library.name}"
 

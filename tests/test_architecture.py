@@ -43,6 +43,7 @@ BASE_MODULES = {
     "running_loop",
     "arguments",
     "closing",
+    "counts",
     "earliest_timer",
     "threads",
     "user_code",

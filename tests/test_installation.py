@@ -5,6 +5,7 @@ says why.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,8 +83,37 @@ def test_with_a_compiler_the_wheel_has_the_accelerator(source: Path, tmp_path: P
     built = build("wheel", source, tmp_path)
     assert "aioprod is installed with its accelerator: _native.abi3.so" in built.stderr
     (wheel,) = tmp_path.glob("*.whl")
-    assert "-cp311-abi3-" in wheel.name
+    assert f"-cp3{sys.version_info.minor}-abi3-" in wheel.name
     try_wheel(wheel)
+
+
+@pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler, or no headers of Python")
+@pytest.mark.skipif(sys.platform == "win32", reason="the command line of GCC")
+def test_what_a_newer_python_has_built_is_not_used(source: Path, tmp_path: Path) -> None:
+    """Whatever stable ABI is asked for, the headers of 3.12 and newer count no references to None:
+    3.11 would free it some day.
+    """
+    headers = tmp_path / "include"
+    shutil.copytree(sysconfig.get_paths()["include"], headers)
+    version = headers / "patchlevel.h"
+    text = version.read_text()
+    newer = re.sub(r"(PY_VERSION_HEX\s+)0x\w+", r"\g<1>0x03FF00F0", text)
+    version.write_text(re.sub(r"(PY_MINOR_VERSION\s+)\d+", r"\g<1>255", newer))
+    library = source / "aioprod/_native.abi3.so"
+    compiler = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O0", f"-I{headers}"]
+    sources = sorted(map(str, (source / "aioprod/_c").glob("*.c")))
+    subprocess.run([*compiler, *sources, "-o", str(library)], check=True, timeout=100)
+    code = "from aioprod import native; print(native.in_use, native.reason_not_in_use)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=source,
+        env={**os.environ, "PYTHONPATH": str(source), "AIOPROD_PURE": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "False" in done.stdout and "built with Python 3.255" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,19 @@ refuse_other_interpreters(PyObject *module)
     return -1;
 }
 
+/* From the headers of 3.12 on, Py_RETURN_NONE counts no reference, with which earlier versions free
+   None some day; and those of 3.13 on leave out what 3.12 and earlier need for "#" in formats. */
+static int
+refuse_older_versions(PyObject *module)
+{
+    (void)module;
+    if (Py_Version >> 16 >= PY_VERSION_HEX >> 16)
+        return 0;
+    PyErr_Format(PyExc_ImportError, "it was built with Python %d.%d and needs it or a newer one",
+                 PY_MAJOR_VERSION, PY_MINOR_VERSION);
+    return -1;
+}
+
 int
 make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
 {
@@ -59,6 +72,7 @@ add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
 }
 
 static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, refuse_older_versions},
     {Py_mod_exec, refuse_other_interpreters},
     {Py_mod_exec, add_cut_records},
     {Py_mod_exec, add_column_batches},

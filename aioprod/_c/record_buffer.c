@@ -490,16 +490,9 @@ release(PyObject *object, PyObject *unused)
 static PyObject *
 sequence_of(const void *numbers, Py_ssize_t count, size_t width)
 {
-    if (count > LONGEST_TUPLE) {
-        /* Not by "y#": built with the headers of 3.13 or newer, the module could not use it before. */
-        PyObject *bytes = PyBytes_FromStringAndSize(numbers, count * (Py_ssize_t)width);
-        PyObject *array = bytes == NULL
-                              ? NULL
-                              : PyObject_CallFunction(array_type, "sO",
-                                                      width == sizeof(int32_t) ? "i" : "q", bytes);
-        Py_XDECREF(bytes);
-        return array;
-    }
+    if (count > LONGEST_TUPLE)
+        return PyObject_CallFunction(array_type, "sy#", width == sizeof(int32_t) ? "i" : "q",
+                                     numbers, count * (Py_ssize_t)width);
     PyObject *tuple = PyTuple_New(count);
     for (Py_ssize_t at = 0; tuple != NULL && at < count; at++) {
         PyObject *number = PyLong_FromLongLong(width == sizeof(int32_t)

@@ -6,7 +6,6 @@ import gc
 import importlib.util
 import os
 import random
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -129,21 +128,6 @@ def test_executed_again_it_has_the_same_types() -> None:
 def test_each_function_has_a_source_in_python() -> None:
     functions = {name for name in vars(accelerator()) if not name.startswith("_")}
     assert functions == native.python_sources.keys()
-
-
-def test_no_format_depends_on_the_headers_of_a_build() -> None:
-    """Built with the headers of Python 3.13 or newer, calls with formats such as "y#" raise
-    SystemError in 3.11 and 3.12, for which the wheel is tagged, too.
-    """
-    sources = sorted((Path(native.__file__).parent / "_c").glob("*.c"))
-    assert sources
-    found = [
-        f"{path.name}:{number}: {line.strip()}"
-        for path in sources
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if re.search(r'"[^"]*#[^"]*"', re.sub(r"/\*.*?(\*/|$)", "", line))
-    ]
-    assert not found
 
 
 @needs_native
