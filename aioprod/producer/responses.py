@@ -203,8 +203,7 @@ class ProduceResponseHandler:
         error = DeliveryTimeoutError(
             f"{_records_of(batch)} not acknowledged after {(now - batch.created_at) * 1000:.0f} ms "
             f"(delivery_timeout_ms={self._config.delivery_timeout_ms}, "
-            f"{counted(batch.attempts, 'attempt')})"
-            + (f": {because}" if because else "")
+            f"{counted(batch.attempts, 'attempt')})" + (f": {because}" if because else "")
         )
         self.fail(batch, error)
 
@@ -238,8 +237,7 @@ class ProduceResponseHandler:
 
 
 def _records_of(batch: ProducerBatch) -> str:
-    noun = "record" if batch.count == 1 else "records"
-    return f"{batch.count} {noun} to {batch.tp.topic}-{batch.tp.partition}"
+    return f"{counted(batch.count, 'record')} to {batch.tp.topic}-{batch.tp.partition}"
 
 
 def _reason(answer: PartitionProduceResponse) -> str | None:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, cast
 
-from aioprod.counts import counted
 from aioprod.testing.simulation.addresses import Addresses
 from aioprod.testing.simulation.hosts import HOST
 from aioprod.testing.simulation.network_faults import (
@@ -96,7 +95,7 @@ class Network:
         links = [link for link in self._links if _connects(link, one, other)]
         for link in links:
             link.cut()
-        self._note(f"cut {one} {other}: {counted(len(links), 'connection')}")
+        self._note(f"cut {one} {other}: connections {len(links)}")
         return len(links)
 
     def cut_while_sending(
