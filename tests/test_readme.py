@@ -164,6 +164,16 @@ def test_ci_runs_the_readmes_commands() -> None:
     )
 
 
+def test_the_tests_that_ci_names_exist() -> None:
+    """pytest ends without running anything if one of its files was renamed."""
+    files = [ROOT / ".ci" / "run", *(ROOT / ".github").rglob("*.yml")]
+    named = {
+        path for file in files for path in re.findall(r"tests/[\w/]+(?:\.py)?", file.read_text())
+    }
+    assert len(named) > 20
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
 def test_the_readme_is_short() -> None:
     lines = README.splitlines()
     assert len(lines) <= 150
