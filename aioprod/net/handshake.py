@@ -115,6 +115,16 @@ class _Question(NamedTuple):
 
     version: int
     expected: tuple[str, int] | None
+    # Whether a newer version is asked for its features after an answer to this one: perhaps only
+    # the network ended the connections before.
+    features_too: bool = False
+
+
+class _AskAgain(Exception):
+    """Another question, on a new connection, is the next step, since ``error`` ended this one."""
+
+    def __init__(self, question: _Question, error: KafkaError) -> None:
+        self.question, self.error = question, error
 
 
 async def _connect(
@@ -125,38 +135,24 @@ async def _connect(
     setup_timeout_ms = opening.setup_timeout_ms
     # All connections of the attempt together have the time that a single one has.
     deadline = loop.time() + 2 * setup_timeout_ms / 1000
-    first = accepted.first(host, port, loop.time())
-    version: int | None = first
-    while version is not None:
+    question = _Question(accepted.first(host, port, loop.time()), expected)
+    while True:
         reauthentication = Reauthentication(config, opening.rng, host) if config.uses_sasl else None
         timeout_ms = min(setup_timeout_ms, (deadline - loop.time()) * 1000)
         connection = await opening.open(timeout_ms, reauthentication)
         try:
-            try:
-                await _ask_versions(connection, _Question(version, expected), timeout_ms)
-            except KafkaError as error:
-                version = older(version, error)
-                if version is None or loop.time() >= deadline:
-                    raise
-                await connection.close()
-                continue
-            announced = connection.versions.get(ApiVersionsRequest.API_KEY, (0, 0))
-            if version < FEATURES_FROM <= announced[1] and version != first:
-                # Perhaps only the network ended the connections before.
-                try:
-                    await _ask_versions(connection, _Question(FEATURES_FROM, None), timeout_ms)
-                except KafkaError:
-                    if loop.time() >= deadline:
-                        raise
-                    await connection.close()
-                    first = version
-                    continue
-                version = FEATURES_FROM
-            accepted.note(host, port, version, announced, loop.time())
+            version = await _agree(connection, question, timeout_ms)
+            accepted.note(host, port, version, _announced(connection), loop.time())
             if reauthentication is not None:
                 mechanism = await new_mechanism(config, host)
                 lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)
                 reauthentication.schedule(connection, lifetime_ms)
+        except _AskAgain as step:
+            await connection.close()
+            if loop.time() >= deadline:
+                raise step.error from step.error.__cause__
+            question = step.question
+            continue
         except BaseException:
             await connection.close()
             raise
@@ -165,11 +161,39 @@ async def _connect(
             raise connection.error
         connection.trust()
         return connection
-    raise AssertionError("unreachable")
+
+
+def _announced(connection: Connection) -> tuple[int, int]:
+    """Return the versions of ApiVersions that the broker supports."""
+    return connection.versions.get(ApiVersionsRequest.API_KEY, (0, 0))
+
+
+async def _agree(connection: Connection, question: _Question, timeout_ms: float) -> int:
+    """Ask a broker for its versions, and return the version of ApiVersions that it answered.
+
+    Raises:
+        _AskAgain: if an older version may help, or its features can't be had.
+        KafkaError: if no other question helps.
+    """
+    version = question.version
+    try:
+        await _ask_versions(connection, question, timeout_ms)
+    except KafkaError as error:
+        step = older(version, error)
+        if step is None:
+            raise
+        raise _AskAgain(_Question(step, question.expected, features_too=True), error) from error
+    if not question.features_too or not version < FEATURES_FROM <= _announced(connection)[1]:
+        return version
+    try:
+        await _ask_versions(connection, _Question(FEATURES_FROM, None), timeout_ms)
+    except KafkaError as error:
+        raise _AskAgain(question._replace(features_too=False), error) from error
+    return FEATURES_FROM
 
 
 async def _ask_versions(connection: Connection, question: _Question, timeout_ms: float) -> None:
-    version, expected = question
+    version, expected = question.version, question.expected
     # Brokers refuse other characters (KIP-511), such as the plus sign of a local version.
     software_version = re.sub(r"[^a-zA-Z0-9.-]", "-", __version__)
     request = ApiVersionsRequest(
