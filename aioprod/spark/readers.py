@@ -26,7 +26,7 @@ from aioprod.spark.planning import plan_batch
 from aioprod.spark.positions import position_from_json, position_to_json
 from aioprod.spark.source_options import SourceOptions
 from aioprod.spark.stream_offsets import StreamOffsets
-from aioprod.spark.worker_process import TaskPart, freeze_modules
+from aioprod.spark.worker_process import TaskPart, freeze_modules, postpone_pandas
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -59,6 +59,7 @@ class KafkaReader(TaskPart, DataSourceReader):
             ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        postpone_pandas()
         from aioprod.spark.reading import read_range  # only tasks need it
 
         freeze_modules()
@@ -125,6 +126,7 @@ class KafkaStreamReader(TaskPart, DataSourceStreamReader, SupportsTriggerAvailab
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        postpone_pandas()
         from aioprod.spark.reading import read_range  # only tasks need it
 
         freeze_modules()

@@ -18,7 +18,7 @@ from aioprod.spark.errors import SinkError
 from aioprod.spark.exactly_once.ids import Sink, short_run
 from aioprod.spark.exactly_once.reports import TaskAttempt, stream_number
 from aioprod.spark.sink_options import EXACTLY_ONCE, SinkOptions
-from aioprod.spark.worker_process import TaskPart, freeze_modules
+from aioprod.spark.worker_process import TaskPart, freeze_modules, postpone_pandas
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -40,6 +40,7 @@ class KafkaWriter(TaskPart, DataSourceArrowWriter):
         self._version = options.txn_version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        postpone_pandas()
         from aioprod.spark import writing
 
         freeze_modules()
@@ -52,6 +53,7 @@ class KafkaWriter(TaskPart, DataSourceArrowWriter):
         return writing.write_attempt(self.options, attempt, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        postpone_pandas()
         from aioprod.spark import writing
 
         writing.commit(self.options, messages, self._version)
@@ -78,6 +80,7 @@ class KafkaStreamWriter(TaskPart, DataSourceStreamArrowWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        postpone_pandas()
         from aioprod.spark import writing
 
         freeze_modules()
@@ -102,6 +105,7 @@ class KafkaStreamWriter(TaskPart, DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        postpone_pandas()
         from aioprod.spark import writing
 
         writing.commit(self.options, messages, batchId)
