@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,9 +14,14 @@ import pytest
 
 import aioprod
 from aioprod import cli
+from aioprod.demo.spark_cluster import spark_environment
+from aioprod.testing import EmbeddedCluster
+
+from .source_topics import send
 
 ROOT = Path(aioprod.__file__).parent.parent
 TEMPLATE = ROOT / "aioprod" / "spark" / "template"
+EVENT = '{"id": "1", "item": "tea", "price": 4.50, "at": "2026-01-31T%sZ"}'
 
 
 def new(directory: Path, *arguments: str) -> int:
@@ -102,3 +109,47 @@ def test_its_tests_pass_as_they_are(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 passed" in done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_its_lines_for_spark_submit_run_the_job(tmp_path: Path) -> None:
+    """On this machine; the package of the project is found, and so is aioprod."""
+    assert new(tmp_path, "orders-by-hour") == 0
+    project = tmp_path / "orders-by-hour"
+    readme = (project / "README.md").read_text(encoding="utf-8")
+    (lines,) = [
+        block for block in re.findall(r"```sh\n(.*?)```", readme, re.DOTALL) if "submit" in block
+    ]
+    python = os.pathsep.join([str(ROOT), str(ROOT / "aioprod" / "spark" / "registration")])
+    environment = {
+        **spark_environment(),
+        "PYTHONPATH": python,
+        "PYSPARK_PYTHON": sys.executable,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
+    with EmbeddedCluster.in_thread() as broker:
+        broker.create_topic("orders-by-hour", 2)
+        for value in (EVENT % "10:00:10", EVENT % "11:00:00", "no event"):
+            send(broker.bootstrap_servers, "orders-by-hour", value=[value.encode()])
+        for given, used in (
+            ("spark://HOST:7077", "local[2]"),
+            ("HOST:9092", broker.bootstrap_servers),
+            ("DIRECTORY", str(tmp_path / "checkpoint")),
+        ):
+            assert given in lines
+            lines = lines.replace(given, used)
+        done = subprocess.run(
+            ["bash", "-euc", lines],
+            cwd=project,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=380,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        totals = broker.records("orders-by-hour.totals", committed_only=True)
+        letters = broker.records("orders-by-hour.dead-letters", committed_only=True)
+    assert [json.loads(record.value or b"")["sales"] for record in totals] == [1]
+    assert [record.value for record in letters] == [b"no event"]
