@@ -61,7 +61,8 @@ def postpone_pandas() -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     known = getattr(pa.lib, "_pandas_api", None)
-    if known is not None:
+    # A version of pyarrow that can't be made to look again is left alone.
+    if known is not None and type(known).__init__ is not object.__init__:
         finder = _PandasFinder(known.__init__)
         sys.meta_path.insert(0, finder)
         pa.scalar(0)  # pyarrow looks for pandas once
