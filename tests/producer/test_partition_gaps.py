@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from aioprod import Admin, Consumer, Producer, ProtocolError, TopicPartition
 from aioprod.cluster.snapshot import ClusterSnapshot
 from aioprod.config.producer import ProducerConfig
+from aioprod.counts import counted
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.messages.metadata import (
     MetadataResponse,
@@ -66,7 +67,8 @@ def test_impossible_numbers_are_refused(numbers: list[int]) -> None:
     """A queue for each of 2^31 partitions would take all memory there is."""
     with pytest.raises(
         ProtocolError,
-        match=f"topic 't': {len(numbers)} partitions, numbered from {numbers[0]} to {numbers[-1]}",
+        match=f"topic 't': {counted(len(numbers), 'partition')}, "
+        f"numbered from {numbers[0]} to {numbers[-1]}",
     ):
         ClusterSnapshot().updated(metadata([(number, 1) for number in numbers]), ["t"])
 
