@@ -85,7 +85,9 @@ class Exchange:
         player, what, action = await self._choose()
         self.trace.append(f"{player.name}: {what}")
         player.say(0, what, action)
-        for _ in range(2):
+        # Each takes a turn through the embedded broker. uvloop reads sockets in its own order, so
+        # that two turns do not bring what was answered to other players.
+        for _ in range(4):
             found = await self.scenes[0].describe()
         answered = {each for each in self._everyone() if each.is_waiting and each.waiting[0].done()}
         player.say(1, what, action)
