@@ -360,7 +360,8 @@ class PartitionQueue(PartitionFields):
         numbers.
         """
         self.close(batch)
-        self.muted = False
+        if batch.in_flight:
+            self.muted = False
         if batch in self.batches:
             self._remove(batch)
             self._schedule.look_at(self, now)

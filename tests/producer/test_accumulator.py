@@ -13,10 +13,10 @@ import pytest
 
 from aioprod.cluster.snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
 from aioprod.config.producer import ProducerConfig
-from aioprod.errors import ProducerClosedError
+from aioprod.errors import KafkaError, ProducerClosedError
 from aioprod.producer.accumulator import RecordAccumulator
 from aioprod.producer.appends import PendingAppend, PendingBatch, PendingRecord
-from aioprod.producer.batch import ProducerBatch, ProducerIdAndEpoch
+from aioprod.producer.batch import BatchState, ProducerBatch, ProducerIdAndEpoch
 from aioprod.producer.partition_queue import PartitionQueue
 from aioprod.producer.wakeup import NEVER
 from aioprod.protocol.record_batch import HEADER_SIZE
@@ -209,6 +209,22 @@ async def test_a_muted_partition_is_passed_and_the_others_are_not() -> None:
     assert drained(accumulator) == [1]
     queue_of(accumulator, 0).muted = False
     assert drained(accumulator) == [0]
+
+
+async def test_a_batch_that_is_dropped_unsent_leaves_its_partition_muted() -> None:
+    """The request in flight is another batch's: nothing may be sent before its reply."""
+    accumulator = made([1], linger_ms=0, max_in_flight_requests_per_connection=1)
+    sent = await add(accumulator)
+    assert drained(accumulator) == [0]
+    unsent = await add(accumulator)
+    accumulator.drop_unsent(KafkaError("the transaction is aborted"))
+    assert unsent.state is BatchState.ABORTED
+    later = await add(accumulator)
+    assert queue_of(accumulator, 0).muted
+    assert drained(accumulator) == []
+    accumulator.attempt_ended(sent)
+    accumulator.stored(sent)
+    assert drain(accumulator, 1, now()) == [later]
 
 
 async def test_a_retry_waits_for_its_back_off_and_not_for_linger() -> None:
