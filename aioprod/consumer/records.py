@@ -239,13 +239,10 @@ class DecodedBatch:
 
     def __init__(self, records: list[ConsumerRecord]) -> None:
         self._records = records
-
-    @property
-    def left(self) -> int:
-        """The number of records that are not taken yet."""
-        return len(self._records)
+        self.left = len(records)
 
     def take(self, most: int, /) -> list[ConsumerRecord]:
         """Return at most ``most`` of the next records."""
-        taken, self._records = self._records[:most], self._records[most:]
-        return taken
+        first = len(self._records) - self.left
+        self.left -= min(most, self.left)
+        return self._records[first : first + most]
