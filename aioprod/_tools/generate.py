@@ -6,13 +6,12 @@ fails if they are out of date.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import aioprod.protocol
 from aioprod._tools.emit import emit_api, emit_registry, module_name
-from aioprod._tools.formatting import formatted
+from aioprod._tools.output import bring_up_to_date, formatted, parser_of
 from aioprod._tools.schema import ApiDefinition, SchemaError, parse_api
 from aioprod.protocol.api_keys import ApiKey
 
@@ -67,52 +66,21 @@ def generate(apis: Sequence[ApiDefinition]) -> dict[str, str]:
     return formatted({"__init__.py": _PACKAGE, "registry.py": emit_registry(apis), **files})
 
 
-def differences(files: Mapping[str, str], directory: Path) -> list[str]:
-    """Return the names of files in ``directory`` that are missing, differ from ``files`` or are not
-    among them.
-    """
-    present = {path.name: path.read_text(encoding="utf-8") for path in directory.glob("*.py")}
-    return sorted(
-        name for name in present.keys() | files.keys() if present.get(name) != files.get(name)
-    )
-
-
-def write(files: Mapping[str, str], directory: Path) -> None:
-    """Write ``files`` to ``directory``, and remove its other Python files."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in differences(files, directory):
-        if name in files:
-            (directory / name).write_text(files[name], encoding="utf-8")
-        else:
-            (directory / name).unlink()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m aioprod._tools.generate",
-        description="Generate the protocol's message classes.",
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="change nothing; exit with 1 if the generated files are not up to date",
+    parser = parser_of(
+        "python -m aioprod._tools.generate", "Generate the protocol's message classes."
     )
     parser.add_argument(
         "--output", type=Path, default=MESSAGES, help="the directory of the generated modules"
     )
     options = parser.parse_args(arguments)
+    directory = options.output
     try:
-        files = generate(load_apis())
+        files = {directory / name: text for name, text in generate(load_apis()).items()}
     except SchemaError as error:
         print(error)
         return 1
-    changed = differences(files, options.output)
-    for name in changed:
-        print(f"{'out of date' if options.check else 'written'}: {options.output / name}")
-    if options.check:
-        return 1 if changed else 0
-    write(files, options.output)
-    return 0
+    return bring_up_to_date(files, check=options.check, directory=directory)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ errors name what users call.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import builtins
 import inspect
@@ -21,8 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from aioprod._tools.formatting import formatted
-from aioprod._tools.generate import differences, write
+from aioprod._tools.output import bring_up_to_date, formatted, parser_of
 from aioprod.testing import broker
 from aioprod.testing.broker.controls.access import AccessControls
 from aioprod.testing.broker.controls.configs import ConfigControls
@@ -222,23 +220,9 @@ def generate() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog=COMMAND, description="Generate the forwarded calls of the embedded cluster."
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="change nothing; exit with 1 if a module is not up to date",
-    )
-    options = parser.parse_args(arguments)
-    files = generate()
-    changed = differences(files, DIRECTORY)
-    for name in changed:
-        print(f"{'out of date' if options.check else 'written'}: {DIRECTORY / name}")
-    if options.check:
-        return 1 if changed else 0
-    write(files, DIRECTORY)
-    return 0
+    parser = parser_of(COMMAND, "Generate the forwarded calls of the embedded cluster.")
+    files = {DIRECTORY / name: text for name, text in generate().items()}
+    return bring_up_to_date(files, check=parser.parse_args(arguments).check, directory=DIRECTORY)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ date.
 
 from __future__ import annotations
 
-import argparse
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aioprod._tools.formatting import formatted
+from aioprod._tools.output import bring_up_to_date, formatted, parser_of
 from aioprod.config import setting as setting_module
 from aioprod.config.setting import Section, Setting
 from aioprod.config.settings import (
@@ -292,32 +291,9 @@ def generate() -> dict[Path, str]:
     return files
 
 
-def differences(files: Mapping[Path, str]) -> Iterable[Path]:
-    """Return the files whose text differs."""
-    return [
-        path
-        for path, text in files.items()
-        if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog=_COMMAND, description="Generate classes and documentation of settings."
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="change nothing; exit with 1 if a file is not up to date",
-    )
-    options = parser.parse_args(arguments)
-    files = generate()
-    changed = differences(files)
-    for path in changed:
-        print(f"{'out of date' if options.check else 'written'}: {path}")
-        if not options.check:
-            path.write_text(files[path], encoding="utf-8")
-    return 1 if options.check and changed else 0
+    parser = parser_of(_COMMAND, "Generate classes and documentation of settings.")
+    return bring_up_to_date(generate(), check=parser.parse_args(arguments).check)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,12 @@ nothing, and fails if a file is not up to date.
 
 from __future__ import annotations
 
-import argparse
 import ast
 from collections.abc import Sequence
 from pathlib import Path
 
 import aioprod
-from aioprod._tools.formatting import formatted
+from aioprod._tools.output import bring_up_to_date, formatted, parser_of
 
 ROOT = Path(aioprod.__file__).parent
 COMMAND = "python -m aioprod._tools.generate_exports"
@@ -51,21 +50,8 @@ def generate() -> dict[Path, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=COMMAND, description="Generate the names of packages.")
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="change nothing; exit with 1 if a file is not up to date",
-    )
-    options = parser.parse_args(arguments)
-    changed = {
-        path: text for path, text in generate().items() if path.read_text(encoding="utf-8") != text
-    }
-    for path, text in changed.items():
-        print(f"{'out of date' if options.check else 'written'}: {path}")
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
-    return 1 if options.check and changed else 0
+    options = parser_of(COMMAND, "Generate the names of packages.").parse_args(arguments)
+    return bring_up_to_date(generate(), check=options.check)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,11 @@ from aioprod._tools.emit import emit_api
 from aioprod._tools.generate import (
     DEFINITIONS,
     MESSAGES,
-    differences,
     generate,
     load_apis,
     main,
-    write,
 )
+from aioprod._tools.output import bring_up_to_date
 from aioprod._tools.schema import SchemaError, parse_api
 from aioprod.protocol.api_keys import ApiKey
 
@@ -60,12 +59,12 @@ def test_check_finds_changed_missing_and_stray_files_and_changes_nothing(
 
 
 def test_up_to_date_files_are_not_touched(tmp_path: Path) -> None:
-    files = generate(load_apis())
-    write(files, tmp_path)
+    files = {tmp_path / name: text for name, text in generate(load_apis()).items()}
+    bring_up_to_date(files, check=False, directory=tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    write(files, tmp_path)
+    bring_up_to_date(files, check=False, directory=tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-    assert differences(files, tmp_path) == []
+    assert bring_up_to_date(files, check=True, directory=tmp_path) == 0
 
 
 def test_generated_modules_keep_to_the_line_length() -> None:
