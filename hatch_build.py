@@ -1,7 +1,8 @@
 """Builds the accelerator ``aioprod._native``, if there is a C compiler; else the wheel is pure
-Python.
+Python. And makes the page of the package index of README.md.
 
-``AIOPROD_PURE=1`` leaves it out, ``AIOPROD_NATIVE=required`` fails if it can't be built.
+``AIOPROD_PURE=1`` leaves the accelerator out, ``AIOPROD_NATIVE=required`` fails if it can't be
+built.
 """
 
 from __future__ import annotations
@@ -15,9 +16,39 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCES = "aioprod/_c"
+#: Of the package: why it has no accelerator. aioprod/native.py reads it.
+_REASON = "_not_built.txt"
+_SLOWER = "aioprod is installed as pure Python, which is slower"
 FLAGS = ["-O3", "-g0", "-Wall", "-Wextra", "-fvisibility=hidden"]
+
+
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?![a-z]+:|#)([^)]+)\)")
+
+
+class IndexPage(MetadataHookInterface):
+    """Makes the links of README.md absolute: the package index shows it without the repository.
+
+    Until the project has a public address, which ``[project.urls]`` names as ``Source``, they
+    become text.
+    """
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        source = metadata.get("urls", {}).get("Source")
+        files = f"{source}/blob/v{metadata['version']}" if source else None
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": _LINK.sub(lambda link: _absolute(link, files), text),
+        }
+
+
+def _absolute(link: re.Match[str], files: str | None) -> str:
+    return f"[{link[1]}]({files}/{link[2]})" if files else link[1]
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
@@ -27,6 +58,8 @@ class NativeBuildHook(BuildHookInterface[Any]):
 
     PLUGIN_NAME = "custom"
 
+    _reason: tempfile.TemporaryDirectory[str] | None = None
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
@@ -35,11 +68,17 @@ class NativeBuildHook(BuildHookInterface[Any]):
             try:
                 library = self._compile()
             except Exception as error:  # no compiler, no headers, or no room: all are one to us
-                reason = f"it does not compile: {error}"
+                reason = f"it does not compile: {' '.join(str(error).split())}"
         if reason:
             if os.environ.get("AIOPROD_NATIVE") == "required":
                 raise RuntimeError(f"aioprod._native is required, but {reason}")
-            self.app.display_warning(f"aioprod is installed as pure Python: {reason}")
+            self.app.display_warning(f"{_SLOWER}: {reason}")
+            _show_past_pip(f"{_SLOWER}: {reason}")
+            if version != "editable":
+                self._reason = tempfile.TemporaryDirectory()
+                path = Path(self._reason.name, "reason.txt")
+                path.write_text(reason, encoding="utf-8")
+                build_data["force_include"][str(path)] = f"aioprod/{_REASON}"
             return
         self.app.display_info(f"aioprod is installed with its accelerator: {library.name}")
         build_data["pure_python"] = False
@@ -48,6 +87,10 @@ class NativeBuildHook(BuildHookInterface[Any]):
         build_data["tag"] = f"{version_tag}-abi3-{_platform_tag()}"
         if version != "editable":
             build_data["force_include"][str(library)] = f"aioprod/{library.name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if self._reason is not None:
+            self._reason.cleanup()
 
     def _compile(self) -> Path:
         from setuptools import Distribution, Extension
@@ -75,6 +118,17 @@ def _platform_tag() -> str:
     platform = sysconfig.get_platform()
     platform = re.sub(r"^macosx-(1[1-9]|[2-9]\d)(\.\d+)?-", r"macosx-\1.0-", platform)
     return re.sub("[-.]", "_", platform)
+
+
+def _show_past_pip(line: str) -> None:
+    """Write to the terminal, if there is one: pip shows what a build says only with ``-v``."""
+    if sys.platform == "win32" or sys.stderr.isatty():
+        return
+    try:
+        with open("/dev/tty", "w", encoding="utf-8") as terminal:
+            terminal.write(f"\r\n{line}\r\n")
+    except OSError:
+        pass
 
 
 def _why_not() -> str:

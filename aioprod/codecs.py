@@ -6,8 +6,6 @@ A new codec is a member of :class:`Codec`, and a row with its functions in
 embedded broker follow the table.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -20,7 +18,7 @@ class Levels(NamedTuple):
     Attributes:
         default: the default of Kafka.
         ranges: the allowed levels: lowest and highest of each range.
-        note: what users should know about them.
+        note: a note for users.
     """
 
     default: int
@@ -40,7 +38,7 @@ class Levels(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What is different for each codec; see :class:`Codec`."""
+    """The properties that differ between codecs; see :class:`Codec`."""
 
     levels: Levels | None = None
     thread_from: int = 0
@@ -69,7 +67,7 @@ class Codec(IntEnum):
     produce_version: int
     telemetry_rank: int
 
-    def __new__(cls, number: int, facts: Facts = Facts()) -> Codec:  # noqa: B008
+    def __new__(cls, number: int, facts: Facts = Facts()) -> "Codec":  # noqa: B008
         codec = int.__new__(cls, number)
         codec._value_ = number
         for name, value in facts._asdict().items():
@@ -104,8 +102,8 @@ class Codec(IntEnum):
         return self.name.lower()
 
     @classmethod
-    def from_name(cls, name: str) -> Codec:
-        """Return the codec of a ``compression.type``: none, gzip, snappy, lz4 or zstd.
+    def from_name(cls, name: str) -> "Codec":
+        """Return the codec of a ``compression.type``, such as ``zstd``.
 
         Raises:
             ConfigError: if there is no such codec.

@@ -20,7 +20,7 @@ class DecodingLimits:
     DeserializationError names the limit.
 
     Args:
-        max_depth: how many objects, arrays, maps and records may be in one another. Protobuf's own
+        max_depth: the maximum depth of nested objects, arrays, maps and records. Protobuf's own
             limit is 100 messages.
         max_empty_values: how many values of a record may take no bytes: nulls, records without
             fields and the like in an array of Avro.
@@ -96,7 +96,7 @@ def load_json(data: bytes | str, max_depth: int, what: str = "the data") -> Any:
 
 
 def _is_deeper(data: bytes | str, limit: int) -> bool:
-    """Return whether JSON is nested deeper; what is no JSON may be anything."""
+    """Return whether JSON is nested deeper; the result for invalid JSON is arbitrary."""
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogatepass")
     if (encoding := json.detect_encoding(data)) != "utf-8":
@@ -107,7 +107,7 @@ def _is_deeper(data: bytes | str, limit: int) -> bool:
         if not shorter:
             return False
         if len(shorter) == len(left):
-            break  # it is no JSON
+            break  # not JSON
         left = shorter
     here = 0
     for start in range(0, len(brackets), _PORTION):
@@ -132,12 +132,12 @@ def _brackets(data: bytes) -> bytes:
 def too_deep(max_depth: int) -> DecodingLimitError:
     """Return the error of a record that is nested too deep."""
     return DecodingLimitError(
-        f"the data are nested deeper than max_depth={max_depth}: {_REMEDY.format('max_depth')}"
+        f"the data is nested deeper than max_depth={max_depth}: {_REMEDY.format('max_depth')}"
     )
 
 
 def beyond(what: str, limit: str, value: int) -> DecodingLimitError:
     """Return the error of a record that exceeds another limit."""
     return DecodingLimitError(
-        f"the data have more {what} than {limit}={value}: {_REMEDY.format(limit)}"
+        f"the data has more {what} than {limit}={value}: {_REMEDY.format(limit)}"
     )

@@ -28,12 +28,18 @@ def _load() -> tuple[ModuleType | None, str]:
     try:
         from aioprod import _native
     except ImportError as error:
+        # The build says why it left the accelerator out.
+        reason = os.path.join(os.path.dirname(__file__), "_not_built.txt")
+        if os.path.isfile(reason):
+            with open(reason, encoding="utf-8") as file:
+                return None, f"it was not built: {file.read()}"
         return None, f"it is not installed ({error})"
     return _native, ""
 
 
+reason_not_in_use: str
 _module, reason_not_in_use = _load()
-in_use = _module is not None
+in_use: bool = _module is not None
 python_sources: dict[str, Callable[..., object]] = {}
 """The functions and classes in Python that the accelerator replaces, by name."""
 

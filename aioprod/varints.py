@@ -59,7 +59,7 @@ def varint_size(number: int) -> int:
 
 
 def zigzag_decoded(number: int) -> int:
-    """Return the signed number that zig-zag encoding makes ``number`` of."""
+    """Return the signed number whose zig-zag encoding is ``number``."""
     return (number >> 1) ^ -(number & 1)
 
 
@@ -67,10 +67,10 @@ def read_uvarint(data: bytes | memoryview, position: int, bits: int = 63) -> tup
     """Read an unsigned number; a signed one is returned zig-zag encoded.
 
     Args:
-        bits: the most bits that it may have.
+        bits: the maximum number of bits that it may have.
 
     Returns:
-        The number, and the position behind it.
+        The number, and the position after it.
 
     Raises:
         IndexError: if the data ends within the number.
@@ -90,7 +90,7 @@ def rest_of_uvarint(
     Args:
         position: that of the second byte.
         first: the first byte.
-        bits: the most bits that it may have.
+        bits: the maximum number of bits that it may have.
     """
     number = first & 0x7F
     for shift in range(7, 70, 7):

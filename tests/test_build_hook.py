@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,19 @@ def test_a_free_threaded_interpreter_gets_pure_python(monkeypatch: pytest.Monkey
     assert hook_module()._why_not() == ""
     monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get)
     assert "free-threaded" in hook_module()._why_not()
+
+
+@pytest.mark.parametrize("source", ["https://example.org/aioprod", None])
+def test_the_page_of_the_index_has_no_relative_links(source: str | None) -> None:
+    root = Path(__file__).parents[1]
+    metadata: dict[str, Any] = {"version": "1.2.3"}
+    if source:
+        metadata["urls"] = {"Source": source}
+    hook_module().IndexPage(str(root), {}).update(metadata)
+    text = metadata["readme"]["text"]
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert targets and all(target.startswith("https://") for target in targets)
+    expected = "measurements](https://example.org/aioprod/blob/v1.2.3/docs/performance.md)"
+    assert (expected in text) == bool(source)
+    assert "measurements" in text
+    assert metadata["readme"]["content-type"] == "text/markdown"

@@ -11,7 +11,7 @@ import pytest
 import aioprod.codecs
 from aioprod.codecs import CODECS, Codec
 from aioprod.errors import ConfigError
-from aioprod.protocol.compression import _BACKENDS
+from aioprod.protocol.compression import _BACKENDS, _LIBRARIES
 from aioprod.protocol.record_batch import CODEC_MASK
 
 ADDED = """
@@ -59,7 +59,7 @@ assert "`rot`" in PRODUCER_SETTINGS["compression_type"].values
 assert PRODUCER_SETTINGS["compression_type"].check("compression_type", "rot") == "rot"
 assert dict(check_topic_compression("topic_compression", {"t": ("rot", 3)})) == {"t": ("rot", 3)}
 assert "compression_rot_level: int = 2" in generate_config.class_body("ProducerConfig")
-assert "compression_rot_level: int" in generate_config.keywords()
+assert "compression_rot_level: int" in generate_config.keywords("producer")
 assert _thread_from(Codec.ROT, None) == 1 << 10
 assert _thread_from(Codec.ROT, 3) == 8 << 10
 assert MetricsSubscription().compression_types[-1] == "rot"
@@ -104,7 +104,7 @@ def test_a_codec_that_is_added_to_the_table_works_everywhere() -> None:
 
 
 def test_each_codec_has_functions_a_place_for_its_number_and_a_rank() -> None:
-    assert set(_BACKENDS) == set(Codec)
+    assert {*_BACKENDS, *_LIBRARIES} == set(Codec)
     assert all(0 <= codec <= CODEC_MASK for codec in Codec)
     ranks = [codec.telemetry_rank for codec in Codec if codec]
     assert sorted(ranks) == list(range(1, len(ranks) + 1))

@@ -150,7 +150,7 @@ encode(const ColumnBatches *self, Py_ssize_t start, Py_ssize_t end, unsigned cha
 /* -- batches ---------------------------------------------------------------------------------- */
 
 /* Cut the rows into batches, in at most as many steps as there are rows. `overhead`: bytes of a
- * record beside the fields that are columns, without its length and its offset delta. */
+ * record in addition to the fields that are columns, without its length and its offset delta. */
 static int
 cut(ColumnBatches *self, PyObject *ends, int64_t limit, int64_t overhead)
 {

@@ -221,7 +221,7 @@ cut_left(PyObject *object, void *unused)
 }
 
 static PyMethodDef cut_methods[] = {
-    {"take", cut_take, METH_O, "take(most, /)\n--\n\nReturn at most so many of the next records."},
+    {"take", cut_take, METH_O, "take(most, /)\n--\n\nReturn the next records, at most `most`."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -176,6 +176,17 @@ await_delivery(PyObject *object)
     return (PyObject *)result;
 }
 
+/* The metadata of a record that is stored; None if it has failed, or its offset is not known. */
+static PyObject *
+stored(PyObject *object, PyObject *unused)
+{
+    Delivery *self = (Delivery *)object;
+    (void)unused;
+    if (self->batch == NULL || self->batch->base_offset < 0)
+        Py_RETURN_NONE;
+    return metadata_of(self->batch, self->index);
+}
+
 static PyObject *
 get_batch(PyObject *object, void *closure)
 {
@@ -225,6 +236,11 @@ static PyMemberDef delivery_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyMethodDef delivery_methods[] = {
+    {"_stored", stored, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyGetSetDef delivery_getset[] = {
     {"_batch", get_batch, set_batch, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -233,6 +249,7 @@ static PyGetSetDef delivery_getset[] = {
 static PyType_Slot delivery_slots[] = {
     {Py_tp_doc, "As aioprod.producer.delivery.Delivery."},
     {Py_tp_members, delivery_members},
+    {Py_tp_methods, delivery_methods},
     {Py_tp_getset, delivery_getset},
     {Py_tp_dealloc, free_delivery},
     {Py_am_await, await_delivery},

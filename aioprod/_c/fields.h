@@ -8,6 +8,10 @@
 typedef struct {
     PyObject_HEAD
     PyObject *writer, *topic, *partition, *starts, *timestamps, *key_sizes, *value_sizes;
+    /* These and the four before them begin with the values of new_batch_fields(). */
+    PyObject *parts, *closed, *grown, *in_flight, *may_be_stored, *in_doubt, *seen, *identity,
+        *encoded, *error, *waiters, *callbacks, *attempts, *base_sequence, *retry_at,
+        *first_sent_at, *unanswered_at;
     long long base_offset;
     Py_ssize_t open_until;
 } BatchFields;

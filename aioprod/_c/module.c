@@ -1,4 +1,5 @@
-/* The accelerator: what runs once per record, batch or Produce request, beside its sources in Python.
+/* The accelerator: code that runs once per record, batch or Produce request, as do its sources in
+ * Python.
  *
  * aioprod/native.py says which is used; tests/protocol/test_native*.py compare both.
  *

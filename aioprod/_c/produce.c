@@ -9,7 +9,7 @@ enum { PRODUCE = 0, LONGEST_STRING = 0x7fff, PARTITION_SIZE = 33 };
 
 static PyObject *crc32c, *protocol_error;
 
-/* A big-endian number of so many bytes. */
+/* A big-endian number of `size` bytes. */
 static unsigned char *
 put_number(unsigned char *at, int64_t number, int size)
 {
@@ -163,7 +163,7 @@ add_bytes(Request *request, const char *data, Py_ssize_t size)
     return 0;
 }
 
-/* A number: as a varint if flexible, else in so many bytes. */
+/* A number: as a varint if flexible, else in `size` bytes. */
 static int
 add_count(Request *request, int64_t number, int flexible, int size)
 {
@@ -186,7 +186,7 @@ size_of_batch(PyObject *batch)
     return -1;
 }
 
-/* Let the bytes be complete, and add a batch behind them if there is one. */
+/* Complete the bytes, and add a batch after them if there is one. */
 static int
 end_buffer(Request *request, PyObject *batch)
 {
@@ -466,7 +466,7 @@ int
 add_produce(PyObject *module)
 {
     (void)module;
-    return import_once("crc32c", "crc32c", &crc32c) < 0
+    return import_once("aioprod.protocol.checksum", "crc32c", &crc32c) < 0
                    || import_once("aioprod.errors", "ProtocolError", &protocol_error) < 0
                ? -1
                : 0;

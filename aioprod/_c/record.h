@@ -27,7 +27,7 @@ read_field(const unsigned char *start, const unsigned char *end, const unsigned 
 }
 
 /* Read the record at a place, whose offset delta should be at least what is expected. Return the
- * place behind it; NULL if it is invalid, or if the source in Python decides. */
+ * place after it; NULL if it is invalid, or if the source in Python decides. */
 static inline const unsigned char *
 read_record(const unsigned char *at, const unsigned char *end, int64_t expected, Record *record)
 {

@@ -49,8 +49,8 @@ grow(void **data, Py_ssize_t room, size_t width)
 
 /* -- blocks ------------------------------------------------------------------------------------- */
 
-/* Whether a view of the block is left, such as one that a transport has not sent yet. The bytes in
- * it must not change then. A bytearray with views refuses to be resized. */
+/* Whether a view of the block is left, such as one that a transport has not sent yet. If so, the
+ * bytes in it must not change. A bytearray with views refuses to be resized. */
 static int
 has_views(PyObject *block)
 {
@@ -87,7 +87,7 @@ give_back(RecordBuffer *self)
     self->in_block = 0;
 }
 
-/* Move the records into a block, behind the room for the header; -1 with an exception. */
+/* Move the records into a block, after the room for the header; -1 with an exception. */
 static int
 move_into_block(RecordBuffer *self)
 {
@@ -232,7 +232,7 @@ set_time(RecordBuffer *self, double now_s)
     double milliseconds = now_s * 1000;
     if (!(milliseconds >= -0x1p63 && milliseconds < 0x1p63)) {
         PyErr_SetString(milliseconds == milliseconds ? PyExc_OverflowError : PyExc_ValueError,
-                        "the time is no number of milliseconds");
+                        "the time is not a number of milliseconds");
         return -1;
     }
     int64_t timestamp = (int64_t)milliseconds;
@@ -438,8 +438,23 @@ pieces(PyObject *object, PyObject *unused)
     return Py_NewRef(self->pieces);
 }
 
-/* Make a batch of the records where they are: a view of it; None if they are not all in a block, or
- * a view of an earlier batch is left there. */
+/* The batch as bytes, of records that are all in a tail outside of a block: few ones. */
+static PyObject *
+seal_small(RecordBuffer *self, const Header *header)
+{
+    Py_ssize_t size = HEADER_SIZE + self->tail_used;
+    PyObject *batch = PyBytes_FromStringAndSize(NULL, size);
+    if (batch == NULL)
+        return NULL;
+    char *start = PyBytes_AsString(batch);
+    memcpy(start + HEADER_SIZE, PyByteArray_AsString(self->tail), (size_t)self->tail_used);
+    if (put_header(start, size, header) < 0)
+        Py_CLEAR(batch);
+    return batch;
+}
+
+/* Make a batch of the records: a view of it in their block, or bytes if they are few and in none;
+ * None if they are in several pieces, or a view of an earlier batch is left in the block. */
 static PyObject *
 seal(PyObject *object, PyObject *args)
 {
@@ -449,12 +464,15 @@ seal(PyObject *object, PyObject *args)
                           &header.producer_epoch, &header.base_sequence))
         return NULL;
     count_exactly(self);
-    if (!self->in_block || has_views(self->block))
+    int is_small = !self->in_block && self->tail != NULL && self->pieces == NULL;
+    if (!is_small && (!self->in_block || has_views(self->block)))
         Py_RETURN_NONE;
     header.base_timestamp = self->base_timestamp;
     header.max_timestamp = self->max_timestamp;
     header.record_count = (int)self->count;
     header.last_offset_delta = (int)self->count - 1;
+    if (is_small)
+        return seal_small(self, &header);
     if (put_header(PyByteArray_AsString(self->block), self->tail_used, &header) < 0)
         return NULL;
     return view_of_block(self, 0);

@@ -4,7 +4,8 @@
 
 #include "native.h"
 
-/* Kinds of records, and bytes that are counted for each beside its key, value and headers. */
+/* Kinds of records, and bytes that are counted for each in addition to its key, value
+ * and headers. */
 enum { NOTHING = -1, KEYLESS = 0, KEYED = 1, WITH_HEADERS = 2 };
 enum { KEYLESS_OVERHEAD = 15, KEYED_OVERHEAD = 17 };
 
@@ -60,7 +61,7 @@ bound_of(PyObject *key, PyObject *value, PyObject *headers)
 /* Set the time of the next records; -1 with an exception. */
 int set_time(RecordBuffer *self, double now_s);
 
-/* Encode a record behind the others: value is bytes; so are key and headers, or NULL. `bound` is
+/* Encode a record after the others: value is bytes; so are key and headers, or NULL. `bound` is
  * what it counts in size. -1 with an exception, and nothing has changed. */
 int encode_record(RecordBuffer *self, PyObject *key, PyObject *value, PyObject *headers,
                   Py_ssize_t bound);

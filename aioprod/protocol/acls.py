@@ -2,8 +2,6 @@
 operations, ACLs and filters.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -33,7 +31,7 @@ class AclOperation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What an ACL is about, with Kafka's numbers."""
+    """The types of resources that ACLs apply to, with Kafka's numbers."""
 
     UNKNOWN = 0
     ANY = 1
@@ -46,17 +44,17 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of a resource is meant, with Kafka's numbers (KIP-290)."""
+    """The way in which the name of a resource is matched, with Kafka's numbers (KIP-290)."""
 
     UNKNOWN = 0
     ANY = 1  #: only in filters: any kind of pattern
     MATCH = 2  #: only in filters: all patterns that match the name
-    LITERAL = 3  #: the name itself; ``*`` is all names
-    PREFIXED = 4  #: all names that begin with it
+    LITERAL = 3  #: the exact name; ``*`` matches all names
+    PREFIXED = 4  #: all names that begin with this prefix
 
 
 class AclPermission(IntEnum):
-    """Whether an ACL allows or denies, with Kafka's numbers."""
+    """The permission type of an ACL: allow or deny, with Kafka's numbers."""
 
     UNKNOWN = 0
     ANY = 1
@@ -68,13 +66,13 @@ class AclBinding(NamedTuple):
     """One ACL.
 
     Attributes:
-        resource_type: what it is about.
-        resource_name: the name of the resource, or its beginning.
-        principal: who: ``User:alice``, or ``User:*`` for all.
-        operation: what they do.
-        permission: whether they may.
+        resource_type: the type of the resource.
+        resource_name: the name of the resource, or the prefix of its name.
+        principal: the user, such as ``User:alice``; ``User:*`` for all users.
+        operation: the operation that is allowed or denied.
+        permission: ALLOW or DENY.
         pattern_type: LITERAL or PREFIXED.
-        host: from which address; ``*`` for any.
+        host: the client's address; ``*`` for any.
     """
 
     resource_type: ResourceType
@@ -94,11 +92,11 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Selects ACLs; the default of each attribute selects all.
+    """Selects ACLs. The default of each attribute matches all.
 
     Attributes:
-        resource_type, operation, permission, pattern_type: ANY selects all.
-        resource_name, principal, host: None selects all.
+        resource_type, operation, permission, pattern_type: ANY matches all.
+        resource_name, principal, host: None matches all.
     """
 
     resource_type: ResourceType = ResourceType.ANY

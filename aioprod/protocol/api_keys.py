@@ -12,11 +12,11 @@ _REMOVED = -1
 
 
 class ApiKey(IntEnum):
-    """The API of a request; each request header begins with it.
+    """The API of a request, which is the first field of its header.
 
     Attributes:
-        flexible_from: the first version whose headers and bodies have compact lengths and tagged
-            fields; 32767 if there is none.
+        flexible_from: the first version with compact lengths and tagged fields in header and body;
+            32767 if there is none.
         newest: the highest stable version of Kafka; -1 if Kafka 4 has removed the API. The
             generator refuses definitions with a higher version.
     """

@@ -1,5 +1,5 @@
-"""The buffers of Arrow columns as numpy arrays. Imports pyarrow and numpy, which are optional:
-import this module late.
+"""The buffers of Arrow columns as numpy arrays. Imports pyarrow and numpy, which are optional, so
+import this module on demand.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def padded_words(column: pa.Array, word: npt.DTypeLike, count: int) -> npt.NDArr
     value may have more bytes.
     """
     size = np.dtype(word).itemsize
-    # Arrow's functions for text accept any bytes, and take a tenth of numpy's time.
+    # Arrow's functions for text accept any bytes, and are ten times as fast as numpy's.
     text = column.view(pa.large_string() if _is_large(column.type) else pa.string())
     if text.null_count:
         text = pc.fill_null(text, "")

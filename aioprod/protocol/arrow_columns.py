@@ -1,5 +1,5 @@
-"""Checks Arrow tables of records, and cuts them into portions with simple column types. Imports
-pyarrow, which is optional: import this module late.
+"""Checks Arrow tables of records, and splits them into portions with simple column types. Imports
+pyarrow, which is optional, so import this module on demand.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _LARGEST_ROW: Final = 2**31 - 2**16
 
 
 def record_table(data: object) -> pa.Table:
-    """Check the rows to send, and return them as a table with timestamps as int64 and partitions as
+    """Check the rows to send. Return them as a table with timestamps as int64 and partitions as
     int32.
 
-    Copies only timestamps, partitions, and keys and values of types without offsets (views and
+    Copies only timestamps, partitions, and keys and values of types without offsets (views,
     dictionaries).
 
     Raises:
         SerializationError: if the data is not a table, a column is unknown, missing or of a type
-            that can't be sent, or offsets, a timestamp or the name of a header are not valid.
-        InvalidPartitionError: if a partition number is not valid.
+            that can't be sent, or an offset, a timestamp or a header name is invalid.
+        InvalidPartitionError: if a partition number is invalid.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
@@ -59,7 +59,7 @@ def record_table(data: object) -> pa.Table:
         )
     for name in names:
         if name not in _COLUMNS or names.count(name) > 1:
-            what = "there twice" if name in _COLUMNS else "unknown"
+            what = "duplicated" if name in _COLUMNS else "unknown"
             raise SerializationError(
                 f"column {name!r} is {what}; a table of records has the columns "
                 f"{', '.join(_COLUMNS)}, all but value optional"
@@ -81,8 +81,8 @@ def record_table(data: object) -> pa.Table:
 
 
 def is_checked_quickly(data: object) -> bool:
-    """Return whether :func:`record_table` takes less than 2 ns per row: there are only keys and
-    values, and it does not copy them.
+    """Return whether :func:`record_table` takes less than 2 ns per row. That is so if the table has
+    only keys and values, of types that it does not copy.
     """
     return isinstance(data, pa.Table | pa.RecordBatch) and all(
         field.name in ("key", "value") and _is_data(field.type) for field in data.schema
@@ -100,12 +100,12 @@ def largest_partition(table: pa.Table) -> int:
 def windows(
     table: pa.Table, *, max_rows: int, max_bytes: int, max_row_bytes: int
 ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-    """Cut the rows of a ``record_table`` into portions, in order. Each has the number of its first
-    row, and keys and values as binary, headers as a list of structs.
+    """Split the rows of a ``record_table`` into portions, in order. Each portion comes with the
+    number of its first row. Its keys and values are binary, its headers lists of structs.
 
     Args:
-        max_bytes: limit on the columns of a portion; a larger row gets a separate portion.
-        max_row_bytes: None replaces a single row that is larger, or has nearly 2 GiB.
+        max_bytes: limit on the size of a portion's columns; a larger row gets a separate portion.
+        max_row_bytes: the portion of a larger row, or of one with nearly 2 GiB, is None.
     """
     max_row_bytes = min(max_row_bytes, _LARGEST_ROW)
     start = 0
@@ -144,12 +144,12 @@ def _data(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not (_is_data(values) or pa.types.is_binary_view(values) or pa.types.is_string_view(values)):
         raise _refused(name, column, _DATA)
     _check_offsets(name, column)
-    # The size of a slice of the other types is unknown until each row is read.
+    # For the other types, the size of a slice is unknown until each row is read.
     return column if _is_data(kind) else column.cast(pa.large_binary())
 
 
 def _check_offsets(name: str, column: pa.ChunkedArray) -> None:
-    """Refuse a column whose offsets lie outside its data, which Arrow's functions would follow.
+    """Refuse a column with offsets outside its data: Arrow's functions do not check them.
 
     Text is checked as bytes, which need not be UTF-8: 0.5 ns per row.
     """
@@ -166,7 +166,7 @@ def _check_offsets(name: str, column: pa.ChunkedArray) -> None:
 
 
 def _as_bytes(kind: pa.DataType) -> pa.DataType:
-    """Return a type with bytes in place of text, of the same layout."""
+    """Return the binary type with the same layout as a text type."""
     types = pa.types
     if types.is_map(kind):
         return pa.map_(_as_bytes(kind.key_type), _as_bytes(kind.item_type))
@@ -199,7 +199,7 @@ def _headers(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
             ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(entries), 0))
             row = start + pc.sum(pc.less_equal(ends, pc.index(keys.is_null(), True))).as_py()
             raise SerializationError(
-                f"column {name!r}, row {row}: a header has no name, which Kafka requires"
+                f"column {name!r}, row {row}: a header has no name, but Kafka requires one"
             )
         start += len(chunk)
     return column
@@ -209,7 +209,7 @@ def headers_as_lists(column: pa.ChunkedArray) -> pa.ListArray:
     """Return checked headers as one array of lists of ``key`` and ``value``.
 
     Raises:
-        SerializationError: as :func:`record_table`.
+        SerializationError: see :func:`record_table`.
     """
     entries = pa.concat_arrays(
         [_plain_headers(each) for each in _headers("headers", column).chunks]
@@ -226,7 +226,7 @@ def headers_as_lists(column: pa.ChunkedArray) -> pa.ListArray:
 
 
 def name_and_value(entry: pa.StructType) -> tuple[int, int]:
-    """Return the indexes of the fields for a header's name and value."""
+    """Return the indexes of the fields with a header's name and value."""
     value = entry.get_field_index("value")
     return 1 - value, value
 
@@ -282,12 +282,12 @@ def as_binary(column: pa.Array) -> pa.Array:
     """
     try:
         return column.cast(pa.binary())
-    except pa.ArrowInvalid:  # the bytes before the slice have more than 2 GiB
+    except pa.ArrowInvalid:  # the bytes before the slice exceed 2 GiB
         return pa.concat_arrays([column]).cast(pa.binary())
 
 
 def _plain_headers(column: pa.Array) -> pa.Array:
     kind = column.type
-    if pa.types.is_map(kind):  # most of Arrow's functions do not support it
+    if pa.types.is_map(kind):  # most of Arrow's functions do not support maps
         return column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
     return column

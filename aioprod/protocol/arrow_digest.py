@@ -1,5 +1,5 @@
-"""Numbers that stand for the keys and values of an Arrow table's rows; `spark/exactly_once/digest`
-has their definition. Imports pyarrow and numpy, which are optional: import this module late.
+"""Hashes of the keys and values of an Arrow table's rows, as `spark/exactly_once/digest` defines
+them. Imports pyarrow and numpy, which are optional, so import this module on demand.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from aioprod.native import accelerated
 from aioprod.protocol.arrow_buffers import is_null, lengths, padded_words
 from aioprod.protocol.arrow_reader import numbers_column
 
-#: Makes the position of a word or a header count.
+#: Multiplies the position of a word or a header, so that their order matters.
 STEP: Final = 0x9E3779B97F4A7C15
 _LENGTH: Final = 0xD1B54A32D192ED03
 _KEY: Final = 0xABC98388FB8FAC03
 _VALUE: Final = 0x139408DCBBF7A44D
 
 _WORD: Final = np.dtype("<u8")
-# The number of words mixed in one step: its result stays in the processor's cache for the next.
+# Number of words to mix in one step, so that the intermediate result stays in the CPU's cache.
 _WORDS_AT_ONCE: Final = 65_536
-# Rows are padded with zeros to the longest, but at most to this multiple of the mean.
+# Rows are padded with zeros to the length of the longest, but at most to this multiple of the mean.
 _PADDING: Final = 2
 
 Numbers = npt.NDArray[np.uint64]
@@ -35,7 +35,7 @@ def row_digest(values: pa.Array, keys: pa.Array | None, others: Numbers, /) -> i
 
     Args:
         values, keys: binary, of the same length; None counts as null in each row.
-        others: the number of each row's other fields, or one number for all.
+        others: the hash of each row's other fields, or one number for all rows.
     """
     rows = others + of_bytes(values, _VALUE)
     rows += mixed(_KEY) if keys is None else of_bytes(keys, _KEY)
@@ -43,7 +43,7 @@ def row_digest(values: pa.Array, keys: pa.Array | None, others: Numbers, /) -> i
 
 
 def mix(numbers: Numbers) -> Numbers:
-    """Mix in place. SplitMix64, Steele et al. 2014: variant 13 of its last step."""
+    """Mix in place, by variant 13 of the last step of SplitMix64 (Steele et al., 2014)."""
     shifted = np.empty_like(numbers)
     numbers ^= np.right_shift(numbers, 30, out=shifted)
     numbers *= np.uint64(0xBF58476D1CE4E5B9)
@@ -59,10 +59,10 @@ def mixed(number: int) -> Numbers:
 
 
 def of_bytes(column: pa.Array, place: int) -> Numbers:
-    """Return a number for each row of binary or text; text counts as its UTF-8.
+    """Return a hash of each row of a binary or text column; text is hashed as UTF-8.
 
     Args:
-        place: differs between the fields of a row.
+        place: a number that is different for each field of a row.
     """
     sizes = lengths(column)
     numbers = (sizes + 1).view(np.uint64)
@@ -75,7 +75,7 @@ def of_bytes(column: pa.Array, place: int) -> Numbers:
 
 
 def _sums_of_words(column: pa.Array, counts: npt.NDArray[np.int64]) -> Numbers:
-    """Return for each row the sum of its words, each mixed with its index.
+    """Return the sum of the words of each row, each word mixed with its index.
 
     Args:
         counts: the number of words of each row.

@@ -1,5 +1,5 @@
-"""Names of headers in columns of Arrow, which must be UTF-8. Imports pyarrow, which is optional:
-import this module late.
+"""Converts names of headers to and from Arrow text columns, which must be UTF-8. Imports pyarrow,
+which is optional, so import this module on demand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def text_of_names(names: pa.BinaryArray) -> pa.StringArray:
 
 
 def names_of_text(texts: pa.BinaryArray) -> pa.BinaryArray:
-    """Return the names with these texts, the opposite of `text_of_names`."""
+    """Return the names for these texts: the inverse of `text_of_names`."""
     if not _has_private(texts):
         return texts
     return _binary(

@@ -1,10 +1,10 @@
 """Reads record batches as columns: all records of many batches at once, with numpy and Arrow's C++.
-Imports both, which are optional: import this module late.
+Imports both, which are optional, so import this module on demand.
 
-A record starts where the one before ends: a short loop in Python finds the starts, or numpy if many
-records have the same length. Then each field of all records is read at once, at an array of
-positions. Arrow gathers keys and values: a column over the bytes of the batches has a slot for each
-key, each value and the bytes between, of which every fourth is taken.
+A record starts where the previous one ends. A short loop in Python finds the starts, or numpy if
+many records have the same length. Then each field of all records is read at once, at an array of
+positions. Arrow gathers keys and values: a column over the bytes of the batches has an element for
+each key, each value and the bytes between them, and every fourth element is selected.
 
 Invalid batches raise the same errors as in ``record_reader``, which reads records one by one.
 """
@@ -32,16 +32,15 @@ Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 _Bytes = npt.NDArray[np.uint8]
 
-#: Bytes of records that are read at once: fewer need more calls, more do not fit in the CPU's
-#: cache.
+#: Bytes of records to read at once: fewer need more calls, more do not fit in the CPU's cache.
 PORTION_BYTES: Final = 4 << 20
-# After this many records of one length, numpy counts how many more follow, which takes as long as
-# 50 steps of the loop.
+# After this number of records of one length, numpy counts how many more follow, which takes as long
+# as 50 steps of the loop.
 _STEPS: Final = 32
-# It compares this many at first, and four times as many after each full run. Comparing all the rest
-# would take quadratic time in a batch of short runs.
+# The number of records that it compares first; four times as many after each full run. Always
+# comparing all remaining records would take quadratic time in a batch of short runs.
 _WINDOW: Final = 256
-# Headers of fewer records are read one by one, which takes as long as the calls of numpy.
+# The headers of fewer records than this are read one by one, as numpy's calls take as long.
 _ROWS: Final = 48
 _LARGEST: Final = np.iinfo(np.int64).max
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -49,15 +48,15 @@ HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.bin
 
 @dataclass(frozen=True, slots=True)
 class RecordArrays:
-    """Records as columns of one length.
+    """Records as columns of equal length.
 
     Attributes:
-        offsets: in the partition.
+        offsets: the offsets in the partition.
         timestamps: milliseconds since 1970.
         timestamp_types: see ``Record.timestamp_type``.
         keys, values: binary columns.
-        headers: for each record a list of structs of ``key`` and ``value``, or null; None if they
-            were not requested.
+        headers: for each record a list of structs of ``key`` and ``value``, or null; None if not
+            requested.
     """
 
     offsets: Numbers
@@ -76,10 +75,10 @@ def read_arrays(
     Args:
         data: the fetched bytes.
         batches: batches in ``data``, as ``batch_cursor`` returns them.
-        include_headers: if false, the bytes behind a record's value are not read.
+        include_headers: if false, the bytes after a record's value are not read.
 
     Raises:
-        CorruptRecordError: if a batch is not valid; after the portions before it were returned.
+        CorruptRecordError: if a batch is invalid, after the portions before it were returned.
     """
     portion: list[tuple[BatchHeader, int, bytes | memoryview]] = []
     size = 0
@@ -97,7 +96,7 @@ def read_arrays(
 def _in_one(
     data: bytes, portion: Sequence[tuple[BatchHeader, int, bytes | memoryview]]
 ) -> tuple[bytes, list[_Batch]]:
-    """Return the records of all batches as bytes; the fetched bytes if none is compressed."""
+    """Return the bytes of the records of all batches; the fetched bytes if none is compressed."""
     if all(isinstance(body, memoryview) for _, _, body in portion):
         return data, [_Batch(header, place, place + len(body)) for header, place, body in portion]
     ends = list(accumulate((len(body) for _, _, body in portion), initial=0))
@@ -108,13 +107,14 @@ def _in_one(
     return b"".join(body for _, _, body in portion), batches
 
 
-# While reading, only signs and sizes are checked: positions only grow, and reading behind the end
-# gives the last byte again. If all records end where their lengths say, the rest is valid, too.
+# While reading, only signs and sizes are checked: positions only increase, and reading past the end
+# returns the last byte again. If each record ends as its length requires, everything else is valid,
+# too.
 def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool) -> RecordArrays:
     reader = _Reader(data, batches)
     number, position = reader.varints(np.array(_record_starts(data, batches), np.int64))
     ends = position + reader.sizes(number, "length")
-    # Skips the attributes, which are unused.
+    # The attributes are unused, and skipped.
     number, position = reader.varints(position + 1, bits=64)
     timestamps = reader.timestamps(number)
     number, position = reader.varints(position)
@@ -130,7 +130,7 @@ def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool)
     )
     reader.refuse(
         np.where(counts > 0, end_of_headers, position) != ends,
-        "a record does not end where its length says",
+        "a record does not have the length that it claims",
     )
     keys, values = _gathered(data, key, value)
     columns = _headers_column(data, counts, names, contents) if names and contents else None
@@ -138,7 +138,7 @@ def _read_portion(data: bytes, batches: Sequence[_Batch], include_headers: bool)
 
 
 def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
-    """Return where each record begins; checks only that the records of a batch fill it."""
+    """Return the start positions of records. Checks only that the records fill their batch."""
     starts: list[int] = []
     numbers = np.frombuffer(data, np.uint8)
     for batch in batches:
@@ -149,7 +149,7 @@ def _record_starts(data: bytes, batches: Sequence[_Batch]) -> list[int]:
         if end != batch.end:
             raise CorruptRecordError(
                 f"batch at offset {batch.header.base_offset}: its "
-                f"bytes are not those of {counted(batch.header.record_count, 'record')}"
+                f"bytes do not contain {counted(batch.header.record_count, 'record')}"
             )
     return starts
 
@@ -166,7 +166,7 @@ def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int
             if length < 128:
                 position += (length >> 1) + 1
             elif (second := data[position + 1]) < 128:
-                # -64 for the continuation bit, +2 for the two bytes of the length.
+                # -64 for the continuation bit, +2 for the length's own two bytes.
                 position += (length >> 1) + (second << 6) - 62
             else:
                 length, position = read_uvarint(data, position)
@@ -183,7 +183,9 @@ def _walk(data: bytes, numbers: _Bytes, batch: _Batch, starts: list[int]) -> int
 
 
 def _same_length(numbers: _Bytes, start: int, size: int, limit: int) -> int:
-    """Return how many records behind the one at ``start``, up to ``limit``, have its length."""
+    """Return the number of records, up to ``limit``, that follow the one at ``start`` and have its
+    length.
+    """
     found, most = 0, _WINDOW
     while (left := min(most, limit - found)) > 0:
         place = start
@@ -205,7 +207,7 @@ def _same_length(numbers: _Bytes, start: int, size: int, limit: int) -> int:
 
 
 class _Batch(NamedTuple):
-    """A batch, and where its records are."""
+    """A batch, and the position of its records."""
 
     header: BatchHeader
     start: int
@@ -213,7 +215,7 @@ class _Batch(NamedTuple):
 
 
 class _Field(NamedTuple):
-    """The key or value of each record: where its bytes are, and whether it is null."""
+    """The key or value of each record: the position of its bytes, and whether it is null."""
 
     null: _Flags
     start: Numbers
@@ -233,7 +235,7 @@ class _Reader:
         """Return the zig-zag encoded numbers at the positions, and where they end.
 
         Args:
-            bits: how many a number may have.
+            bits: maximum number of bits of a number.
         """
         first = self._at(position)
         long = first > 127
@@ -253,7 +255,7 @@ class _Reader:
     def _long_varints(
         self, numbers: Numbers, position: Numbers, bits: int
     ) -> tuple[Numbers, Numbers]:
-        """Return the same, from the third byte on."""
+        """Return the same for numbers of more than two bytes."""
         more: _Flags = np.ones(len(numbers), np.bool_)
         for shift in range(14, 63, 7):
             byte = self._at(position).astype(np.int64)
@@ -272,7 +274,7 @@ class _Reader:
         return numbers | byte << 63, position + more
 
     def sizes(self, number: Numbers, what: str) -> Numbers:
-        """Decode zig-zag encoded sizes and counts. None may be larger than the number of bytes, so
+        """Decode zig-zag encoded sizes and counts. Values above the number of bytes are refused, so
         that sums do not overflow.
         """
         self.refuse((number & 1).astype(np.bool_), f"negative {what}")
@@ -281,11 +283,11 @@ class _Reader:
 
     def field(self, position: Numbers) -> _Field:
         number, start = self.varints(position)
-        null = (number & 1).astype(np.bool_)  # all negative lengths, as in Java
+        null = (number & 1).astype(np.bool_)  # any negative length, as in Java
         return _Field(null, start, start + self.sizes(np.where(null, 0, number), "length"))
 
     def timestamps(self, number: Numbers) -> Numbers:
-        # The highest bit of a number of 64 bits is not a sign.
+        # The highest bit of an unsigned 64-bit number is not a sign.
         created = self._of_batches([header.base_timestamp for header in self._batches]) + (
             (number >> 1 & _LARGEST) ^ -(number & 1)
         )
@@ -312,13 +314,13 @@ class _Reader:
         if wrong.any():
             # The records of batches without gaps are numbered, as in ``record_reader``.
             without_gaps = np.repeat(self._counts, self._counts) == last + 1
-            self.refuse(wrong & ~without_gaps, "an offset delta that can't be")
+            self.refuse(wrong & ~without_gaps, "an offset delta that is impossible")
             places = np.arange(len(deltas)) - np.repeat(starts, self._counts)
             deltas = np.where(without_gaps, places, deltas)
         return self._of_batches([header.base_offset for header in self._batches]) + deltas
 
     def headers(self, counts: Numbers, position: Numbers) -> tuple[_Field, _Field, Numbers]:
-        """Return names and values of all headers, in their order, and where each record ends. Reads
+        """Return names and values of all headers, in their order, and the end of each record. Reads
         the first header of all records, then the second, and so on.
         """
         total = int(counts.sum())
@@ -356,7 +358,9 @@ class _Reader:
         return names, values, position
 
     def _headers_of(self, row: int, position: int, count: int) -> tuple[list[list[int]], int]:
-        """Return the headers of one record, as lists of names and values, and where they end."""
+        """Return the headers of one record, as lists of names and values, and the position after
+        them.
+        """
         data, size = self._data, 2 * len(self._data)
         ends: list[int] = []
         nulls: list[int] = []
@@ -374,7 +378,7 @@ class _Reader:
                 nulls.append(null)
         except (IndexError, CorruptRecordError):
             wrong = np.arange(self._counts.sum()) == row
-            self.refuse(wrong, "headers that can't be read")
+            self.refuse(wrong, "malformed headers")
         return [[0] * count, ends[::4], ends[1::4], nulls, ends[2::4], ends[3::4]], position
 
     def refuse(self, wrong: _Flags, why: str) -> None:
@@ -386,7 +390,7 @@ class _Reader:
         return self._bytes.take(position, mode="clip")
 
     def _of_batches(self, numbers: Sequence[int]) -> Numbers:
-        """Return the number of its batch for each record."""
+        """Return for each record the number of its batch."""
         return np.repeat(np.array(numbers, np.int64), self._counts)
 
 
@@ -394,8 +398,8 @@ class _Reader:
 
 
 def numbers_column(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
-    """Return a column over the memory of the numbers. ``pyarrow.array`` would import pandas: 0.3
-    seconds and 40 MB in each Spark process.
+    """Return a column that shares the memory of the numbers. ``pyarrow.array`` would import pandas,
+    which takes 0.3 seconds and 40 MB in each Spark process.
     """
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
@@ -416,7 +420,7 @@ def repeated_column(text: str, count: int) -> pa.StringArray:
 
 
 def _gathered(data: bytes, *fields: _Field) -> list[pa.BinaryArray]:
-    """Return the bytes of fields that follow one another in each record."""
+    """Return columns with the bytes of fields that follow one another in each record."""
     count = len(fields[0].start)
     bounds = np.empty((count, 2 * len(fields)), np.int32)
     for index, field in enumerate(fields):

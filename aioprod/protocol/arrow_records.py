@@ -1,10 +1,10 @@
-"""Encodes Arrow rows as records, cut into batches. Imports pyarrow, which is optional: import this
-module late.
+"""Encodes Arrow rows as records, split into batches. Imports pyarrow, which is optional, so import
+this module on demand.
 
 The accelerator encodes each batch when it is read, row by row. Without it, whole columns are
 encoded at once in Arrow's C++: each field and each varint of the records is a column of bytes.
-``binary_join_element_wise`` joins them to one column of records, whose data is the bodies of the
-batches, one after the other.
+``binary_join_element_wise`` joins them to one column of records, whose data is the concatenated
+bodies of the batches.
 
 Nanoseconds of CPU per row (pyarrow 26, CPython 3.11, 10,000 rows at a time, batches of 64 KiB,
 including the choice of partitions), with the accelerator and without: values of 10 bytes 22 and 83,
@@ -31,11 +31,11 @@ from aioprod.protocol.arrow_columns import name_and_value
 from aioprod.protocol.arrow_header_names import names_of_text
 from aioprod.varints import encode_varint, varint_size
 
-# Two bytes of a varint have 14 bits: one step of `_varints` encodes them with a table.
+# Two bytes of a varint contain 14 bits. One step of `_varints` encodes these with a table.
 _BITS: Final = 14
 _TABLE_SIZE: Final = 1 << _BITS
 _NULL: Final = 1  # the zig-zag form of length -1
-# Typed, so that sums and products of lengths have 64 bits.
+# Typed scalars, so that sums and products of lengths have 64 bits.
 _TWO: Final = pa.scalar(2, pa.int64())
 _ZERO_BYTE: Final = pa.scalar(b"\0", pa.binary())
 _NULL_BYTE: Final = pa.scalar(b"\1", pa.binary())
@@ -49,9 +49,9 @@ class EncodedRecords:
     Attributes:
         body: the encoded records, with offset deltas from 0.
         count: the number of records.
-        base_timestamp: of the first record, in milliseconds since 1970.
-        max_timestamp: of the newest record.
-        timestamps: of each record; None if all have ``base_timestamp``.
+        base_timestamp: timestamp of the first record, in milliseconds since 1970.
+        max_timestamp: the latest timestamp.
+        timestamps: timestamp of each record; None if all have ``base_timestamp``.
     """
 
     body: bytes
@@ -62,10 +62,10 @@ class EncodedRecords:
 
 
 class RecordBatches:
-    """Rows cut into batches, each of which is encoded when it is read; an iterable of them."""
+    """An iterable of batches; each one is encoded when it is read."""
 
     def __init__(self, batches: ColumnBatches, timestamps: int | pa.Array) -> None:
-        self.cuts = batches.cuts
+        self.cuts: list[int] = batches.cuts
         self._body = batches.body
         self._timestamps = timestamps
 
@@ -93,16 +93,16 @@ def encode(
     order: pa.Array | None = None,
 ) -> RecordBatches:
     """Encode rows as the records of full batches. Batches are 1 to 3 % smaller than the limit, as
-    deltas are assumed to have the maximum size.
+    each delta is assumed to have its maximum size.
 
     Args:
-        rows: at least one, from ``arrow_columns.windows``; the column ``partition`` is ignored.
-        ends: rows at which another partition begins, so the batch before ends there; ascending, the
-            last is the number of rows.
-        limit: bytes of a batch's records; a larger record gets a separate batch.
-        timestamp: of rows without one, in milliseconds since 1970.
-        order: the numbers of the rows in the order of the records, as uint64; None for their own
-            order.
+        rows: at least one row, from ``arrow_columns.windows``; the column ``partition`` is ignored.
+        ends: ascending numbers of the rows at which another partition begins, and so another batch;
+            the last is the number of rows.
+        limit: maximum size of a batch's records in bytes; a larger record gets a separate batch.
+        timestamp: timestamp of rows without one, in milliseconds since 1970.
+        order: the numbers of the rows in the order of the records, as uint64; None for the order of
+            the rows.
     """
     names = rows.schema.names
     timestamps = _timestamps(rows, timestamp)
@@ -123,22 +123,24 @@ def encode(
 
 @accelerated
 class ColumnBatches:
-    """Columns cut into batches and encoded as records.
+    """Columns that are split into batches and encoded as records.
 
     Args:
         key, value: binary; None if no row has a key.
-        headers: where each row's headers begin, and the end of the last, as int32; their names and
-            values, as binary. None if no row has headers.
-        timestamps: in the order of the records, int64; None if all are the same.
-        order, ends, limit: as for :func:`encode`.
-        delta_size: bytes of the largest timestamp delta.
+        headers: the indexes at which each row's headers begin, and the end of the last, as int32;
+            the names and values of all headers, as binary. None if no row has headers.
+        timestamps: timestamps in the order of the records, as int64; None if all are equal.
+        order, ends, limit: see :func:`encode`.
+        delta_size: encoded size of the largest timestamp delta in bytes.
 
     Attributes:
-        cuts: the records at which batches begin, and the number of records.
+        cuts: the indexes of the first record of each batch, and the number of records.
 
     Raises:
-        ValueError: if a column has offsets outside its data. The accelerator checks it.
+        ValueError: if a column has offsets outside its data. Only the accelerator checks that.
     """
+
+    cuts: list[int]
 
     def __init__(
         self,
@@ -180,7 +182,7 @@ class ColumnBatches:
     def body(self, index: int, /) -> bytes:
         """Return the encoded records of a batch."""
         start, end = self.cuts[index : index + 2]
-        # A copy, as a view would keep the whole column in memory while one of its batches waits.
+        # A copy, as a view would keep the whole column in memory as long as one of its batches.
         with memoryview(self._data) as view:
             return bytes(view[self._ends[start] : self._ends[end]])
 
@@ -213,7 +215,7 @@ def _with_length(column: pa.Array) -> list[pa.Array]:
 
 
 def _headers(column: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return where each row's headers begin, and all names and values."""
+    """Return the index at which each row's headers begin, and all names and values."""
     entries = column.flatten()
     name, value = name_and_value(entries.type)
     fields = entries.flatten()
@@ -237,7 +239,7 @@ def _encoded_headers(offsets: pa.Array, names: pa.Array, values: pa.Array) -> li
 
 
 def _timestamps(rows: pa.RecordBatch, timestamp: int) -> int | pa.Array:
-    """Return the timestamps of the rows, or the one that all have."""
+    """Return the timestamps of the rows, or a single number if all are equal."""
     if "timestamp" not in rows.schema.names:
         return timestamp
     timestamps = _without_nulls(rows.column("timestamp"), timestamp)
@@ -269,8 +271,8 @@ def _offset_deltas(cuts: Sequence[int], timestamp_before: bool, null_key_behind:
 
 @cache
 def _offset_delta_table(bits: int, timestamp_before: bool, null_key_behind: bool) -> pa.Array:
-    """Return the varints of all numbers of up to ``bits`` bits; optionally each with a timestamp
-    delta of 0 before it, and the length of a null key behind it.
+    """Return the varints of all numbers of up to ``bits`` bits; optionally, each with a timestamp
+    delta of 0 before it, and the length of a null key after it.
     """
     before = _ZERO_BYTE if timestamp_before else _NOTHING
     return _join(
@@ -286,7 +288,7 @@ def _offset_delta_table(bits: int, timestamp_before: bool, null_key_behind: bool
 def _varints(numbers: pa.Array, last: pa.Array | None = None) -> list[pa.Array]:
     """Return columns that, joined, are the varints of zig-zag encoded numbers.
 
-    ``last``: the table for the last column.
+    ``last`` is the table for the last column.
     """
     columns = []
     while (pc.max(numbers).as_py() or 0) >= _TABLE_SIZE:
@@ -314,8 +316,8 @@ def _varints_and_attributes() -> pa.Array:
 
 @cache
 def _continued_varints() -> pa.Array:
-    """Return a table of the first two bytes of longer varints, by the number's lowest 14 bits. The
-    last entry is empty, for numbers that are not longer.
+    """Return a table of the first two bytes of longer varints, indexed by the number's lowest 14
+    bits. The last entry is empty, for shorter varints.
     """
     return pa.array(
         [
@@ -330,9 +332,9 @@ def _continued_varints() -> pa.Array:
 
 
 def _cuts(sizes: pa.Array, ends: Sequence[int], limit: int, overhead: int) -> list[int]:
-    """Return the rows at which batches begin, and the number of rows.
+    """Return the indexes of the rows at which batches begin, and the number of rows.
 
-    ``overhead``: bytes of a record except its size, offset delta and length.
+    ``overhead`` is the number of bytes of a record besides its size, offset delta and length.
     """
     smallest, largest = _range(sizes)
     overhead += varint_size(min(len(sizes), limit // smallest + 1))

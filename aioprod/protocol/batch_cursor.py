@@ -1,7 +1,7 @@
-"""Finds the batches in fetched bytes, and checks each of them once.
+"""Finds the batches in fetched bytes, and checks each batch once.
 
-A batch is passed on as its checked header and the index of its first byte. No other module walks
-over batches, and no field of a header but the length is used before the checksum is verified.
+A batch is represented by its checked header and the index of its first byte. Only this module
+iterates over batches, and only the length in a header is used before the checksum is verified.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _LENGTH: Final = struct.Struct(">8xi")
 
 
 class BatchCursor:
-    """The batches of one partition in a response, in order.
+    """Iterates over the batches of one partition in a response, in order.
 
-    Iterate over it once. The checksum does not cover the base offset, so it is compared with the
-    requested offset and with the batches before and after. Gaps are valid, because compaction
+    Only one iteration is possible. The checksum does not cover the base offset, which is therefore
+    compared with the requested offset and the adjacent batches. Gaps are valid, as compaction
     leaves some.
 
     Args:
-        data: batches; the last one may be incomplete.
-        asked: the requested offset. A broker begins with the batch that has it, or the next one.
+        data: encoded batches; the last one may be incomplete.
+        asked: the requested offset. A response begins with the batch that contains it, or with the
+            next one.
         check_crcs: whether to verify checksums.
     """
 
@@ -50,14 +51,15 @@ class BatchCursor:
         self._asked = asked
         self._check_crcs = check_crcs
         self._places = list(batch_places(data))
-        # The last batch's header, or the reason why it is corrupt, once it was checked.
+        # The last batch's header, or why it is corrupt; set once it was checked.
         self._last: BatchHeader | str | None = None
 
     def last_header(self) -> BatchHeader | None:
-        """Return the header of the last batch; None if there is none, or it is corrupt.
+        """Return the header of the last batch; None if there is no batch, or the last one is
+        corrupt.
 
-        The batches before it are checked when they are reached. If one of them is corrupt, reading
-        ends there, and what was fetched behind this response is dropped.
+        Earlier batches are checked when they are reached. If one of them is corrupt, reading ends
+        there, and data that was fetched after this response is discarded.
         """
         if self._last is None and self._places:
             try:
@@ -89,7 +91,7 @@ class BatchCursor:
                 raise CorruptRecordError(
                     f"batch at offset {base} after one that ends at {least - 1}"
                 )
-            # Checked now: once the records are returned, the position has moved.
+            # Checked before the records are returned, which moves the position.
             following = place + LOG_OVERHEAD + header.batch_length
             if size - following >= _BASE_OFFSET.size:
                 (after,) = _BASE_OFFSET.unpack_from(data, following)
@@ -102,7 +104,7 @@ class BatchCursor:
 
 
 def iter_batches(data: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
-    """Yield the complete batches in ``data``, whatever their offsets are.
+    """Yield the complete batches in ``data``, without checking their order.
 
     Raises:
         CorruptRecordError: if a batch fails its checks, after the batches before it.
@@ -115,8 +117,9 @@ def batch_places(data: BytesLike) -> Iterator[int]:
     """Yield the index of the first byte of each batch.
 
     Only lengths are read. Brokers truncate a response at a byte limit, so an incomplete last batch
-    is left out. So are messages of an old format behind batches: the next fetch begins with them,
-    and converts them. Nothing follows a batch whose length is impossible, which its checks refuse.
+    is left out. Messages of an old format after batches are also left out: the next fetch begins
+    with them, and converts them. The iteration ends after a batch with an impossible length, which
+    fails its checks.
     """
     position, size = 0, len(data)
     while position + HEADER_SIZE <= size:
@@ -131,7 +134,7 @@ def batch_places(data: BytesLike) -> Iterator[int]:
 
 
 def checked_header(data: BytesLike, place: int, check_crc: bool) -> BatchHeader:
-    """Return the header of the batch at ``place``. All readers get headers here.
+    """Return the checked header of the batch at ``place``. All readers use this function.
 
     Raises:
         CorruptRecordError: if bytes are missing, the checksum differs, or a number is impossible.
@@ -139,7 +142,7 @@ def checked_header(data: BytesLike, place: int, check_crc: bool) -> BatchHeader:
     header = read_header(data, place)
     if check_crc:
         check_batch_crc(data, place, header)
-    # The checksum does not cover the base offset. The next offset must fit into a request.
+    # The checksum does not cover the base offset, and the next offset must fit into a request.
     if not 0 <= header.base_offset < LIMIT:
         raise CorruptRecordError(
             f"record batch at byte {place} has impossible base offset {header.base_offset}"

@@ -1,4 +1,4 @@
-"""The subject of an X.509 certificate, as Java and Kafka write it (RFC 2253)."""
+"""The subject of an X.509 certificate, in the format of Java and Kafka (RFC 2253)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SUBJECT_AT = 4  # after serial number, algorithm, issuer and validity
 
 
 def subject_of(certificate: bytes) -> str:
-    """Return the subject of a certificate in DER, such as ``CN=alice,O=Example``; Kafka's default
-    principal of a TLS client is ``User:`` and this.
+    """Return the subject of a certificate in DER, such as ``CN=alice,O=Example``. The default
+    principal of a TLS client in Kafka is ``User:`` followed by its subject.
 
     Raises:
-        ValueError: if these bytes are no certificate.
+        ValueError: if the bytes are not a certificate.
     """
     try:
         content = _parts(_only(_parts(_only(_parts(certificate)))))
@@ -40,7 +40,7 @@ def subject_of(certificate: bytes) -> str:
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Iterate over the elements of a DER encoding: tag, content, and both with the length."""
+    """Yield the elements of a DER encoding: tag, content, and the whole encoded element."""
     at = 0
     while at < len(data):
         start, tag, size = at, data[at], data[at + 1]
@@ -50,16 +50,16 @@ def _parts(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
             size = int.from_bytes(data[at : at + width], "big")
             at += width
         if at + size > len(data):
-            raise IndexError("the data ends early")
+            raise IndexError("the data is truncated")
         yield tag, data[at : at + size], data[start : at + size]
         at += size
 
 
 def _only(parts: Iterator[tuple[int, bytes, bytes]]) -> bytes:
-    """Return the content of the first element, which is a sequence."""
+    """Return the content of the first element, which must be a sequence."""
     tag, content, _ = next(parts)
     if tag != _SEQUENCE:
-        raise IndexError(f"tag {tag} is no sequence")
+        raise IndexError(f"tag {tag} is not a sequence")
     return content
 
 

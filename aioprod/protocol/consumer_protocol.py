@@ -1,14 +1,12 @@
 """Kafka's ConsumerProtocol: the messages between the members of a classic group (protocol type
-"consumer"), which brokers pass on without reading them.
+"consumer"), which are opaque to brokers.
 
-Versions only add fields at the end, so a reader of an older version ignores the rest.
+New versions only add fields at the end, which readers of older versions ignore.
 """
-
-from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioprod.errors import ProtocolError
 from aioprod.protocol.primitives import Reader, Writer
@@ -21,16 +19,16 @@ _GENERATION_FROM = 2
 _RACK_FROM = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """The subscription that a member sends to a rebalance.
+class Subscription(NamedTuple):
+    """The subscription that a member sends in a rebalance.
 
     Attributes:
-        topics: the topics that it reads.
-        user_data: data of its assignor, if any.
-        owned: the partitions that it has and continues to read (cooperative rebalances, KIP-429).
-        generation: of the group when these were assigned; -1 if none are (KIP-792).
-        rack: of the member (``client.rack``, KIP-881), if known.
+        topics: the topics that the member reads.
+        user_data: data of the member's assignor, if any.
+        owned: the partitions that the member continues to read (cooperative rebalances, KIP-429).
+        generation: generation of the group in which they were assigned; -1 if there are none
+            (KIP-792).
+        rack: rack of the member (``client.rack``, KIP-881), if known.
     """
 
     topics: tuple[str, ...]
@@ -40,9 +38,8 @@ class Subscription:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """The partitions that a member is assigned, and data of the assignor, if any."""
+class Assignment(NamedTuple):
+    """The partitions that are assigned to a member, and data of the assignor, if any."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes | None = None

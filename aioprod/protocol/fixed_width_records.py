@@ -1,12 +1,10 @@
-"""Reads many records of the same length at once.
+"""Reads runs of records of equal length, many records at once.
 
-Most batches have long runs of records whose fields have the same lengths. In such a run each field
-is at the same distance from that of the record before, so a slice with that step is the column of
-all records. This module makes the checks of ``record_reader`` on columns, by comparing bytes. The
-first difference ends the run.
+Most batches contain long runs of records whose fields have the same lengths. In such a run, each
+field is at the same distance from that of the previous record, so a slice with that step is the
+column of all records. This module makes the checks of ``record_reader`` on columns, by comparing
+bytes. The first difference ends the run.
 """
-
-from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
@@ -16,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from aioprod.protocol.record_headers import Header, HeaderBlocks
 
-#: Shorter runs are read faster one by one.
+#: Records of shorter runs are read faster one by one.
 SHORTEST: Final = 16
 
-# How many records are compared at first; eight times as many after each full run, so that most
-# batches are two runs: with offset deltas of one byte and of two. Comparing all the rest would take
-# quadratic time in a batch of short runs.
+# Number of records to compare first; eight times as many after each full run, so that most batches
+# are two runs: with offset deltas of one byte and of two. Always comparing all remaining records
+# would take quadratic time in a batch of short runs.
 _WINDOW: Final = 256
 _BLOCK: Final = 64
 _LOWEST_BYTES: Final = {
@@ -31,14 +29,14 @@ _LARGEST_OFFSET_BYTES: Final = 4  # of a varint: 134 million records
 
 
 class _RecordLayout(NamedTuple):
-    """Where the fields of a record are, counted from its first byte.
+    """The positions of the fields of a record, counted from its first byte.
 
     Attributes:
         size: bytes of the record, including its length.
-        timestamp, offset: where the two deltas begin; ``key_length`` follows that of the offset.
-        key_size, value_size: in bytes; -1 for null.
-        headers_size: bytes behind the value; 0 if there are no headers.
-        fixed: places of bytes that are the same in all records of this layout.
+        timestamp, offset: positions of the two deltas; ``key_length`` follows the offset delta.
+        key_size, value_size: sizes in bytes; -1 for null.
+        headers_size: number of bytes after the value; 0 if there are no headers.
+        fixed: positions of bytes that are equal in all records of this layout.
     """
 
     size: int
@@ -54,7 +52,7 @@ class _RecordLayout(NamedTuple):
 
 
 class FixedWidthReader:
-    """Reads the records of equal layout at the start of a batch.
+    """Reads the runs of records of equal layout at the start of a batch.
 
     Args:
         body: the batch's records, decompressed.
@@ -75,18 +73,18 @@ class FixedWidthReader:
         values: list[bytes | None],
         headers: list[tuple[Header, ...]],
     ) -> tuple[int, int]:
-        """Store the columns of one run after another, until one is too short, or its offsets have
+        """Store the columns of one run after another, until a run is too short, or its offsets have
         gaps.
 
         Args:
-            timestamps, keys, values, headers: lists with an element for each record of the batch:
-                None, or no headers.
+            timestamps, keys, values, headers: lists to fill, with an element for each record of the
+                batch: None, or for headers an empty tuple.
 
         Returns:
-            How many records were read, and the byte behind them.
+            The number of records that were read, and the position after them.
 
         Raises:
-            CorruptRecordError, IndexError: if headers can't be read.
+            CorruptRecordError, IndexError: if headers are malformed.
         """
         index, position, window = 0, 0, _WINDOW
         while (left := len(timestamps) - index) >= SHORTEST:
@@ -117,7 +115,7 @@ class FixedWidthReader:
     def _count_same_layout(
         self, layout: _RecordLayout, position: int, index: int, most: int
     ) -> int:
-        """Return how many records have this layout, from record ``index`` at ``position`` on."""
+        """Return the number of records with this layout, beginning with record ``index``."""
         body = self._body
         count = min(most, (len(body) - position) // layout.size)
         end = position + count * layout.size
@@ -136,7 +134,7 @@ class FixedWidthReader:
         )
 
     def _timestamps(self, position: int, count: int, layout: _RecordLayout) -> list[int]:
-        """Return the timestamps, up to the first record whose delta has another length."""
+        """Return the timestamps up to the first record whose delta has another length."""
         start, end, step = position + layout.timestamp, position + count * layout.size, layout.size
         length = layout.offset - layout.timestamp
         columns = [self._body[start + number : end : step] for number in range(length)]
@@ -174,8 +172,8 @@ class FixedWidthReader:
 
 
 def _layout_at(body: bytes, position: int) -> _RecordLayout | None:
-    """Return the layout of the record at ``position``; None if it is not valid, or its numbers have
-    more than 5 bytes.
+    """Return the layout of the record at ``position``; None if it is invalid, or a number has more
+    than 5 bytes.
     """
     try:
         length, place = _varint(body, position)
@@ -221,7 +219,7 @@ def _layout_at(body: bytes, position: int) -> _RecordLayout | None:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """Return an unsigned number of up to 5 bytes, and where it ends; else raise IndexError."""
+    """Return an unsigned varint of up to 5 bytes and its end. Raise IndexError if it is longer."""
     number = 0
     for shift in range(0, 35, 7):
         byte = body[position]
@@ -233,7 +231,7 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
 
 
 def _same_offset_length(layout: _RecordLayout, index: int) -> int:
-    """Return how many records have an offset delta of this length."""
+    """Return the number of further records whose offset delta has this length."""
     length = layout.key_length - layout.offset
     return 0 if length > _LARGEST_OFFSET_BYTES else (1 << 7 * length - 1) - index
 
@@ -241,7 +239,7 @@ def _same_offset_length(layout: _RecordLayout, index: int) -> int:
 def _offsets_follow(
     body: bytes, position: int, count: int, index: int, layout: _RecordLayout
 ) -> bool:
-    """Return whether the offset deltas are consecutive; compaction leaves gaps."""
+    """Return whether the offset deltas are consecutive, which they are not after compaction."""
     end = position + count * layout.size
     last = layout.key_length - layout.offset - 1
     for number in range(last + 1):
@@ -258,7 +256,7 @@ def _offset_bytes(number: int, flag: int, index: int, count: int) -> bytes:
         first = index & 63
         return (pattern * ((first + count) // 64 + 1))[first : first + count]
     shift = 7 * number - 1
-    width = 1 << shift  # the number of records with the same byte
+    width = 1 << shift  # number of consecutive records with the same byte
     end = index + count - 1
     first, last = index >> shift, end >> shift
     if first == last:
@@ -269,8 +267,8 @@ def _offset_bytes(number: int, flag: int, index: int, count: int) -> bytes:
 
 
 def _fields(body: bytes, position: int, end: int, layout: _RecordLayout) -> Iterator[list[Any]]:
-    """Return the keys, the values and the encoded headers of all records from ``position`` to
-    ``end``; without those that the layout does not have.
+    """Yield the keys, the values and the encoded headers of all records from ``position`` to
+    ``end``; columns that the layout does not have are left out.
     """
     placed = (
         (layout.key, layout.key_size),
@@ -281,7 +279,7 @@ def _fields(body: bytes, position: int, end: int, layout: _RecordLayout) -> Iter
     if not places:
         return
     fields: list[Any] = []
-    # One call for a block of records: no tuple for each record.
+    # One call per block of records, without a tuple for each record.
     block = _struct_of(places, layout.size, _BLOCK)
     while end - position >= block.size:
         fields += block.unpack_from(body, position)

@@ -1,7 +1,7 @@
-"""Cuts a stream of bytes into frames, for either side of a connection.
+"""Splits a stream of bytes into frames, for either side of a connection.
 
-Bytes in, frames out: no socket, clock or event loop. A frame is a request or a
-reply, without the 4 bytes of its size.
+Bytes in, frames out: no socket, clock or event loop. A frame is a request or a reply without the
+4-byte size.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ from collections.abc import Iterator
 from aioprod.errors import ProtocolError
 from aioprod.protocol.primitives import BytesLike
 
-#: A reply has at least its correlation id, a request its API key and version.
+#: A reply contains at least its correlation id, a request its API key and version.
 MIN_FRAME_BYTES = 4
 _BUFFER_BYTES = 64 * 1024
-# A frame gets memory for this many bytes at once, and for more as they arrive: a peer that only
-# announces a size must not make this process allocate half a gigabyte.
+# Initial memory of a frame, which grows as bytes arrive: a peer must not make this process allocate
+# half a gigabyte by announcing that size.
 _GROWTH_BYTES = 64 * 1024 * 1024
-# Blocks of memory that a connection keeps for large frames: one is read while another is filled and
-# a third one waits.
+# Number of memory blocks that a connection keeps for large frames: one is being read, one waits to
+# be read, and one is being filled.
 _BLOCKS = 3
-# A block serves frames down to this part of its size, since the frame keeps its whole memory.
+# A block is only used for frames of at least this fraction of its size, since a frame keeps the
+# whole block in memory.
 _LARGEST_BLOCK = 4
 _SIZE = struct.Struct(">i")
 
 
 class FrameSizeError(ProtocolError):
-    """A frame has a size that is not allowed, so the rest of the stream can't be decoded.
+    """The size of a frame is not allowed, so the rest of the stream can't be decoded.
 
     Attributes:
-        size: in bytes, as the peer announced it.
-        max_frame_bytes: the largest size that is allowed.
+        size: the size that the peer announced, in bytes.
+        max_frame_bytes: the largest allowed size.
     """
 
     def __init__(self, size: int, max_frame_bytes: int) -> None:
@@ -44,13 +45,13 @@ class FrameSizeError(ProtocolError):
 
 
 class FrameReader:
-    """Provides buffers for a socket, and returns the complete frames.
+    """Provides buffers for a socket, and returns complete frames.
 
-    Small frames share a buffer, from which each is copied once. The bytes of a large frame are
-    received in the frame itself, except for those that arrive together with its size. It is a view
-    of a block of memory that is used again once the frame and all views of it are gone: new memory
-    costs more time than receiving the bytes, since the kernel clears each page. A small frame means
-    that the stream of large ones is over, and the blocks are dropped.
+    Small frames share a buffer, from which each one is copied once. The bytes of a large frame are
+    received directly into it, except for those that arrive together with its size. The frame is a
+    view of a memory block, which is reused once the frame and all views of it are deleted: new
+    memory costs more time than receiving the bytes, since the kernel clears each page. After a
+    small frame, further large ones are not expected, and the blocks are freed.
 
     Args:
         max_frame_bytes: the largest size to accept; may be changed at any time.
@@ -69,18 +70,18 @@ class FrameReader:
     )
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self.max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes: int = max_frame_bytes
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
-        self._leftover = 0  # bytes of an incomplete size at the start of the buffer
+        self._leftover = 0  # number of bytes of an incomplete size at the start of the buffer
         self._frame: bytearray | None = None  # incomplete
-        self._size = 0  # of that frame
+        self._size = 0  # of the incomplete frame
         self._filled = 0
-        self._filling_frame = False  # the buffer that was lent last is the frame's
+        self._filling_frame = False  # whether ``get_buffer`` has returned memory of the frame
         self._lent: memoryview | None = None  # of a frame; the last one
         self._blocks: list[bytearray] = []
 
     def get_buffer(self) -> memoryview:
-        """Return memory to put the next bytes into; report them to :meth:`received`."""
+        """Return a buffer for the next bytes, whose number is then passed to :meth:`received`."""
         frame = self._frame
         self._filling_frame = frame is not None and self._size >= _BUFFER_BYTES
         if frame is None or not self._filling_frame:
@@ -89,13 +90,28 @@ class FrameReader:
         self._lent = lent = memoryview(frame)[self._filled : self._size]
         return lent
 
-    def received(self, count: int) -> Iterator[BytesLike]:
-        """Return the frames that are complete now that ``count`` more bytes are in the buffer.
+    def single(self, count: int) -> bytes | None:
+        """Return the frame that is complete now that ``count`` more bytes are in the buffer, if
+        there is nothing else in it: the reply to a request that was sent alone. Else return
+        None; then call :meth:`received`.
+        """
+        if self._leftover or self._frame is not None or count < 4 + MIN_FRAME_BYTES:
+            return None
+        buffer = self._buffer
+        (size,) = _SIZE.unpack_from(buffer)
+        if size != count - 4 or size > self.max_frame_bytes:
+            return None
+        if self._blocks:
+            self._blocks.clear()
+        return bytes(buffer[4:count])
 
-        Large frames are read-only views: a reference to part of one keeps its whole memory.
+    def received(self, count: int) -> Iterator[BytesLike]:
+        """Return the frames that are completed by ``count`` more bytes in the buffer.
+
+        Large frames are read-only views: a reference to a part keeps the whole block in memory.
 
         Raises:
-            FrameSizeError: if a size is not allowed; after the frames before it were returned.
+            FrameSizeError: if a size is not allowed, after the frames before it were returned.
         """
         if self._filling_frame:
             self._filled += count
@@ -124,7 +140,7 @@ class FrameReader:
             self._buffer[: self._leftover] = bytes(self._buffer[position:end])
 
     def close(self) -> None:
-        """Release the memory for large frames: no more bytes come."""
+        """Release the memory for large frames. Called when no more bytes will be received."""
         self._blocks.clear()
         self._frame = self._lent = None
 
@@ -134,7 +150,7 @@ class FrameReader:
         frame[: self._filled] = self._buffer[start:end]
 
     def _memory(self, size: int) -> bytearray:
-        """Return memory for a frame, or for its beginning."""
+        """Return memory for a frame, or for its first bytes."""
         if size < _BUFFER_BYTES or size > _GROWTH_BYTES:
             return bytearray(min(size, _GROWTH_BYTES))
         for block in self._blocks:
@@ -155,7 +171,8 @@ class FrameReader:
     def _grow(self, frame: bytearray, needed: int) -> None:
         if len(frame) < needed:
             if self._lent is not None:
-                # Windows' event loop still refers to it, and a frame with views can't grow.
+                # The event loop on Windows still refers to it, and a bytearray with views can't
+                # grow.
                 self._lent.release()
             frame.extend(bytes(min(self._size - len(frame), _GROWTH_BYTES)))
 
@@ -168,7 +185,7 @@ class FrameReader:
 
 
 def _is_free(block: bytearray) -> bool:
-    """Return whether no view refers to the memory: only then its size may change."""
+    """Return whether no view refers to the memory. Otherwise, resizing raises BufferError."""
     try:
         block.append(block.pop())
     except BufferError:

@@ -1,15 +1,13 @@
-"""Size prefix and headers around the messages.
+"""Size prefix and headers of messages.
 
-A frame is the bytes behind the 4-byte size. Flexible requests have header version 2, others 1;
-their responses have 1 and 0. The exception is the ApiVersions response: its header always has
-version 0, as a client reads it before it knows which versions the broker supports (KIP-511).
+A frame consists of the bytes after the 4-byte size. Requests of flexible versions have header
+version 2, others 1; their responses have 1 and 0. The exception is the ApiVersions response, whose
+header always has version 0, as clients read it before they know which versions the broker supports
+(KIP-511).
 """
 
-from __future__ import annotations
-
 import struct
-from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import ProtocolError
@@ -22,14 +20,13 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 _INT32 = struct.Struct(">i")
 _MAX_FRAME_SIZE = 0x7FFFFFFF
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-# An ApiVersions response of version 0 without any versions.
+# Size of an ApiVersions response of version 0 without API keys.
 _EMPTY_REFUSAL = _UNSUPPORTED_VERSION + bytes(4)
 _FLEXIBLE_FROM = {int(key): key.flexible_from for key in ApiKey}
 
 
-@dataclass(slots=True, frozen=True)
-class RequestHeader:
-    """The header of a request; the body begins at ``body_offset`` of the frame."""
+class RequestHeader(NamedTuple):
+    """The header of a request. The body begins at ``body_offset`` of the frame."""
 
     api_key: int
     api_version: int
@@ -46,7 +43,7 @@ def request_header(
     writer.int16(api_key)
     writer.int16(version)
     writer.int32(correlation_id)
-    writer.nullable_string(client_id)  # not compact, in header version 2 either
+    writer.nullable_string(client_id)  # not compact, even in header version 2
     if flexible:
         writer.no_tagged_fields()
     return bytes(writer.buffer)
@@ -58,7 +55,7 @@ def encode_request(
     """Return size, header and body of a request.
 
     Raises:
-        ProtocolError: if the message can't be written in this version, or has more than 2 GiB.
+        ProtocolError: if the message can't be encoded in this version, or exceeds 2 GiB.
         UnsupportedVersionError: if the message does not have this version.
     """
     body = message.encode(version)
@@ -83,9 +80,9 @@ def encode_response(message: Message, version: int, correlation_id: int) -> byte
 
 
 def decode_request_header(frame: BytesLike) -> RequestHeader:
-    """Return the header of a request, also of an unknown version.
+    """Return the header of a request, which may have an unknown version.
 
-    The header of an unknown API is read without tagged fields.
+    The header of an unknown API is decoded without tagged fields.
 
     Raises:
         ProtocolError: if the frame does not begin with a header.
@@ -103,20 +100,20 @@ def decode_request_header(frame: BytesLike) -> RequestHeader:
 def decode_response(
     request_type: type[Request[ResponseT]], version: int, frame: BytesLike
 ) -> tuple[int, ResponseT]:
-    """Return correlation id and message of the response to a request of this version.
+    """Return the correlation id and the message of the response to a request of this version.
 
     Raises:
-        ProtocolError: if the frame is not such a response, or has more bytes.
+        ProtocolError: if the frame is not such a response, or contains further bytes.
         UnsupportedVersionError: if the message does not have this version.
     """
     response = cast("type[ResponseT]", request_type.RESPONSE)
     if response.API_KEY == ApiKey.API_VERSIONS and bytes(frame[4:6]) == _UNSUPPORTED_VERSION:
-        version = 0  # a broker that does not support a version can't answer in it (KIP-511)
+        version = 0  # a broker can't respond in a version that it does not support (KIP-511)
         try:
             return _decode(response, version, frame)
         except ProtocolError:
-            # librdkafka's mock cluster writes parts of the response in the requested version. The
-            # error code is enough for the client's next request.
+            # librdkafka's mock cluster encodes parts of the response in the requested version. The
+            # error code is sufficient for the client's next request.
             return Reader(frame).int32(), response.decode(_EMPTY_REFUSAL, 0)
     response.check_version(version)
     return _decode(response, version, frame)
@@ -125,8 +122,8 @@ def decode_response(
 def decode_with_views(
     request_type: type[Request[ResponseT]], version: int, frame: BytesLike
 ) -> tuple[int, ResponseT]:
-    """Return what ``decode_response`` does, with record batches as views of a large frame, which
-    they keep in memory.
+    """Do what ``decode_response`` does, but return record batches of a large frame as views, which
+    keep the frame in memory.
     """
     response = cast("type[ResponseT]", request_type.RESPONSE)
     response.check_version(version)

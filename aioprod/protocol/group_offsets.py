@@ -1,6 +1,4 @@
-"""Requests for the offsets of a consumer group, used by its members, the admin client and Spark's
-driver.
-"""
+"""Requests for the offsets of a consumer group. Used by its members, the admin client and Spark."""
 
 from __future__ import annotations
 
@@ -24,14 +22,14 @@ from aioprod.protocol.messages.offset_fetch import (
 from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.types import OffsetAndMetadata, TopicPartition
 
-#: The first version of OffsetFetch that can wait until transactions are complete (KIP-447).
+#: The first version of OffsetFetch that can wait until transactions have ended (KIP-447).
 STABLE_FROM = 7
-#: The last versions that name topics; later ones have their ids (KIP-848, KIP-1319).
+#: The last versions with the names of topics; later versions have ids (KIP-848, KIP-1319).
 LAST_COMMIT_BY_NAME = 9
 LAST_FETCH_BY_NAME = 9
 LAST_TRANSACTIONAL_COMMIT_BY_NAME = 5
 _SEVERAL_GROUPS_FROM = 8
-#: Error codes for offsets that are not committed by a member, while the group has members.
+#: Error codes if a client that is not a member commits offsets while the group has members.
 HAS_MEMBERS = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -46,8 +44,8 @@ TopicIds = Mapping[str, uuid.UUID]
 def topics_to_commit(
     offsets: Mapping[TopicPartition, OffsetAndMetadata], ids: TopicIds = MappingProxyType({})
 ) -> list[OffsetCommitRequestTopic]:
-    """Return the topics of an OffsetCommit request. Versions after `LAST_COMMIT_BY_NAME` need the
-    ids of all topics.
+    """Return the topics of an OffsetCommit request. Versions after `LAST_COMMIT_BY_NAME` require
+    the ids of all topics.
     """
     return [
         OffsetCommitRequestTopic(
@@ -71,8 +69,8 @@ def fetch_offsets(
     require_stable: bool = False,
     ids: TopicIds = MappingProxyType({}),
 ) -> OffsetFetchRequest:
-    """Return a request for a group's offsets; for all of them if ``partitions`` is None. Versions
-    after `LAST_FETCH_BY_NAME` need the ids of all topics.
+    """Return a request for a group's offsets; for all offsets if ``partitions`` is None. Versions
+    after `LAST_FETCH_BY_NAME` require the ids of all topics.
     """
     wanted = None if partitions is None else group_by_topic(partitions).items()
     if version < _SEVERAL_GROUPS_FROM:
@@ -101,8 +99,8 @@ TopicT = TypeVar("TopicT", bound=TopicOfReply)
 
 
 def named(topics: Iterable[TopicT], ids: TopicIds) -> Iterator[tuple[str, TopicT]]:
-    """Return the topics in the reply to a request with these ids, each with its name; empty if it
-    has another id.
+    """Yield the topics in the reply to a request with these ids, each with its name. Topics with
+    other ids are left out.
     """
     names = {topic_id: name for name, topic_id in ids.items()}
     for topic in topics:

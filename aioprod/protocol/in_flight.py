@@ -1,7 +1,7 @@
-"""Requests in flight on one connection, and the replies that belong to them.
+"""Requests in flight on one connection, and how replies are matched to them.
 
-Objects in, objects out: no socket, clock or event loop. A broker answers the requests of a
-connection in their order, so a reply belongs to the first request in flight; the correlation id
+Objects in, objects out: no socket, clock or event loop. A broker replies to the requests of a
+connection in their order, so a reply belongs to the first request in flight. The correlation id
 only confirms that.
 """
 
@@ -18,19 +18,19 @@ from aioprod.protocol.primitives import BytesLike
 
 WaiterT = TypeVar("WaiterT")
 Decoder = Callable[[type[Request[Any]], int, BytesLike], tuple[int, Any]]
-"""Returns the correlation id and the contents of a reply, and raises what
-:func:`aioprod.protocol.framing.decode_response` does.
+"""Returns the correlation id and the contents of a reply; raises the errors of
+:func:`aioprod.protocol.framing.decode_response`.
 """
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class InFlightRequest(Generic[WaiterT]):
     """A request that waits for its reply.
 
     Attributes:
-        waiter: the object that gets the reply; only the caller uses it.
-        timeout_s: seconds within which the reply must arrive.
-        sent_at, expires_at: seconds of the caller's clock; set when the request is sent.
+        waiter: the object that gets the reply; not used here.
+        timeout_s: limit on the wait for the reply, in seconds.
+        sent_at, expires_at: times by the caller's clock, in seconds; set when the request is sent.
     """
 
     correlation_id: int
@@ -44,7 +44,7 @@ class InFlightRequest(Generic[WaiterT]):
 
 
 class InFlightRequests(Generic[WaiterT]):
-    """The requests that were sent and not answered, in their order."""
+    """The requests without a reply, in the order in which they were sent."""
 
     __slots__ = ("_next_correlation_id", "_requests")
 
@@ -57,16 +57,16 @@ class InFlightRequests(Generic[WaiterT]):
 
     @property
     def first(self) -> InFlightRequest[WaiterT] | None:
-        """The request that the broker answers next, if any."""
+        """The request that the next reply belongs to, if any."""
         return self._requests[0] if self._requests else None
 
     @property
     def first_to_expire(self) -> InFlightRequest[WaiterT] | None:
-        """The request whose timeout ends first, if any."""
+        """The request whose timeout expires first, if any."""
         return min(self._requests, key=lambda request: request.expires_at, default=None)
 
     def next_correlation_id(self) -> int:
-        """Return an id for a request that will be sent."""
+        """Return a correlation id for the next request."""
         number = self._next_correlation_id
         self._next_correlation_id = (number + 1) & 0x7FFFFFFF
         return number
@@ -78,11 +78,11 @@ class InFlightRequests(Generic[WaiterT]):
         self._requests.append(request)
 
     def receive(self, frame: BytesLike) -> tuple[InFlightRequest[WaiterT], Any]:
-        """Remove the first request, and return it with its reply, as its decoder returns it.
+        """Remove the first request, and return it with its decoded reply.
 
         Raises:
-            ProtocolError: if no request is in flight, the frame does not have its correlation id,
-                or is not a valid reply to it.
+            ProtocolError: if no request is in flight, or the frame has another correlation id or is
+                not a valid reply.
         """
         if not self._requests:
             raise ProtocolError("received a reply, but no request is in flight")

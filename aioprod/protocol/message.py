@@ -1,37 +1,66 @@
-"""Base classes of the protocol's messages, which ``aioprod._tools.generate`` writes."""
+"""Base classes of the protocol's messages, which ``aioprod._tools.generate`` generates."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, Self, TypeVar
+from operator import attrgetter
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 from aioprod.errors import ProtocolError, UnsupportedVersionError
 from aioprod.protocol.primitives import BytesLike, Reader, Writer
 
 NEVER_FLEXIBLE = 32767
 
+#: Stands for a mutable default value, such as a list, of which each object gets a new one.
+UNSET: Final[Any] = object()
+
 T = TypeVar("T")
 ResponseT_co = TypeVar("ResponseT_co", bound="Message", covariant=True)
 
 
 class Struct(ABC):
-    """A group of fields whose encoding depends on the version of its message."""
+    """A group of fields whose encoding depends on the version of its message.
 
-    __slots__ = ()
+    The classes are not dataclasses: Python takes ten times as long to create these, and a client
+    imports a hundred of them.
+
+    Attributes:
+        SECRETS: the fields that the repr leaves out.
+    """
+
+    __slots__: tuple[str, ...] = ()
+
+    SECRETS: ClassVar[tuple[str, ...]] = ()
+    _values: ClassVar[Any]  # an attrgetter of all fields
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__slots__:
+            cls._values = attrgetter(*cls.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self is other or self._values(self) == self._values(other)
+
+    def __repr__(self) -> str:
+        shown = (name for name in self.__slots__ if name not in self.SECRETS)
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+        return f"{type(self).__name__}({fields})"
 
     @abstractmethod
     def write(self, writer: Writer, version: int) -> None:
-        """Append the fields of this version.
+        """Encode the fields of this version.
 
         Raises:
-            ProtocolError: if a value does not fit its type, or this version does not have its
-                field.
+            ProtocolError: if a value does not fit its type, or a field is set that this version
+                does not have.
         """
 
     @classmethod
     @abstractmethod
     def read(cls, reader: Reader, version: int) -> Self:
-        """Read the fields of this version. Other fields get their defaults; unknown tagged fields
+        """Decode the fields of this version. Other fields get their defaults; unknown tagged fields
         are skipped.
 
         Raises:
@@ -43,9 +72,9 @@ class Message(Struct):
     """A request or a response, without its header.
 
     Attributes:
-        API_KEY: Kafka's number of the API.
-        MIN_VERSION: the oldest version of Kafka 4.1.
-        MAX_VERSION: the newest stable version of Kafka 4.1.
+        API_KEY: the API key.
+        MIN_VERSION: the lowest version.
+        MAX_VERSION: the highest version.
         FLEXIBLE_FROM: the first version with compact lengths and tagged fields (KIP-482), or
             ``NEVER_FLEXIBLE``.
     """
@@ -59,17 +88,17 @@ class Message(Struct):
 
     @classmethod
     def check_version(cls, version: int) -> None:
-        """Raise UnsupportedVersionError unless the message has this version."""
+        """Raise UnsupportedVersionError if the message does not have this version."""
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
             raise UnsupportedVersionError(
                 f"{cls.__name__} has versions {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}"
             )
 
     def encode(self, version: int) -> bytes:
-        """Return the message's bytes, without header.
+        """Return the encoded message, without header.
 
         Raises:
-            ProtocolError: as ``write`` does.
+            ProtocolError: see ``write``.
             UnsupportedVersionError: if the message does not have this version.
         """
         self.check_version(version)
@@ -79,10 +108,10 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: BytesLike, version: int) -> Self:
-        """Return the message whose bytes are ``data``.
+        """Decode a message.
 
         Raises:
-            ProtocolError: if the bytes are not valid, or more than the message.
+            ProtocolError: if the bytes are invalid, or there are more than those of the message.
             UnsupportedVersionError: if the message does not have this version.
         """
         cls.check_version(version)
@@ -96,7 +125,7 @@ class Message(Struct):
 
 
 class Request(Message, Generic[ResponseT_co]):
-    """A message that a client sends. The type of its response is part of its type.
+    """A message that a client sends. Its type parameter is the type of the response.
 
     Attributes:
         RESPONSE: the class of the response.
@@ -108,12 +137,12 @@ class Request(Message, Generic[ResponseT_co]):
 
 
 def absent(field: str, version: int) -> ProtocolError:
-    """Return the error for a field that is set, but missing in the version."""
+    """Return the error for a field that is set, although the version does not have it."""
     return ProtocolError(f"{field} is set, but version {version} does not have it")
 
 
 def not_null(value: T | None, field: str, version: int) -> T:
-    """Return ``value``; raise ProtocolError for None."""
+    """Return ``value``. Raise ProtocolError for None."""
     if value is None:
         raise ProtocolError(f"{field} must not be None in version {version}")
     return value

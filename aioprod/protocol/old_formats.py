@@ -1,12 +1,10 @@
-"""Reads the formats 0 and 1 of records, which Kafka stored before 0.11 and returns as they are.
+"""Reads the record formats 0 and 1, which Kafka stored before 0.11 and still returns.
 
-A message set is converted to batches of format 2, so that readers know only these: a compressed
-message to one batch, messages that are not compressed to one batch as far as they follow one
-another. Records of format 0 have the timestamp -1. This is outside the hot path: one look at a byte
-says that data have the current format.
+A message set is converted to batches of format 2, the only format that readers support. A
+compressed message becomes one batch; consecutive uncompressed messages share a batch. Records of
+format 0 have the timestamp -1. For data of the current format, the only cost is a comparison of one
+byte.
 """
-
-from __future__ import annotations
 
 import struct
 import zlib
@@ -33,13 +31,13 @@ _OVERHEAD: Final = struct.Struct(">qi")  # offset and size
 _HEAD: Final = struct.Struct(">Ibb")  # checksum, format, attributes
 _TIMESTAMP: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
-_CHECKED_FROM: Final = 4  # the checksum covers what is behind it
+_CHECKED_FROM: Final = 4  # the checksum covers the bytes after it
 _SMALLEST: Final = _HEAD.size + 2 * _LENGTH.size
 _NO_TIMESTAMP: Final = -1
-# Messages that are not compressed are put into batches of about this many bytes.
+# Approximate size of the batches of uncompressed messages, in bytes.
 _BATCH_BYTES: Final = 128 << 10
-# Converting this much, in messages of 50 bytes, takes 0.1 s, in which no other task runs. The next
-# fetch has the rest.
+# Limit on the bytes to convert at once: with messages of 50 bytes, this takes 0.1 s, in which no
+# other task runs. The next fetch returns the rest.
 _ENOUGH: Final = 512 << 10
 _LARGEST_DELTA: Final = 2**31 - 1
 
@@ -60,14 +58,13 @@ class _Message(NamedTuple):
 
 
 def in_current_format(data: BytesLike, *, check_crcs: bool) -> BytesLike:
-    """Return fetched data with all batches in format 2; the same object if they are so.
+    """Return fetched data with all batches in format 2; the same object if no conversion is needed.
 
-    Data behind a message that can't be read, or behind half a MiB, are left out: the next fetch
-    begins there.
+    Data after an unreadable message, or after half a MiB, is left out: the next fetch begins there.
 
     Args:
-        data: batches and messages; the last one may be incomplete.
-        check_crcs: whether checksums are verified.
+        data: encoded batches and messages; the last one may be incomplete.
+        check_crcs: whether to verify checksums.
 
     Raises:
         CorruptRecordError: if the first message can't be read.
@@ -90,7 +87,7 @@ def in_current_format(data: BytesLike, *, check_crcs: bool) -> BytesLike:
 
 
 class _BrokenMessageError(CorruptRecordError):
-    """A message can't be read; has the batches before it."""
+    """A message can't be read. Contains the batches before it."""
 
     def __init__(self, text: str, before: Sequence[bytes]) -> None:
         super().__init__(text)
@@ -122,7 +119,7 @@ def _batches(data: bytes, *, check_crcs: bool) -> Iterator[bytes]:
     if run:
         yield _batch(run)
     if position < len(data):
-        # Incomplete, or batches of format 2, since the format of a topic may change.
+        # An incomplete message, or batches of format 2, as the format of a topic may change.
         yield data[position:]
 
 
@@ -136,8 +133,7 @@ def _continues(run: Sequence[_Message], message: _Message) -> bool:
 
 
 def _message(data: bytes, position: int, *, check_crcs: bool) -> tuple[_Message, int] | None:
-    """Return the message at ``position`` and its end; None if it is incomplete, or not of an old
-    format.
+    """Return the message at ``position`` and its end; None if it is incomplete, or has format 2.
 
     Raises:
         CorruptRecordError: if it is not valid.
@@ -165,7 +161,7 @@ def _message(data: bytes, position: int, *, check_crcs: bool) -> tuple[_Message,
     except struct.error:
         place = -1
     if place != end:
-        raise CorruptRecordError(f"{where}: key and value do not end with it")
+        raise CorruptRecordError(f"{where}: its size differs from that of key and value")
     return _Message(offset, magic, attributes, timestamp, key, value), end
 
 
@@ -191,24 +187,26 @@ def _inner_messages(message: _Message, *, check_crcs: bool) -> list[_Message] | 
         raise CorruptRecordError(f"{where}: unknown compression codec {number}")
     packed = message.value or b""
     if number == Codec.LZ4 and not message.magic:
-        packed = with_header_checksum(packed)  # Kafka's first writers computed another one
+        packed = with_header_checksum(packed)  # the first Kafka clients computed it incorrectly
     data = decompress(Codec(number), packed, MAX_DECOMPRESSED_SIZE)
     found: list[_Message] = []
     position = 0
     while (inner := _message(data, position, check_crcs=check_crcs)) is not None:
         each, position = inner
         if each.attributes & CODEC_MASK or each.magic != message.magic:
-            raise CorruptRecordError(f"{where}: has a compressed message or one of another format")
+            raise CorruptRecordError(
+                f"{where}: a message in it is compressed or has another format"
+            )
         found.append(each)
     if position != len(data) or not found:
-        raise CorruptRecordError(f"{where}: its messages do not end with it")
+        raise CorruptRecordError(f"{where}: its content is not a whole number of messages")
     return _placed(message, found)
 
 
 def _placed(outer: _Message, found: list[_Message]) -> list[_Message]:
-    """Return inner messages with their offsets and timestamps in the log."""
+    """Return the inner messages with their offsets and timestamps in the log."""
     if outer.magic:
-        # Theirs count from the first one, and the outer offset is that of the last.
+        # Inner offsets are relative to the first message; the outer offset is that of the last.
         base = outer.offset - found[-1].offset
         found = [each._replace(offset=base + each.offset) for each in found]
         if outer.timestamp_type:
@@ -220,7 +218,7 @@ def _placed(outer: _Message, found: list[_Message]) -> list[_Message]:
             found = [each._replace(attributes=0) for each in found]
     offsets = [each.offset for each in found]
     if offsets[0] < 0 or any(after <= before for before, after in pairwise(offsets)):
-        # Some producers numbered them all 0: they end with the outer offset.
+        # Some producers set all inner offsets to 0. The outer offset is that of the last message.
         first = outer.offset - len(found) + 1
         if first < 0:
             raise CorruptRecordError(

@@ -1,7 +1,7 @@
-"""OpenTelemetry metrics as bytes, which clients push to brokers (KIP-714): ``MetricsData`` of
+"""Encodes the OpenTelemetry metrics that clients push to brokers (KIP-714): ``MetricsData`` of
 ``opentelemetry.proto.metrics.v1`` in Protobuf.
 
-Only what the metrics of a client need: sums and gauges of doubles with text labels.
+Supports sums and gauges of doubles with text labels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Labels = tuple[tuple[str, str], ...]
 
 _DELTA, _CUMULATIVE = 1, 2  # AggregationTemporality
 _VARINT, _LENGTH = 0, 2  # wire types of Protobuf
-# The fields of a NumberDataPoint: its numbers have a fixed length, so their tags are one byte each.
+# The fields of a NumberDataPoint. Its numbers have a fixed length, and their tags one byte each.
 _SUM_POINT = struct.Struct("<BQBQBd")
 _GAUGE_POINT = struct.Struct("<BQBd")
 _START, _TIME, _AS_DOUBLE = 0x11, 0x19, 0x21
@@ -29,7 +29,7 @@ class Point(NamedTuple):
         name: the metric's name, such as ``org.apache.kafka.producer.record.send.total``.
         value: the value.
         labels: pairs of name and value.
-        start_ns: for a sum, since when it counts; None for a gauge. Nanoseconds since 1970.
+        start_ns: start of the interval of a sum, in nanoseconds since 1970; None for a gauge.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Point(NamedTuple):
 
 
 class MetricsEncoder:
-    """Encodes points one after another, and joins those of the same metric that follow each other.
+    """Encodes points; consecutive points of the same metric are grouped.
 
     Args:
         resource: labels of the client.
         scope: name and version of the library.
         time_ns: the time of all points, in nanoseconds since 1970.
-        delta: whether sums count since the last report, and not since the client's start.
+        delta: True if sums count since the last push instead of the client's start.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class MetricsEncoder:
         self._points: list[bytes] = []
         self._of: tuple[str, bool] | None = None
         self._labels: dict[Labels, bytes] = {}
-        self.size = len(self._resource) + len(self._scope)
+        self.size: int = len(self._resource) + len(self._scope)
 
     def add(self, point: Point) -> None:
-        """Add a point; ``size`` grows by about its size."""
+        """Add a point. ``size`` grows by about its encoded size."""
         is_sum = point.start_ns is not None
         of = point.name, is_sum
         if of != self._of:

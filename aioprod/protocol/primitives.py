@@ -1,7 +1,7 @@
 """The protocol's primitive types: numbers, strings, bytes and arrays.
 
-Each method of Writer appends a value, each method of Reader returns the next one. For any bytes, a
-Reader raises no error but ProtocolError.
+Each method of Writer appends a value, each method of Reader returns the next one. For invalid
+bytes, a Reader only raises ProtocolError.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Writer:
     __slots__ = ("buffer",)
 
     def __init__(self) -> None:
-        self.buffer = bytearray()
+        self.buffer: bytearray = bytearray()
 
     def _pack(self, packer: struct.Struct, value: float) -> None:
         try:
@@ -152,15 +152,15 @@ class Writer:
 
 
 class Reader:
-    """Reads values from ``data``, from ``offset`` on; raises ProtocolError if bytes are missing or
-    not valid.
+    """Reads values from ``data``, from ``offset`` on. Raises ProtocolError if bytes are missing or
+    invalid.
     """
 
     __slots__ = ("data", "offset")
 
     def __init__(self, data: BytesLike, offset: int = 0) -> None:
-        self.data = memoryview(data) if isinstance(data, bytearray) else data
-        self.offset = offset
+        self.data: memoryview | bytes = memoryview(data) if isinstance(data, bytearray) else data
+        self.offset: int = offset
 
     @property
     def remaining(self) -> int:
@@ -227,7 +227,7 @@ class Reader:
     def uvarint(self) -> int:
         data = self.data
         offset = self.offset
-        # Almost all lengths and tags have one byte.
+        # Most lengths and tags take one byte.
         if offset < len(data) and (first := data[offset]) < 0x80:
             self.offset = offset + 1
             return first
@@ -300,8 +300,8 @@ class Reader:
     def nullable_array_length(self, compact: bool) -> int:
         """Return the number of elements that follow; -1 for a null array.
 
-        Each element has at least one byte, so a number above the remaining bytes is refused before
-        memory is allocated.
+        Each element takes at least one byte, so a number above the remaining bytes is refused
+        before memory is allocated.
         """
         length = self.uvarint() - 1 if compact else self.int32()
         if not -1 <= length <= self.remaining:
@@ -318,7 +318,7 @@ class Reader:
         return length
 
     def tagged_fields(self) -> Iterator[tuple[int, Reader]]:
-        """Return the tagged fields that follow, each with a reader of its bytes (KIP-482)."""
+        """Yield the tags of tagged fields (KIP-482), each with a reader of its bytes."""
         for _ in range(self.uvarint()):
             tag = self.uvarint()
             yield tag, Reader(self._take(self.uvarint()))
@@ -330,7 +330,7 @@ class Reader:
 
 
 class RecordViewReader(Reader):
-    """Does not copy record batches out of large frames, which are memoryviews: returns views."""
+    """Returns record batches of large frames, which are memoryviews, as views instead of copies."""
 
     __slots__ = ()
 

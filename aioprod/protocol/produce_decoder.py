@@ -1,14 +1,11 @@
-"""Decodes Produce responses without errors. Written by hand, because the generated reader takes
-four times as long.
+"""Decodes Produce responses without errors. Handwritten, as the generated reader takes four times
+as long.
 
-A test compares both, field by field, for every version.
+A test compares both field by field, for every version.
 """
 
-from __future__ import annotations
-
 import struct
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aioprod.native import accelerated
 from aioprod.protocol.framing import decode_response
@@ -21,13 +18,13 @@ _LAST: Final = 13
 
 # Correlation id, no tagged fields, number of topics + 1.
 _START: Final = struct.Struct(">iBB")
-# Index, error code, base offset, log append time; the log start offset, which is not used; the list
-# of refused records, the message and the tagged fields.
+# Index, error code, base offset, log append time; log start offset (unused); list of refused
+# records, message and tagged fields.
 _PARTITION: Final = struct.Struct(">ihqq8x3s")
 _NOTHING_WRONG: Final = b"\1\0\0"
 # Throttle time, and no tagged fields.
 _END: Final = struct.Struct(">iB")
-# Lengths up to these take one byte, and two.
+# Largest lengths that take one byte, and two bytes.
 _MAX_SHORT: Final = 0x7F
 _MAX_MIDDLE: Final = 0x3FFF
 
@@ -35,14 +32,14 @@ _MAX_MIDDLE: Final = 0x3FFF
 Places = dict[tuple[str | bytes, int], tuple[int, int]]
 
 
-@dataclass(slots=True)
-class StoredBatches:
-    """What a response without errors says.
+class StoredBatches(NamedTuple):
+    """The contents of a response without errors.
 
     Attributes:
-        places: base offset and log append time (-1 unless the broker sets timestamps) of the batch,
-            by topic and partition. The topic is its name; from version 13 on, the bytes of its id.
-        throttle_time_ms: the pause that the broker asks for.
+        places: by topic and partition, the base offset and log append time of the batch; the latter
+            is -1 unless the broker sets timestamps. The topic is given by name; from version 13 on,
+            by the bytes of its id.
+        throttle_time_ms: the pause that the broker requests.
     """
 
     places: Places
@@ -52,8 +49,8 @@ class StoredBatches:
 def decode_produce_response(
     request_type: type[Request[Any]], version: int, frame: BytesLike
 ) -> tuple[int, Message | StoredBatches]:
-    """Return correlation id and contents of a Produce response; raise as
-    ``aioprod.protocol.framing.decode_response`` does.
+    """Return correlation id and contents of a Produce response. Raises the errors of
+    ``aioprod.protocol.framing.decode_response``.
     """
     usual = read_places(version, frame) if isinstance(frame, bytes) else None
     if usual is None:
@@ -99,8 +96,8 @@ def read_places(version: int, frame: bytes, /) -> tuple[int, int, Places] | None
 
 
 def _read_partitions(frame: bytes, offset: int, topic: str | bytes, places: Places) -> int:
-    """Add the places of the partitions at ``offset``; return where the next topic begins. Raise
-    ValueError for an error or missing bytes.
+    """Add the places of the partitions at ``offset``. Return the position of the next topic. Raise
+    ValueError for an error code or missing bytes.
     """
     count = frame[offset]
     offset += 1

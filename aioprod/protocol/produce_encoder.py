@@ -1,6 +1,6 @@
-"""Encodes Produce requests. Written by hand, because the generated encoder copies every batch.
+"""Encodes Produce requests. Handwritten, as the generated encoder copies every batch.
 
-A test compares both, byte by byte, for every version.
+A test compares both byte by byte, for every version.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 
-# Lengths of batches and names repeat.
+# Cached, as lengths of batches and names repeat.
 _uvarint = lru_cache(1024)(encode_uvarint)
 
 Topic = tuple[str | bytes, Sequence[tuple[int, bytes | memoryview]]]
@@ -46,8 +46,8 @@ def encode_produce_request(
     not copied.
 
     Args:
-        topics: the name, or from version 13 on (KIP-516) the 16 bytes of the id; and pairs of
-            partition and batch.
+        topics: for each topic its name, or from version 13 on (KIP-516) the 16 bytes of its id, and
+            pairs of partition and batch.
 
     Raises:
         ProtocolError: if the version is outside 3..13, or a string is too long.
@@ -62,7 +62,7 @@ def encode_produce_request(
 def join_request(
     version: int, correlation_id: int, start: bytes, topics: list[Topic], /
 ) -> list[bytes | memoryview]:
-    """Return the request whose bytes between correlation id and topics are ``start``."""
+    """Return a request, whose bytes between correlation id and topics are ``start``."""
     if version < _FIRST_FLEXIBLE:
         buffers = _encode_topics(start + _INT32.pack(len(topics)), topics)
     else:
@@ -76,7 +76,9 @@ def join_request(
 def _start(
     version: int, client_id: str | None, transactional_id: str | None, acks: int, timeout_ms: int
 ) -> bytes:
-    """Return the bytes between correlation id and topics, which a producer's requests share."""
+    """Return the bytes between correlation id and topics, which are equal in all requests of a
+    producer.
+    """
     if version < _FIRST_FLEXIBLE:
         return b"".join(
             (

@@ -5,31 +5,28 @@ attributes 21, last offset delta 23, base timestamp 27, max timestamp 35, produc
 epoch 51, base sequence 53, record count 57, records 61.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any, Final, NamedTuple
-
-from crc32c import crc32c
 
 from aioprod.codecs import Codec
 from aioprod.counts import counted
 from aioprod.errors import CorruptRecordError
 from aioprod.native import accelerated
+from aioprod.protocol.checksum import crc32c
 
 HEADER_STRUCT: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER_STRUCT.size  # 61
-#: Base offset and batch length: the bytes that ``batch_length`` does not count.
+#: Size of base offset and batch length, which ``batch_length`` does not include.
 LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
-#: Formats before Kafka 0.11: ``old_formats`` reads them.
+#: Formats before Kafka 0.11, which ``old_formats`` reads.
 OLD_FORMATS: Final = (0, 1)
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-#: The base timestamp is a delete horizon (KIP-758); only the log cleaner sets it.
+#: The base timestamp is a delete horizon (KIP-758). Only the log cleaner sets this bit.
 DELETE_HORIZON: Final = 0x40
 
 _CRC_START: Final = 21
@@ -45,12 +42,14 @@ class BatchHeader(NamedTuple):
     """The fields of a batch's header.
 
     Attributes:
-        base_offset: offset of the first record, even if compaction removed that record.
-        batch_length: bytes that follow this field.
+        base_offset: offset of the first record, even if compaction has removed it.
+        batch_length: number of bytes after this field.
         attributes: codec, timestamp type, transactional and control bits.
-        last_offset_delta: offset of the last record, minus ``base_offset``; compaction keeps it.
-        base_timestamp: milliseconds since 1970, to which the records' deltas are added.
-        max_timestamp: of the newest record, or of the broker's clock if ``timestamp_type`` is 1.
+        last_offset_delta: offset of the last record, minus ``base_offset``; not changed by
+            compaction.
+        base_timestamp: timestamp to which the records' deltas are added, in milliseconds since
+            1970.
+        max_timestamp: the largest timestamp, or the broker's time if ``timestamp_type`` is 1.
         producer_id: -1 if the producer was not idempotent.
     """
 
@@ -85,22 +84,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """0: the producer's timestamps (CreateTime), 1: the broker's (LogAppendTime)."""
+        """0 if the producer sets timestamps (CreateTime), 1 if the broker does (LogAppendTime)."""
         return 1 if self.attributes & LOG_APPEND_TIME else 0
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
+        """True if the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch has a transaction marker instead of an application's records."""
+        """True if the batch contains a transaction marker instead of records of an application."""
         return bool(self.attributes & CONTROL)
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """Size of the batch in bytes, including the header."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
@@ -110,8 +109,8 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> BatchHeader:
-    """Read the header of the batch at ``offset``. Neither the checksum (see ``check_crc``) nor the
-    length of the data is checked.
+    """Decode the header of the batch at ``offset``. Neither the checksum (see ``check_crc``) nor
+    the length of the data is checked.
 
     Raises:
         CorruptRecordError: if there are fewer than 61 bytes, the format is not 2, or a length or
@@ -163,8 +162,8 @@ def check_crc(data: bytes | bytearray | memoryview, offset: int, header: BatchHe
 
 
 def set_base_offset(buffer: bytearray, offset: int, base_offset: int, leader_epoch: int) -> None:
-    """Write a broker's offset and leader epoch into the batch at ``offset``; the checksum covers
-    neither.
+    """Write a broker's base offset and leader epoch into the batch at ``offset``. The checksum
+    covers neither.
     """
     struct.pack_into(">q", buffer, offset, base_offset)
     struct.pack_into(">i", buffer, offset + _EPOCH_OFFSET, leader_epoch)
@@ -218,7 +217,7 @@ def join_batch(
     record_count: int,
     /,
 ) -> bytes:
-    """Do what :func:`build_batch` does, in half the time: keywords take the other half."""
+    """Do what :func:`build_batch` does with positional arguments, which takes half the time."""
     checked = _CHECKED.pack(
         attributes,
         last_offset_delta,

@@ -1,8 +1,8 @@
-"""Takes the records of one batch, encoded: the producer's hot path.
+"""Collects the encoded records of one batch: the producer's hot path.
 
-A new record is only appended to lists. Many are encoded at once (see ``record_encoder``), when the
-batch is full or is sent. Records with null values are encoded at once. The accelerator encodes each
-record as it is added, and counts the same sizes.
+A new record is only appended to lists. Many records are encoded together (see ``record_encoder``)
+when the batch is full or is sent. Records with null values are encoded immediately. The accelerator
+encodes each record as it is added, and computes the same sizes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 from aioprod.native import accelerated
 from aioprod.protocol.record_encoder import NO_HEADERS, encode_record, encode_records
 
-#: Bytes of a record without headers, value and key, at most: length 3, attributes 1,
-#: timestamp delta 3, offset delta 3, key and value length 3 each, header count 1. (Deltas and
-#: lengths from 2^20 on take more; these few bytes do not matter in such records.)
+#: Maximum size of a record without headers, value and key: length 3, attributes 1, timestamp delta
+#: 3, offset delta 3, key and value length 3 each, header count 1. (Deltas and lengths from 2^20 on
+#: take more, but these few bytes do not matter in such records.)
 RECORD_OVERHEAD: Final = 17
 KEYLESS_OVERHEAD: Final = RECORD_OVERHEAD - 2
 #: Kinds of records that are encoded together.
@@ -27,7 +27,7 @@ KEYED: Final = 1
 WITH_HEADERS: Final = 2
 NOTHING: Final = -1
 _INT64: Final = 1 << 63
-# Up to this many records are faster encoded one by one.
+# Up to this number, records are encoded faster one by one.
 _FEW: Final = 4
 
 
@@ -36,28 +36,30 @@ class RecordBuffer:
     """The records of one batch.
 
     Args:
-        base_timestamp: of the first record, in milliseconds since 1970.
-        blocks: free blocks of memory: the accelerator encodes into one, and :meth:`release` gives
-            it back. Not used here.
-        block_size: bytes of a block.
+        base_timestamp: timestamp of the first record, in milliseconds since 1970.
+        blocks: free memory blocks. The accelerator encodes into one, which :meth:`release` returns.
+            Not used here.
+        block_size: size of a block in bytes.
 
     Attributes:
-        base_timestamp: as given.
-        max_timestamp: of the newest record; ``base_timestamp`` before the first record.
-        count: number of records; remains after :meth:`release`.
-        size: bytes of all records, encoded but not compressed, without the batch's header: an upper
-            bound, exact after :meth:`encode_pending`.
-        kind: KEYLESS or KEYED, with the bit WITH_HEADERS if they have headers, of the records that
-            :meth:`encode_pending` has not counted exactly; NOTHING if there are none.
-        until_s: the end of the current millisecond, in seconds since 1970. Before it, a record
-            needs no call of :meth:`at`.
-        timestamps: of each record, if encoded records were given to :meth:`take`; else None.
-        compressed: for the user of this class.
+        base_timestamp: the argument.
+        max_timestamp: the largest timestamp; ``base_timestamp`` before the first record.
+        count: number of records; not reset by :meth:`release`.
+        size: size of all records in bytes, encoded but not compressed, without the batch's header.
+            An upper bound, which is exact after :meth:`encode_pending`.
+        kind: the kind of the records since the last :meth:`encode_pending`: KEYLESS or KEYED, with
+            the bit WITH_HEADERS if they have headers; NOTHING if there are none.
+        until_s: the end of the current millisecond, in seconds since 1970. Records that are added
+            before it need no call of :meth:`at`.
+        timestamps: timestamp of each record if encoded records were passed to :meth:`take`; else
+            None.
+        compressed: the compressed batch; only set by callers.
     """
 
-    # `values`, `keys`, `headers`: records that are not encoded yet. `keys` has one for each value,
-    # or is empty if all are null; so have `headers`, which are encoded. The fast path of `send`
-    # appends to them, and updates count and size. The accelerator does not have them.
+    # `values`, `keys`, `headers`: records that are not encoded yet. `keys` has an element for each
+    # value, or is empty if all keys are null. The same applies to `headers`, whose elements are
+    # encoded. The fast path of `send` appends to these lists, and updates count and size. The
+    # accelerator does not have them.
     __slots__ = (
         "_encoded_count",
         "_encoded_size",
@@ -81,36 +83,36 @@ class RecordBuffer:
     )
 
     key_sizes: Sequence[int]
-    """Bytes of the key of each encoded record, -1 for null; empty if all are null."""
+    """Size of the key of each encoded record, -1 for null; empty if all are null."""
     value_sizes: Sequence[int]
-    """Bytes of the value of each encoded record, -1 for null."""
+    """Size of the value of each encoded record, -1 for null."""
 
     def __init__(
         self, base_timestamp: int, blocks: list[bytearray] | None = None, block_size: int = 0
     ) -> None:
-        self.base_timestamp = base_timestamp
-        self.max_timestamp = base_timestamp
-        self.count = 0
-        self.size = 0
+        self.base_timestamp: int = base_timestamp
+        self.max_timestamp: int = base_timestamp
+        self.count: int = 0
+        self.size: int = 0
         self.keys: list[bytes] = []
         self.values: list[bytes] = []
         self.headers: list[bytes] = []
-        self.kind = NOTHING
+        self.kind: int = NOTHING
         self.compressed: bytes | None = None
         self.timestamps: Sequence[int] | None = None
-        self.until_s = 0.0
+        self.until_s: float = 0.0
         self.key_sizes = array("i")
         self.value_sizes = array("i")
         self._pieces: list[bytes] = []
         self._encoded_count = 0
         self._encoded_size = 0
-        # Consecutive records often share their timestamp, so each run of them has one.
+        # Consecutive records often have the same timestamp, which is stored once for each run.
         self._timestamp = base_timestamp
         self._run_starts = [0]
         self._run_timestamps = [base_timestamp]
 
     def at(self, now_s: float) -> None:
-        """Set the time of the next records, in seconds since 1970. At least one must follow.
+        """Set the time of the next records, in seconds since 1970. At least one record must follow.
 
         Raises:
             OverflowError: if it is too far from the base timestamp.
@@ -127,7 +129,7 @@ class RecordBuffer:
 
         Args:
             timestamp: in milliseconds since 1970.
-            headers: from ``encode_headers``.
+            headers: the result of ``encode_headers``.
 
         Raises:
             OverflowError: if the timestamp is too far from the base timestamp.
@@ -159,8 +161,8 @@ class RecordBuffer:
             self.size += len(headers)
 
     def add_values(self, values: list[bytes], start: int, room: int, now_s: float) -> int:
-        """Add values, from index ``start`` on, as records without keys and headers, until ``size``
-        would be above ``room``. Return the index after them. ``kind`` must be KEYLESS.
+        """Add values from index ``start`` on as records without keys and headers, until ``size``
+        would exceed ``room``. Return the index after the last one added. ``kind`` must be KEYLESS.
 
         Args:
             now_s: their time, in seconds since 1970.
@@ -170,7 +172,7 @@ class RecordBuffer:
             fitting = (room - self.size) // (len(values[upto]) + KEYLESS_OVERHEAD)
             part = values[upto : upto + max(0, fitting)]
             size = sum(map(len, part)) + len(part) * KEYLESS_OVERHEAD
-            if self.size + size > room:  # those after the first are larger
+            if self.size + size > room:  # the values after the first are larger
                 ends = accumulate(len(value) + KEYLESS_OVERHEAD for value in part)
                 part = part[: bisect_right(list(ends), room - self.size)]
                 size = sum(map(len, part)) + len(part) * KEYLESS_OVERHEAD
@@ -189,7 +191,7 @@ class RecordBuffer:
             -_INT64 <= timestamp < _INT64 and -_INT64 <= timestamp - self.base_timestamp < _INT64
         ):
             raise OverflowError(
-                f"timestamp {timestamp} has more than 64 bits, or is that far from "
+                f"timestamp {timestamp} exceeds 64 bits, or differs by as much from "
                 f"{self.base_timestamp}"
             )
         self._timestamp = timestamp
@@ -203,15 +205,15 @@ class RecordBuffer:
 
     @property
     def timestamp_runs(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Indexes of records from which on a timestamp applies, from 0 on; these timestamps."""
+        """The indexes of records at which the timestamp changes, beginning with 0, and the
+        timestamps.
+        """
         if self.timestamps is not None:
             return range(self.count), self.timestamps
         return self._run_starts, self._run_timestamps
 
     def encode_pending(self) -> None:
-        """Encode the records that are not encoded yet, which saves memory and makes ``size``
-        exact.
-        """
+        """Encode the pending records, which saves memory and makes ``size`` exact."""
         if not self.values:
             return
         first, keys, values, headers = self._encoded_count, self.keys, self.values, self.headers
@@ -237,7 +239,7 @@ class RecordBuffer:
         )
 
     def _note_sizes(self, keys: list[int], values: list[int]) -> None:
-        """Add the sizes of the next records' values and keys; no keys if all are null."""
+        """Store the sizes of further values and keys; ``keys`` is empty if all are null."""
         noted_keys, noted_values = self.key_sizes, self.value_sizes
         assert isinstance(noted_keys, array)
         assert isinstance(noted_values, array)
@@ -248,7 +250,7 @@ class RecordBuffer:
         noted_values.extend(values)
 
     def take(self, encoded: bytes) -> None:
-        """Add the bytes of encoded records, which ``count`` includes already."""
+        """Add the bytes of encoded records, which ``count`` already includes."""
         self._pieces.append(encoded)
         self._encoded_count = self.count
         self._encoded_size += len(encoded)
@@ -261,15 +263,16 @@ class RecordBuffer:
 
     def seal(
         self, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int, /
-    ) -> memoryview | None:
-        """Make a batch of the records without copying them, and return it. It must not be used
-        after :meth:`release`. None if they are not all in one block, as always here.
+    ) -> bytes | memoryview | None:
+        """Return the batch without copying its records, or with one copy if they are few. A view
+        must not be used after :meth:`release`. Returns None if the records are not all in one
+        place, which is always so here.
         """
         return None
 
     def release(self) -> None:
-        """Free the records after their delivery or failure; count, size and timestamps remain. No
-        others can be added.
+        """Free the records after their delivery or failure. Count, size and timestamps are kept. No
+        further records can be added.
         """
         self.keys, self.values, self.headers, self._pieces, self.compressed = [], [], [], [], None
         self.kind = NOTHING

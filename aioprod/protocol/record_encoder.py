@@ -1,13 +1,13 @@
-"""Encodes records, one by one or many at once; a producer mostly does the latter.
+"""Encodes records, one by one or many at once. A producer mostly does the latter.
 
 A record is ``length, attributes (0), timestamp delta, offset delta, key length, key, value length,
-value, header count, headers``. All numbers are zig-zag varints; null has length -1. Tables have the
-encoded numbers below 16,384.
+value, header count, headers``. All numbers are zig-zag varints; null has length -1. Tables contain
+the encoded numbers below 16,384.
 
-Many records at once take no bytecode per record: iterators in C zip the fields of all records,
-which are joined once. Nanoseconds per record (CPython 3.11, 100-byte values, 600 records, best of
-300): 172 without keys and 258 with keys; one by one, with a join per record, 295 and 332. The
-header count (0) of a record is written together with the length of the next, which saves a piece.
+Encoding many records at once executes no bytecode per record: iterators in C zip the fields of all
+records, which are joined once. Nanoseconds per record (CPython 3.11, 100-byte values, 600 records,
+best of 300): 172 without keys and 258 with keys; one by one, with a join per record, 295 and 332.
+The header count (0) of a record is joined with the length of the next one, which saves an element.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from itertools import chain, repeat
 from operator import add
 from typing import Final
 
+from aioprod import native
 from aioprod.header_names import encode_name
 from aioprod.protocol.record_batch import HEADER_SIZE
 from aioprod.varints import encode_varint, varint_size
 
 _TABLE_SIZE: Final = 16384
-#: Longest length, attributes, longest timestamp delta, longest offset delta: Kafka's bound.
+#: Sum of the maximum sizes of length, attributes, timestamp delta and offset delta, as in Kafka.
 _MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5
 _OVERHEAD: Final = HEADER_SIZE + _MAX_RECORD_OVERHEAD
 # Offset deltas below these take 1, 2, 3, 4 and 5 bytes.
@@ -31,15 +32,17 @@ _OFFSET_STEPS: Final = (1 << 6, 1 << 13, 1 << 20, 1 << 27, 1 << 34)
 _join: Final = b"".join
 _MOST_HEADER_NAMES: Final = 1024
 _LONGEST_KEPT_NAME: Final = 128
-#: The encoded headers of a record without any.
+#: The encoded headers of a record without headers.
 NO_HEADERS: Final = b"\0"
 
 
-_VARINTS: Final = tuple([encode_varint(number) for number in range(_TABLE_SIZE)])
+# With the accelerator, this table is only used for headers.
+_VARINTS: Final = tuple(map(encode_varint, range(1024 if native.in_use else _TABLE_SIZE)))
+_COUNT: Final = len(_VARINTS)
 
 
 def _varint(number: int) -> bytes:
-    return _VARINTS[number] if 0 <= number < _TABLE_SIZE else encode_varint(number)
+    return _VARINTS[number] if 0 <= number < _COUNT else encode_varint(number)
 
 
 def estimate_upper_bound(
@@ -72,11 +75,11 @@ def encode_record(
     """Encode one record.
 
     Args:
-        headers: from :func:`encode_headers`.
+        headers: the result of :func:`encode_headers`.
 
     Raises:
         TypeError: if key or value are not bytes.
-        OverflowError: if a delta has more than 64 bits.
+        OverflowError: if a delta exceeds 64 bits.
     """
     parts = [b"\0", _varint(timestamp_delta), _varint(offset_delta)]
     parts += (b"\x01",) if key is None else (_varint(len(key)), key)
@@ -87,7 +90,7 @@ def encode_record(
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Encode a record's headers and their number; return NO_HEADERS itself if there are none.
+    """Encode a record's headers and their number. Return the object NO_HEADERS if there are none.
 
     Raises:
         TypeError, ValueError: if they are not pairs of text and bytes.
@@ -99,7 +102,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
             parts.append(b"\x01")
         elif type(value) is bytes:
             parts += (
-                _VARINTS[len(value)] if len(value) < _TABLE_SIZE else encode_varint(len(value)),
+                _VARINTS[len(value)] if len(value) < _COUNT else encode_varint(len(value)),
                 value,
             )
         else:
@@ -108,7 +111,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 class _HeaderNames(dict[str, bytes]):
-    """Encoded names of headers. Most programs use few; the cache takes no more than 1,024."""
+    """Cache of encoded header names. Most programs use few; at most 1,024 are cached."""
 
     def __missing__(self, name: str) -> bytes:
         if type(name) is not str:
@@ -127,7 +130,7 @@ _header_names: Final = _HeaderNames()
 
 
 class _Codes(dict[int, bytes]):
-    """Encoded bytes by a number, created at first use; those of large numbers are not kept."""
+    """Cache of encoded bytes by a number. Those of large numbers are not cached."""
 
     def __init__(self, make: Callable[[int], bytes]) -> None:
         super().__init__()
@@ -159,8 +162,8 @@ _field_sizes: Final = _FieldSizes()
 
 @cache
 def _lead_codes(width: int) -> _Codes:
-    """Return the first bytes of a record by the size of key and value: the header count of the
-    previous record, and the length of the record.
+    """Return a table of the first bytes of a record by the size of key and value: the header count
+    of the previous record, and the length of the record.
 
     ``width``: bytes of attributes, timestamp delta and offset delta.
     """
@@ -169,7 +172,7 @@ def _lead_codes(width: int) -> _Codes:
 
 @cache
 def _keyless_lead_codes(width: int) -> _Codes:
-    """Return the same for records without keys, by the length of the value."""
+    """Return the table for records without keys, by the length of the value."""
     return _Codes(
         lambda length: b"\0" + encode_varint(width + 1 + length + varint_size(length) + 1)
     )
@@ -177,7 +180,7 @@ def _keyless_lead_codes(width: int) -> _Codes:
 
 @cache
 def _headed_lead_codes(width: int) -> _Codes:
-    """Return a record's length, encoded, by the size of key, value and headers."""
+    """Return a table of the encoded length of a record by the size of key, value and headers."""
     return _Codes(lambda fields: encode_varint(width + fields))
 
 
@@ -189,21 +192,22 @@ def encode_records(
     starts: list[int],
     timestamp_deltas: list[int],
 ) -> bytes:
-    """Encode records, at least one.
+    """Encode one or more records.
 
     Args:
         first: offset delta of the first record.
-        keys: one for each value; or empty, if all keys are null.
-        headers: from :func:`encode_headers`, one for each value; or empty.
+        keys: a key for each value; empty if all keys are null.
+        headers: a result of :func:`encode_headers` for each value; empty if no record has headers.
         starts: indexes of ``values`` at which the timestamp changes; the first is 0.
-        timestamp_deltas: the timestamps from there on, in milliseconds from the batch's base.
+        timestamp_deltas: the timestamps from these indexes on, in milliseconds from the batch's
+            base.
     """
     pieces: list[bytes] = []
     for start, end, stamps, width in _segments(first, len(values), starts, timestamp_deltas):
         part = slice(start, end)
         offsets = (
             _VARINTS[first + start : first + end]
-            if first + end <= _TABLE_SIZE
+            if first + end <= _COUNT
             else map(_varint, range(first + start, first + end))
         )
         leads, *rest = _columns(width, keys[part], values[part], headers[part])
@@ -217,7 +221,7 @@ def encode_records(
 def _columns(
     width: int, keys: Sequence[bytes], values: Sequence[bytes], headers: Sequence[bytes]
 ) -> tuple[Iterable[bytes], ...]:
-    """Return the first bytes of each record (see :func:`_lead_codes`), and the bytes behind its
+    """Return the first bytes of each record (see :func:`_lead_codes`), and the bytes after its
     deltas.
 
     ``width``: bytes of attributes, timestamp delta and offset delta.
@@ -245,10 +249,10 @@ def _columns(
 def _segments(
     first: int, count: int, starts: Sequence[int], timestamp_deltas: Sequence[int]
 ) -> Iterator[tuple[int, int, Iterator[bytes], int]]:
-    """Return runs of records whose deltas have the same size: start, end, attributes and timestamp
-    of each record, and the size of these and the offset.
+    """Yield runs of records whose deltas have the same size: start, end, an iterator of the
+    attributes and timestamp of each record, and the size of these and the offset delta.
 
-    Runs may share an iterator: each takes no more from it than it has records.
+    Runs may share an iterator, from which each run takes one element for each of its records.
     """
     stamps = list(map(_stamp_codes.__getitem__, timestamp_deltas))
     at = 0

@@ -10,29 +10,29 @@ from aioprod.varints import read_uvarint, rest_of_uvarint
 
 Header = tuple[str, bytes | None]
 
-#: Base and delta of timestamps and offsets stay below this, so that their sum fits in 64 bits.
+#: Limit on base and delta of timestamps and offsets, so that their sum fits in 64 bits.
 LIMIT: Final = 1 << 62
 
 
 class HeaderBlocks(dict[bytes, tuple[Header, ...]]):
-    """Headers by their encoded bytes: number, names and values.
+    """Cache of headers by their encoded bytes (number, names and values).
 
-    Many records of a batch have the same headers, so each different block is read once and its
-    headers are shared. A block that is not valid raises CorruptRecordError or IndexError.
+    Many records of a batch have the same headers, which are decoded once and shared. Malformed
+    bytes raise CorruptRecordError or IndexError.
     """
 
     def __missing__(self, block: bytes) -> tuple[Header, ...]:
         headers, end = read_headers(block)
         if end != len(block):
             raise CorruptRecordError(
-                f"headers end at byte {end} of {len(block)}, and not where the record's length says"
+                f"headers end at byte {end} of {len(block)}: the record's length does not match"
             )
         self[block] = headers
         return headers
 
 
 def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
-    """Return the headers at the start of ``block``, and the byte behind them."""
+    """Return the headers at the start of ``block``, and the position after them."""
     number, position = read_uvarint(block, 0)
     count = unsigned(number, "number of headers")
     if count > len(block) - position:
@@ -61,7 +61,7 @@ def read_headers(block: bytes) -> tuple[tuple[Header, ...], int]:
 
 
 def int64(number: int) -> int:
-    """Return the number that Java has for a sum of two of its numbers."""
+    """Wrap around a sum to 64 bits, as Java does."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 

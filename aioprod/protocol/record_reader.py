@@ -1,9 +1,7 @@
 """Reads the records of batches that ``batch_cursor`` has found: decompresses and parses them.
 
-For any bytes, the only errors are CorruptRecordError and its base class, ProtocolError.
+Invalid bytes only raise CorruptRecordError or its base class, ProtocolError.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import repeat
@@ -26,17 +24,18 @@ from aioprod.protocol.record_headers import (
 from aioprod.protocol.variable_width_records import VariableWidthReader
 from aioprod.varints import rest_of_uvarint
 
-# Length, attributes, timestamp delta, offset delta, key length, value length and header count: at
-# least a byte each.
+# Length, attributes, timestamp delta, offset delta, key length, value length and header count take
+# at least a byte each.
 _SMALLEST_RECORD: Final = 7
-# VariableWidthReader pays off if it reads the first number of records. If it does not, up to the
-# second number of records are read one by one before the next attempt.
+# VariableWidthReader is worthwhile if it reads at least the first number of records. Otherwise, up
+# to the second number of records are read one by one before the next attempt.
 _WORTHWHILE_COUNT, _MAX_ANY = 4, 64
-# How many records VariableWidthReader prepares for at first; four times as many after a full run.
+# Number of records that VariableWidthReader prepares for first; four times as many after a full
+# run.
 _VARIABLE_WIDTH_COUNT: Final = 64
 
 #: Timestamps, keys, values, encoded headers (empty if there are none), the number of records with
-#: headers, and gaps: index and offset delta of each record that does not follow the one before.
+#: headers, and gaps: index and offset delta of each record that does not follow the previous one.
 _Parsed = tuple[
     list[int],
     list[bytes | None],
@@ -53,11 +52,11 @@ class Record:
     """One record.
 
     Attributes:
-        offset: in the partition.
-        timestamp: milliseconds since 1970.
+        offset: the offset in the partition.
+        timestamp: the timestamp in milliseconds since 1970.
         timestamp_type: 0 if the producer set the timestamp (CreateTime), 1 if the broker did
             (LogAppendTime).
-        headers: names and values in the producer's order; names may occur several times.
+        headers: names and values, in the producer's order; a name may occur several times.
     """
 
     offset: int
@@ -90,11 +89,11 @@ def read_records(data: bytes | bytearray | memoryview, *, check_crc: bool = True
 def read_batch_records(
     data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
 ) -> list[Record]:
-    """Return the records of the batch at byte ``offset`` of ``data``; the markers of a control
-    batch.
+    """Return the records of the batch at byte ``offset`` of ``data``; of a control batch, its
+    markers.
 
     Args:
-        header: from ``batch_cursor``; the checksum is not checked again.
+        header: the header from ``batch_cursor``; the checksum is not verified again.
     """
     offsets, timestamps, keys, values, headers = read_columns(data, offset, header)
     return list(
@@ -113,10 +112,10 @@ def body_columns(header: BatchHeader, body: bytes | memoryview) -> RecordColumns
     """Return the records of a batch as columns.
 
     Args:
-        body: as ``plain_body`` returns it.
+        body: the result of ``plain_body``.
 
     Raises:
-        CorruptRecordError: if a record is not valid.
+        CorruptRecordError: if a record is invalid.
     """
     try:
         columns = _parse(
@@ -141,8 +140,8 @@ def body_columns(header: BatchHeader, body: bytes | memoryview) -> RecordColumns
 def plain_body(
     data: bytes | bytearray | memoryview, offset: int, header: BatchHeader
 ) -> bytes | memoryview:
-    """Return the bytes of the records of the batch at ``offset``, decompressed; a view of ``data``
-    if they were not compressed.
+    """Return the decompressed bytes of the records of the batch at ``offset``; a view of ``data``
+    if they are not compressed.
 
     Raises:
         CorruptRecordError: if bytes are missing, or a number in the header is impossible.
@@ -194,7 +193,7 @@ def _parse(
 @accelerated
 def parse_records(body: bytes | memoryview, count: int, base_timestamp: int) -> _Parsed | None:
     """Return None, so that the readers below parse the records. The accelerator replaces this
-    function, and returns None for invalid records.
+    function with one that parses them, and returns None for invalid records.
     """
     return None
 
@@ -202,14 +201,14 @@ def parse_records(body: bytes | memoryview, count: int, base_timestamp: int) -> 
 def _parse_in_python(
     body: bytes, count: int, base_timestamp: int
 ) -> tuple[_Columns, list[tuple[int, int]]]:
-    # The columns start with the values of most records, so that only differences are stored.
+    # The columns initially contain the values of most records, so that only differences are stored.
     timestamps = [base_timestamp] * count
     keys: list[bytes | None] = [None] * count
     values: list[bytes | None] = [None] * count
     headers: list[tuple[Header, ...]] = [()] * count
     columns = timestamps, keys, values, headers
     blocks = HeaderBlocks()
-    # Three readers, from the fastest to the one that reads any records.
+    # Three readers, from the fastest one to the most general one.
     index, position = FixedWidthReader(body, base_timestamp, blocks).fill(*columns)
     variable_width = VariableWidthReader(body, base_timestamp, columns, blocks)
     any_records = _AnyRecordReader(body, base_timestamp, columns, blocks)
@@ -230,15 +229,15 @@ def _parse_in_python(
     return columns, any_records.gaps
 
 
-# Varints of one and two bytes are read in place: a call costs more than the read. While reading,
-# only signs are checked: positions only grow, so if each record ends where its length says, and the
-# last record ends with the body, the rest is valid, too.
+# Varints of one and two bytes are read inline, as a call costs more than the read. While reading,
+# only signs are checked: positions only increase, so if each record ends as its length requires,
+# and the last record ends with the body, everything else is valid, too.
 class _AnyRecordReader:
-    """Reads any records, one number after the other.
+    """Reads records of any layout, number by number.
 
     Attributes:
-        gaps: index and offset delta of each record whose offset does not follow the one before.
-        far_timestamps: whether a timestamp may have more than the 64 bits that Java keeps.
+        gaps: index and offset delta of each record whose offset does not follow the previous one.
+        far_timestamps: True if a timestamp may exceed the 64 bits that Java keeps.
     """
 
     def __init__(
@@ -252,7 +251,7 @@ class _AnyRecordReader:
         self.far_timestamps = not -LIMIT <= base_timestamp < LIMIT
 
     def fill(self, indexes: range, position: int, delta: int) -> tuple[int, int]:
-        """Store records; return where the next begins, and which offset delta it should have."""
+        """Store records. Return the position of the next record, and its expected offset delta."""
         body, base, expected = self._body, self._base, 2 * delta
         timestamps, keys, values, headers = self._columns
         for index in indexes:
@@ -263,7 +262,7 @@ class _AnyRecordReader:
                 else:
                     length, position = rest_of_uvarint(body, position, length)
             start = position
-            number = body[position + 1]  # skips the attributes, which are unused
+            number = body[position + 1]  # skips the unused attributes
             position += 2
             if number:
                 if number > 127:
@@ -308,7 +307,7 @@ class _AnyRecordReader:
                 position += 1
             if (position - start) << 1 != length:
                 raise CorruptRecordError(
-                    f"record {index} ends at byte {position} and not where its length says"
+                    f"record {index} ends at byte {position}: its length does not match"
                 )
         return position, expected >> 1
 
@@ -322,13 +321,13 @@ class _AnyRecordReader:
 def _offsets(
     base_offset: int, last_delta: int, count: int, gaps: list[tuple[int, int]]
 ) -> list[int]:
-    """Return the offsets, consecutive but for gaps, which compaction leaves.
+    """Return the offsets, which are consecutive except for gaps from compaction.
 
-    Brokers do not check the deltas of records that are not compressed. If there are as many records
-    as offsets, their order says which are theirs.
+    Brokers do not check the deltas of uncompressed records. If there are as many records as
+    offsets, the offsets follow from their order.
 
     Args:
-        gaps: index and offset delta of each record that does not follow the one before.
+        gaps: index and offset delta of each record that does not follow the previous one.
     """
     if gaps and count == last_delta + 1:
         return list(range(base_offset, base_offset + count))
@@ -337,7 +336,7 @@ def _offsets(
     for index, gap_delta in [*gaps, (count, 1 << 63)]:
         end = delta + index - start
         if gap_delta < end:
-            raise CorruptRecordError(f"offset delta {gap_delta} of record {index} does not ascend")
+            raise CorruptRecordError(f"offset delta {gap_delta} of record {index} is too small")
         if end - 1 > last_delta:
             raise CorruptRecordError(
                 f"offset delta {end - 1} is above the batch's last, {last_delta}"

@@ -14,7 +14,9 @@ from aioprod.protocol.record_reader import read_records
 
 
 class RecordBatchWriter(RecordBuffer):
-    """Takes the records of one batch and builds the batch."""
+    """Collects the records of one batch, and builds the batch."""
+
+    compressed: bytes
 
     __slots__ = ()
 
@@ -27,14 +29,14 @@ class RecordBatchWriter(RecordBuffer):
         max_timestamp: int,
         timestamps: Sequence[int] | None,
     ) -> Self:
-        """Return a writer with encoded records; no others can be added.
+        """Return a writer with encoded records. No further records can be added.
 
         Args:
-            body: the records, with offset deltas from 0.
-            count: the number of records.
-            base_timestamp, max_timestamp: of the first and the newest record, in milliseconds since
-                1970.
-            timestamps: of each record; None if all have ``base_timestamp``.
+            body: the encoded records, with offset deltas from 0 on.
+            count: number of records.
+            base_timestamp, max_timestamp: the first and the largest timestamp, in milliseconds
+                since 1970.
+            timestamps: timestamp of each record; None if all have ``base_timestamp``.
         """
         writer = cls(base_timestamp)
         writer.count = count
@@ -53,7 +55,7 @@ class RecordBatchWriter(RecordBuffer):
         """Add a record. Bytes-like data is copied.
 
         Args:
-            timestamp: in milliseconds since 1970.
+            timestamp: timestamp in milliseconds since 1970.
 
         Raises:
             TypeError: if key or value are not bytes.
@@ -94,14 +96,14 @@ class RecordBatchWriter(RecordBuffer):
         base_sequence: int = -1,
         transactional: bool = False,
     ) -> bytes | memoryview:
-        """Return the batch as :meth:`build` does, without copying the records if they are all in a
-        block and are not compressed. A view is valid until :meth:`release`.
+        """Return the batch as :meth:`build` does, but without a copy if the records are all in one
+        block and not compressed. The returned view is valid until :meth:`release`.
         """
         if codec is Codec.NONE:
             attributes = TRANSACTIONAL if transactional else 0
-            view = self.seal(attributes, producer_id, producer_epoch, base_sequence)
-            if view is not None:
-                return view
+            sealed = self.seal(attributes, producer_id, producer_epoch, base_sequence)
+            if sealed is not None:
+                return sealed
         return self.build(
             codec=codec,
             level=level,
@@ -121,8 +123,8 @@ class RecordBatchWriter(RecordBuffer):
         base_sequence: int = -1,
         transactional: bool = False,
     ) -> bytes:
-        """Return the batch, compressed, with header and checksum. It can be built again with
-        another sequence number.
+        """Return the compressed batch with header and checksum. It can be built again with another
+        sequence number.
         """
         if codec is Codec.NONE:
             body = self.pieces()

@@ -1,1 +1,3 @@
-"""Whatever a broker stores and other clients read, all readers read: batches of other encoders."""
+"""All readers read everything that a broker stores and other clients read: batches of other
+encoders.
+"""

@@ -29,7 +29,7 @@ class Packed:
     """Records in a compressed form.
 
     Attributes:
-        name: what is special.
+        name: its special property.
         codec: the number in the batch's attributes.
         pack: compresses the records.
         answer: Kafka's: NONE if it stores the batch.
@@ -55,7 +55,7 @@ def _before(prefix: bytes, pack: Pack) -> Pack:
     return lambda data: prefix + pack(data)
 
 
-def _behind(pack: Pack, suffix: bytes) -> Pack:
+def _after(pack: Pack, suffix: bytes) -> Pack:
     return lambda data: pack(data) + suffix
 
 
@@ -232,17 +232,17 @@ CORPUS = [
     *(Packed("our own", codec, partial(compress, codec)) for codec in Codec),
     Packed("several members", GZIP, _halves(gzip.compress)),
     Packed("an empty member first", GZIP, _before(_GZIP_EMPTY, gzip.compress)),
-    Packed("an empty member last", GZIP, _behind(gzip.compress, _GZIP_EMPTY)),
-    Packed("a byte behind it", GZIP, _behind(gzip.compress, b"\0")),
-    Packed("zeros behind it", GZIP, _behind(gzip.compress, bytes(512))),
-    Packed("text behind it", GZIP, _behind(gzip.compress, b"some text of no member at all")),
-    Packed("a magic number behind it", GZIP, _behind(gzip.compress, b"\x1f\x8b")),
-    Packed("half a header behind it", GZIP, _behind(gzip.compress, b"\x1f\x8b\x08\0\0\0")),
-    Packed("half a member behind it", GZIP, _behind(gzip.compress, gzip.compress(bytes(99))[:-9])),
+    Packed("an empty member last", GZIP, _after(gzip.compress, _GZIP_EMPTY)),
+    Packed("a byte after it", GZIP, _after(gzip.compress, b"\0")),
+    Packed("zeros after it", GZIP, _after(gzip.compress, bytes(512))),
+    Packed("text after it", GZIP, _after(gzip.compress, b"some text of no member at all")),
+    Packed("a magic number after it", GZIP, _after(gzip.compress, b"\x1f\x8b")),
+    Packed("half a header after it", GZIP, _after(gzip.compress, b"\x1f\x8b\x08\0\0\0")),
+    Packed("half a member after it", GZIP, _after(gzip.compress, gzip.compress(bytes(99))[:-9])),
     _refused(
-        "a member with a wrong checksum behind it",
+        "a member with a wrong checksum after it",
         GZIP,
-        _behind(gzip.compress, gzip.compress(b"x" * 40)[:-8] + bytes(8)),
+        _after(gzip.compress, gzip.compress(b"x" * 40)[:-8] + bytes(8)),
         ErrorCode.INVALID_RECORD,
     ),
     Packed("all optional fields", GZIP, _gzip_with_all_fields),
@@ -264,27 +264,27 @@ CORPUS = [
     Packed("one large block", SNAPPY, _xerial(1 << 20)),
     Packed("several streams", SNAPPY, _halves(_xerial())),
     Packed("an empty stream first", SNAPPY, _before(_xerial()(b""), _xerial())),
-    Packed("an empty stream last", SNAPPY, _behind(_xerial(), _xerial()(b""))),
+    Packed("an empty stream last", SNAPPY, _after(_xerial(), _xerial()(b""))),
     Packed("an empty block", SNAPPY, lambda data: _xerial()(data) + struct.pack(">i", 1) + b"\0"),
-    _refused("a block of no bytes", SNAPPY, _behind(_xerial(), struct.pack(">i", 0))),
+    _refused("a block of no bytes", SNAPPY, _after(_xerial(), struct.pack(">i", 0))),
     _refused(
         "a block of no bytes first",
         SNAPPY,
         lambda data: _xerial()(b"") + bytes(4) + _xerial()(data)[16:],
     ),
-    Packed("three bytes behind it", SNAPPY, _behind(_xerial(), b"\0\0\0")),
+    Packed("three bytes after it", SNAPPY, _after(_xerial(), b"\0\0\0")),
     _refused(
-        "a block that is cut off behind it",
+        "a block that is cut off after it",
         SNAPPY,
-        _behind(_xerial(), struct.pack(">i", 9) + b"\x09"),
+        _after(_xerial(), struct.pack(">i", 9) + b"\x09"),
     ),
-    _refused("text behind it", SNAPPY, _behind(_xerial(), b"some text of no block at all")),
-    _refused("half a header behind it", SNAPPY, _behind(_xerial(), _XERIAL)),
-    Packed("another header behind it", SNAPPY, _behind(_xerial(), b"\x82SNAzzz\0" + bytes(8))),
+    _refused("text after it", SNAPPY, _after(_xerial(), b"some text of no block at all")),
+    _refused("half a header after it", SNAPPY, _after(_xerial(), _XERIAL)),
+    Packed("another header after it", SNAPPY, _after(_xerial(), b"\x82SNAzzz\0" + bytes(8))),
     Packed("version 2", SNAPPY, _xerial(version=2)),
     Packed("version 2, compatible with 2", SNAPPY, _xerial(version=2, compatible=2)),
     Packed("version 0", SNAPPY, _xerial(version=0, compatible=0)),
-    _refused("raw and a byte behind it", SNAPPY, _behind(_raw_snappy, b"\0")),
+    _refused("raw and a byte after it", SNAPPY, _after(_raw_snappy, b"\0")),
     _refused("raw twice", SNAPPY, _halves(_raw_snappy)),
     _refused("framing format", SNAPPY, _framed_snappy),
     Packed("content checksum", LZ4, _lz4(content_checksum=True)),
@@ -304,11 +304,11 @@ CORPUS = [
         ErrorCode.INVALID_RECORD,
         is_read=True,
     ),
-    Packed("an empty frame last", LZ4, _behind(_lz4(), _lz4()(b""))),
-    Packed("a byte behind it", LZ4, _behind(_lz4(), b"\0")),
-    Packed("text behind it", LZ4, _behind(_lz4(), b"some text of no frame at all")),
-    Packed("half a frame behind it", LZ4, _behind(_lz4(), _lz4()(bytes(99))[:-6])),
-    Packed("a skippable frame behind it", LZ4, _behind(_lz4(), _SKIPPABLE)),
+    Packed("an empty frame last", LZ4, _after(_lz4(), _lz4()(b""))),
+    Packed("a byte after it", LZ4, _after(_lz4(), b"\0")),
+    Packed("text after it", LZ4, _after(_lz4(), b"some text of no frame at all")),
+    Packed("half a frame after it", LZ4, _after(_lz4(), _lz4()(bytes(99))[:-6])),
+    Packed("a skippable frame after it", LZ4, _after(_lz4(), _SKIPPABLE)),
     _refused("a skippable frame before it", LZ4, _before(_SKIPPABLE, _lz4())),
     _refused("no end mark", LZ4, lambda data: _lz4()(data)[:-4]),
     _refused(
@@ -327,23 +327,23 @@ CORPUS = [
     Packed("several frames", ZSTD, _halves(_zstd())),
     Packed("several streams", ZSTD, _halves(_zstd_stream)),
     Packed("an empty frame first", ZSTD, _before(_zstd()(b""), _zstd())),
-    Packed("an empty frame last", ZSTD, _behind(_zstd(), _zstd()(b""))),
+    Packed("an empty frame last", ZSTD, _after(_zstd(), _zstd()(b""))),
     Packed("a skippable frame first", ZSTD, _before(_SKIPPABLE, _zstd())),
-    Packed("a skippable frame last", ZSTD, _behind(_zstd(), _SKIPPABLE)),
+    Packed("a skippable frame last", ZSTD, _after(_zstd(), _SKIPPABLE)),
     Packed("an empty skippable frame first", ZSTD, _before(_SKIPPABLE_EMPTY, _zstd())),
-    Packed("an empty skippable frame last", ZSTD, _behind(_zstd(), _SKIPPABLE_EMPTY)),
+    Packed("an empty skippable frame last", ZSTD, _after(_zstd(), _SKIPPABLE_EMPTY)),
     Packed(
         "skippable frames around two frames",
         ZSTD,
-        _before(_SKIPPABLE, _behind(_halves(_behind(_zstd(), _SKIPPABLE)), _SKIPPABLE)),
+        _before(_SKIPPABLE, _after(_halves(_after(_zstd(), _SKIPPABLE)), _SKIPPABLE)),
     ),
     Packed("a window of 128 MiB", ZSTD, _zstd_window(27)),
     _refused("a window of 256 MiB", ZSTD, _zstd_window(28)),
     _refused("a window of 2 GiB", ZSTD, _zstd_window(31)),
-    _refused("a byte behind it", ZSTD, _behind(_zstd(), b"\0"), is_read=True),
-    _refused("zeros behind it", ZSTD, _behind(_zstd(), bytes(64)), is_read=True),
-    Packed("half a frame behind it", ZSTD, _behind(_zstd(), _zstd()(bytes(99))[:-2])),
-    Packed("half a skippable frame behind it", ZSTD, _behind(_zstd(), _SKIPPABLE[:-2])),
+    _refused("a byte after it", ZSTD, _after(_zstd(), b"\0"), is_read=True),
+    _refused("zeros after it", ZSTD, _after(_zstd(), bytes(64)), is_read=True),
+    Packed("half a frame after it", ZSTD, _after(_zstd(), _zstd()(bytes(99))[:-2])),
+    Packed("half a skippable frame after it", ZSTD, _after(_zstd(), _SKIPPABLE[:-2])),
     _refused(
         "a wrong checksum", ZSTD, lambda data: _zstd(write_checksum=True)(data)[:-1] + b"\x55"
     ),

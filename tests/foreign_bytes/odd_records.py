@@ -20,9 +20,9 @@ class Odd:
     """A batch.
 
     Attributes:
-        name: what is special.
+        name: its special property.
         data: the batch.
-        rows: what readers return; None if they refuse it.
+        rows: the rows that readers return; None if they refuse it.
         answer: Kafka's to a Produce request.
     """
 
@@ -124,13 +124,13 @@ ODD = [
         ErrorCode.INVALID_RECORD,
     ),
     _invalid("an offset too few", _PLAIN + _LAST, last_delta=0),
-    _invalid("a byte behind the records", _PLAIN + _LAST + b"\0"),
+    _invalid("a byte after the records", _PLAIN + _LAST + b"\0"),
     _invalid("a key of 100 bytes", record(0, 0, 100, b"k", 1, b"v", 0) + _LAST),
     _invalid("a length of 0", encode_varint(0) + _LAST),
     _invalid("a negative length", encode_varint(-1) + _LAST),
     _invalid("a length that is too large", encode_varint(50) + _PLAIN[1:] + _LAST),
     _invalid("a length that is too small", encode_varint(6) + _PLAIN[1:] + _LAST),
-    _invalid("bytes behind the headers", record(0, 0, 1, b"k", 1, b"v", 0, b"zz") + _LAST),
+    _invalid("bytes after the headers", record(0, 0, 1, b"k", 1, b"v", 0, b"zz") + _LAST),
     _invalid("a negative number of headers", record(0, 0, 1, b"k", 1, b"v", -1) + _LAST),
     _invalid("more headers than bytes", record(0, 0, 1, b"k", 1, b"v", 5) + _LAST),
     _invalid("a name of length -1", _header(-1, 1, b"x") + _LAST),

@@ -17,7 +17,6 @@ from aioprod.protocol import record_reader
 from aioprod.protocol.arrow_reader import read_arrays
 from aioprod.protocol.batch_cursor import iter_batches
 from aioprod.protocol.record_reader import read_records
-from aioprod.spark.arrow import source_rows
 from aioprod.types import TopicPartition
 
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -73,6 +72,8 @@ def _arrow(data: bytes) -> list[Row]:
 
 
 def _spark(data: bytes) -> list[Row]:
+    from aioprod.spark.arrow import source_rows  # needs PySpark
+
     found: list[Row] = []
     for arrays in read_arrays(data, list(iter_batches(data))):
         rows = source_rows(arrays, *_TP)
@@ -93,5 +94,12 @@ READERS: dict[str, Reader] = {
     "share consumer": _share_consumer,
     "share consumer in Python": _in_python(_share_consumer),
     "getarrow": _arrow,
-    "Spark": _spark,
 }
+
+SPARK: Reader = _spark
+"""Needs PySpark."""
+
+ALL_READERS = [
+    *(pytest.param(reader, id=name) for name, reader in READERS.items()),
+    pytest.param(SPARK, id="Spark", marks=pytest.mark.all_packages),
+]

@@ -9,14 +9,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aioprod import Admin, Consumer, TopicPartition
-from aioprod.admin import NewTopic
+from aioprod import Consumer, TopicPartition
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.messages.create_topics import CreatableTopic
 from aioprod.protocol.record_batch import build_batch
 from tests.foreign_bytes.batches import PLAIN, VALUES, batch, batch_of
 from tests.foreign_bytes.corpus import CORPUS
 from tests.foreign_bytes.odd_records import ODD
 from tests.protocol.record_bytes import BASE, record
+from tests.testing.new_topics import create_topics_with_leaders
 from tests.testing.raw_client import RawClient
 
 LIMIT_S = 60
@@ -53,7 +54,7 @@ HEADERS = {
     "format 3": (_GOOD[:16] + b"\3" + _GOOD[17:], ErrorCode.CORRUPT_MESSAGE),
     "format 1": (_GOOD[:16] + b"\1" + _GOOD[17:], INVALID),
     "two batches": (_GOOD * 2, INVALID),
-    "a byte behind it": (_GOOD + b"\0", ErrorCode.NONE),
+    "a byte after it": (_GOOD + b"\0", ErrorCode.NONE),
     "cut off": (_GOOD[:-1], INVALID),
     "30 bytes": (_GOOD[:30], INVALID),
     "a length of 10": (_GOOD[:8] + struct.pack(">i", 10) + _GOOD[12:], ErrorCode.CORRUPT_MESSAGE),
@@ -77,8 +78,7 @@ async def client(bootstrap: str) -> AsyncIterator[RawClient]:
 
 async def new_topic(bootstrap: str) -> str:
     topic = f"bytes-{uuid.uuid4().hex[:8]}"
-    async with Admin(bootstrap) as admin:
-        await admin.create_topics(NewTopic(topic, num_partitions=1, replication_factor=1))
+    await create_topics_with_leaders(bootstrap, CreatableTopic(topic, 1, 1))
     return topic
 
 

@@ -8,7 +8,7 @@ from aioprod.errors import CorruptRecordError
 from aioprod.protocol.compression import decompress
 from tests.foreign_bytes.batches import PLAIN, VALUES, batch_of
 from tests.foreign_bytes.corpus import CORPUS, Packed
-from tests.foreign_bytes.readers import READERS
+from tests.foreign_bytes.readers import ALL_READERS, Reader
 from tests.protocol.codec_backends import BACKENDS, using
 
 
@@ -24,9 +24,8 @@ def test_every_library_reads_what_brokers_store(packed: Packed, backend: str) ->
                 decompress(packed.codec, data)
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_every_reader_reads_what_brokers_store(reader: str) -> None:
-    read = READERS[reader]
+@pytest.mark.parametrize("read", ALL_READERS)
+def test_every_reader_reads_what_brokers_store(read: Reader) -> None:
     for packed in CORPUS:
         data = batch_of(packed)
         if packed.is_read:

@@ -1,4 +1,4 @@
-"""Whatever aiokafka, kafka-python or librdkafka reads of a real broker, we read, too."""
+"""aioprod reads everything that aiokafka, kafka-python or librdkafka reads from a real broker."""
 
 from __future__ import annotations
 

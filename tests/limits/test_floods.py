@@ -1,5 +1,5 @@
-"""A broker that repeats any one answer forever is asked with pauses: in five seconds dozens of
-times, not thousands.
+"""Requests to a broker that repeats the same response forever have pauses: in five seconds there
+are dozens of them, not thousands.
 """
 
 from __future__ import annotations

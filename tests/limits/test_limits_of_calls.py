@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -31,6 +31,7 @@ from aioprod.errors import UnsupportedVersionError
 from aioprod.producer.deliveries import Deliveries
 from aioprod.producer.delivery import Delivery
 from aioprod.testing import EmbeddedCluster
+from tests.selection import shares_by_default
 from tests.testing.bad_servers import GRACE_S, KINDS, ORDERS, Row, time_of
 
 TP = TopicPartition(ORDERS, 0)
@@ -204,7 +205,7 @@ CONSUMER: dict[str, Row | str] = {
     "__aexit__": Row(lambda it: it.__aexit__(), CLOSE_MS, ("close",), _reading),
     "stop": Row(lambda it: it.stop(), CLOSE_MS, ("close",), _reading),
     "close": Row(lambda it: it.close(), CLOSE_MS, ("timeout_ms",), _reading),
-    "__anext__": "waits for ever for a record: that is what `async for` is",
+    "__anext__": "waits forever for a record: that is what `async for` is",
     "getone": Row(
         lambda it: it.getone(timeout_ms=5_000), 5_000, ("timeout_ms", "forever"), _reading
     ),
@@ -246,7 +247,7 @@ SHARE_CONSUMER: dict[str, Row | str] = {
     "__aenter__": Row(_enter_and_leave, API_MS, ("start",), ready=False),
     "__aexit__": Row(lambda it: it.__aexit__(), CLOSE_MS, ("close",), _joining),
     "close": Row(lambda it: it.close(), CLOSE_MS, ("timeout_ms",), _joining),
-    "__anext__": "waits for ever for a record: that is what `async for` is",
+    "__anext__": "waits forever for a record: that is what `async for` is",
     "getmany": Row(lambda it: it.getmany(timeout_ms=5_000), 5_000, ("timeout_ms", "forever")),
     "commit": Row(lambda it: it.commit(), API_MS, NAMED, _joining),
     "unsubscribe": Row(lambda it: it.unsubscribe(), 5_000, ("5 seconds",), _joining),
@@ -330,16 +331,25 @@ TABLES: list[tuple[type, Callable[[EmbeddedCluster], Any], dict[str, Any]]] = [
     (Admin, admin, ADMIN),
 ]
 ROWS = [
-    pytest.param(make, row, id=f"{make.__name__}.{name}")
+    (f"{make.__name__}.{name}", make, row)
     for _, make, table in TABLES
     for name, row in table.items()
     if isinstance(row, Row)
 ]
 
 
-@pytest.mark.parametrize(("make", "row"), ROWS)
-def test_a_call_ends_within_its_limit(make: Callable[[EmbeddedCluster], Any], row: Row) -> None:
-    for kind in KINDS:
+@pytest.mark.parametrize(
+    ("make", "row", "kinds"),
+    [
+        pytest.param(make, row, *share.values, id=f"{name}-{share.id}", marks=share.marks)
+        for place, (name, make, row) in enumerate(ROWS)
+        for share in shares_by_default(KINDS, 2, place)
+    ],
+)
+def test_a_call_ends_within_its_limit(
+    make: Callable[[EmbeddedCluster], Any], row: Row, kinds: Sequence[str]
+) -> None:
+    for kind in kinds:
         taken = time_of(row, kind, make)
         assert taken.seconds <= row.limit_ms / 1000 + GRACE_S, (kind, taken)
         # One a second: reconnect_backoff_max_ms. A consumer has three connections to each broker.
@@ -352,7 +362,7 @@ def test_a_call_ends_within_its_limit(make: Callable[[EmbeddedCluster], Any], ro
 )
 def test_a_docstring_names_the_limit(owner: type, name: str, row: Row | str) -> None:
     if isinstance(row, str):
-        assert "for ever" in row
+        assert "forever" in row
         return
     text = " ".join((inspect.getdoc(getattr(in_python(owner), name)) or "").split())
     assert [named for named in row.names if named not in text] == []

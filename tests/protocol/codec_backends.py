@@ -9,10 +9,10 @@ import pytest
 
 from aioprod.codecs import Codec
 from aioprod.protocol import compression
+from aioprod.protocol.codecs.backend import Backend
 from aioprod.protocol.codecs.backends import (
     CRAMJAM_LZ4,
     CRAMJAM_ZSTD,
-    Backend,
     lz4_backend,
     stdlib_zstd,
     zstd_backend,

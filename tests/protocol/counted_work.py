@@ -31,7 +31,7 @@ from aioprod.protocol import (
     record_reader,
     variable_width_records,
 )
-from aioprod.protocol.codecs import cramjam_frames, lz4_frames, zstd_frames
+from aioprod.protocol.codecs import cramjam_frames, lz4_frames, snappy_frames, zstd_frames
 
 _HERE = str(Path(aioprod.__file__).parent)
 
@@ -162,7 +162,7 @@ class _Struct:
 
 
 class _GzipMember:
-    """zlib copies the bytes behind the end, or behind the limit."""
+    """zlib copies the bytes after the end, or after the limit."""
 
     def __init__(self, wbits: int) -> None:
         self._stream = zlib.decompressobj(wbits=wbits)
@@ -242,7 +242,7 @@ def _stand_ins(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lz4_frames, "lz4", frame)
     patch.setattr(zstd_frames, "_decompressor", lambda: SimpleNamespace(decompressobj=_Zstd))
     snappy = SimpleNamespace(decompress_raw=_snappy)
-    patch.setattr(compression, "cramjam", SimpleNamespace(snappy=snappy))
+    patch.setattr(snappy_frames, "cramjam", SimpleNamespace(snappy=snappy))
     patch.setattr(cramjam_frames, "bytes", _bytes, raising=False)
     for codec in (cramjam.lz4, cramjam.zstd):
         patch.setattr(codec, "decompress_into", partial(_decompress_into, codec.decompress_into))

@@ -47,7 +47,7 @@ def as_columns(data: bytes, include_headers: bool = True) -> list[Record]:
         for array in (arrays.keys, arrays.values, arrays.headers):
             if array is not None:
                 array.validate(full=True)
-        told: list[Any] = (
+        reported: list[Any] = (
             [None] * len(arrays.offsets) if arrays.headers is None else arrays.headers.to_pylist()
         )
         found += map(
@@ -59,7 +59,7 @@ def as_columns(data: bytes, include_headers: bool = True) -> list[Record]:
             arrays.values.to_pylist(),
             [
                 tuple((name_in_column(header["key"]), header["value"]) for header in given or ())
-                for given in told
+                for given in reported
             ],
         )
     return found
@@ -195,14 +195,14 @@ def test_a_batch_is_named_that_is_wrong() -> None:
 BROKEN = {
     "fewer records than the header says": packed(record(0, 0, -1, 1, b"v", 0), 2),
     "more bytes than records": packed(record(0, 0, -1, 1, b"v", 0) * 2, 1),
-    "records behind the end of the batch": packed(record(0, 0, -1, 900, b"v", 0), 1)
+    "records after the end of the batch": packed(record(0, 0, -1, 900, b"v", 0), 1)
     + packed(record(0, 0, -1, 1, b"v" * 900, 0), 1),
     "a negative record length": packed(encode_varint(-8) + record(0, 0, -1, 1, b"v", 0)[1:], 1),
     "a wrong record length": packed(encode_varint(8) + record(0, 0, -1, 1, b"v", 0)[1:], 1),
     "a key of an exabyte": packed(record(0, 0, 1 << 60, 1, b"v", 0), 1),
     "lengths whose sum overflows": packed(record(0, 0, (1 << 62) - 1, (1 << 62) - 1, 0), 1),
     "an offset before the base": packed(record(0, -1, -1, 1, b"v", 0), 1),
-    "an offset behind the last": packed(record(0, 1001, -1, 1, b"v", 0), 1),
+    "an offset after the last": packed(record(0, 1001, -1, 1, b"v", 0), 1),
     "an endless varint": packed(record(b"\xff" * 10, b"\0", 0, -1, -1, 0), 1),
     "a negative number of headers": packed(record(0, 0, -1, -1, -1), 1),
     "a number of headers that can't be": packed(record(0, 0, -1, -1, 99), 1),

@@ -141,7 +141,7 @@ def test_the_bytes_are_those_of_the_writer(
     skipped: int,
 ) -> None:
     whole = table_of(rows, columns, types)
-    # In two chunks, with rows before and behind that are sliced off.
+    # In two chunks, with rows before and after that are sliced off.
     table = pa.concat_tables([whole.slice(0, cut), whole.slice(cut), whole]).slice(
         skipped, len(rows)
     )
@@ -199,7 +199,7 @@ def test_a_record_over_the_limit_travels_alone() -> None:
     assert [batch.count for batch in batches] == [2, 1, 2]
 
 
-def test_a_window_is_no_larger_than_asked_but_for_one_row() -> None:
+def test_a_window_is_larger_than_requested_by_at_most_one_row() -> None:
     sizes = [10] * 100 + [100_000] + [10] * 100 + [2000] * 50
     table = record_table(pa.table({"value": [bytes(size) for size in sizes]}))
     found = [
@@ -290,7 +290,7 @@ def test_a_record_batch_is_taken_as_well() -> None:
     check_against_writer(rows, encoded(table_of(rows, set()).to_batches()[0]), UNLIMITED)
 
 
-def test_columns_without_a_type_hold_only_nulls() -> None:
+def test_columns_without_a_type_keep_only_nulls() -> None:
     nulls = pa.nulls(3)
     table = record_table(
         pa.table(dict.fromkeys(["key", "value", "headers", "timestamp", "partition"], nulls))
@@ -337,7 +337,7 @@ def test_headers_of_all_forms(kind: pa.DataType) -> None:
     check_against_writer(rows[1:4], encoded(table.slice(1, 3)), UNLIMITED)
 
 
-def test_what_lies_under_a_null_list_is_no_header() -> None:
+def test_values_under_a_null_list_are_not_headers() -> None:
     entries = pa.array([{"key": name, "value": b""} for name in "abcd"], HEADERS.value_type)
     hidden = pa.ListArray.from_arrays(
         pa.array([0, 2, 4], pa.int32()), entries, mask=pa.array([True, False])
@@ -359,7 +359,7 @@ def test_timestamps_of_all_units_are_cut_to_milliseconds(unit: str, zone: str | 
     assert list(batch.timestamps) == expected
 
 
-def test_one_timestamp_for_all_is_told_once() -> None:
+def test_one_timestamp_for_all_is_reported_once() -> None:
     (batch,) = encoded(pa.table({"value": [b"a", b"b"], "timestamp": [NOW + 5, NOW + 5]}))
     assert (batch.timestamps, batch.base_timestamp, batch.max_timestamp) == (None, NOW + 5, NOW + 5)
 
@@ -425,7 +425,7 @@ HEADER = pa.array([{"key": "k", "value": b"v"}], HEADERS.value_type)
         ),
         (
             pa.Table.from_arrays([pa.array([b"v"])] * 2, names=["value", "value"]),
-            r"column 'value' is there twice",
+            r"column 'value' is duplicated",
         ),
         (pa.table({"value": [1]}), r"column 'value' is of type int64: must be binary, string"),
         (
@@ -503,7 +503,7 @@ HEADER = pa.array([{"key": "k", "value": b"v"}], HEADERS.value_type)
         ),
     ],
 )
-def test_what_is_no_table_of_records_is_refused(table: Any, message: str) -> None:
+def test_an_invalid_table_of_records_is_refused(table: Any, message: str) -> None:
     with pytest.raises(SerializationError, match=message):
         record_table(table)
 

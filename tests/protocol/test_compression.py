@@ -165,7 +165,7 @@ class TestWhatOthersWrite:
         )
         assert decompress(Codec.LZ4, packed) == TEXT
 
-    def test_zstd_stream_that_does_not_tell_its_size(self) -> None:
+    def test_zstd_stream_that_does_not_show_its_size(self) -> None:
         stream = zstandard.ZstdCompressor(level=3).compressobj()
         packed = stream.compress(TEXT) + stream.flush()
         assert zstandard.get_frame_parameters(packed).content_size == zstandard.CONTENTSIZE_UNKNOWN
@@ -198,7 +198,7 @@ class TestBadBytes:
     @pytest.mark.parametrize("codec", COMPRESSING)
     def test_cut_off_data_is_refused(self, codec: Codec) -> None:
         packed = compress(codec, TEXT[:3000])
-        # An xerial header with no blocks is a whole stream, and three bytes behind it are ignored.
+        # An xerial header with no blocks is a whole stream, and three bytes after it are ignored.
         whole = range(16, 20) if codec is Codec.SNAPPY else range(0)
         for end in range(len(packed)):
             if end in whole:
@@ -292,7 +292,7 @@ def frames(codec: Codec) -> list[bytes]:
 
 
 class TestEitherLibrary:
-    def test_the_faster_one_is_chosen_where_it_is_installed(self) -> None:
+    def test_the_faster_one_is_chosen_if_it_is_installed(self) -> None:
         for codec in BY_TWO:
             assert BACKENDS["libraries"][codec] != BACKENDS["cramjam"][codec]
 

@@ -52,7 +52,8 @@ def reader_frames(reader: FrameReader, data: bytes) -> Iterator[BytesLike]:
             count = min(len(buffer), len(rest))
             assert count
             buffer[:count] = rest[:count]
-        yield from reader.received(count)
+        single = reader.single(count)
+        yield from reader.received(count) if single is None else (single,)
         rest = rest[count:]
 
 
@@ -179,7 +180,7 @@ class _Frames(asyncio.BufferedProtocol):
 def test_a_frame_grows_while_the_loop_refers_to_its_last_buffer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the proactor event loop of Windows does, which reads by this function."""
+    """The proactor event loop of Windows reads by this function."""
     monkeypatch.setattr(frame_reader, "_GROWTH_BYTES", 2 * BUFFER_BYTES)
     protocol = _Frames()
     frame = bytes(range(256)) * (9 * BUFFER_BYTES // 256)
@@ -211,7 +212,7 @@ def test_the_memory_of_a_large_frame_is_used_again_once_all_views_are_gone() -> 
 
 
 def test_a_small_frame_is_not_received_in_a_large_block() -> None:
-    """Its whole memory would be held by the small frame."""
+    """Its whole memory would be kept by the small frame."""
     reader = FrameReader(MAX_REPLY_BYTES)
     memory = large_frame(reader, 9 * BUFFER_BYTES).obj
     assert large_frame(reader, 2 * BUFFER_BYTES).obj is not memory
@@ -233,7 +234,7 @@ def test_memory_for_large_frames_is_limited_and_not_kept_after_a_small_frame() -
 
 
 @pytest.mark.parametrize("received", [0, BUFFER_BYTES, 17 * BUFFER_BYTES])
-def test_a_closed_reader_holds_no_large_frames(received: int) -> None:
+def test_a_closed_reader_keeps_no_large_frames(received: int) -> None:
     reader = FrameReader(MAX_REPLY_BYTES)
     size = 16 * BUFFER_BYTES
     tracemalloc.start()

@@ -26,6 +26,7 @@ from aioprod.protocol.record_reader import read_columns
 from tests.protocol.codec_backends import BACKENDS, using
 from tests.protocol.counted_work import counted
 from tests.protocol.record_bytes import BASE, record
+from tests.selection import by_default_each
 
 #: Lines and bytes per byte of a batch and of its decompressed records. Records of the same layout,
 #: which are most, take 2 as rows and 9 as columns; no batch here takes more than 5 and 10.
@@ -174,8 +175,16 @@ def body_of(one: Record, size: int) -> tuple[bytes, int]:
     return bytes(body), count
 
 
-@pytest.mark.parametrize("reader", ["rows", "columns"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "reader"),
+    [
+        pytest.param(
+            family, reader, id=f"{family}-{reader}", marks=by_default_each(2, row + column)
+        )
+        for row, family in enumerate(FAMILIES)
+        for column, reader in enumerate(["rows", "columns"])
+    ],
+)
 def test_records_of_all_families(reader: str, family: str) -> None:
     body, count = body_of(FAMILIES[family], LARGE)
     check(reader, batch(body, count), len(body))
@@ -337,7 +346,7 @@ def test_many_empty_parts_and_a_broken_end(backend: None, codec: Codec) -> None:
         check_decompression(codec, data, len(packed), refused=None)
 
 
-def test_many_frames_and_bytes_behind_them(backend: None) -> None:
+def test_many_frames_and_bytes_after_them(backend: None) -> None:
     skippable = b"\x50\x2a\x4d\x18" + bytes(4)
     for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
         for plain in (b"x", b""):

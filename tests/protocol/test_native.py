@@ -109,7 +109,7 @@ def test_another_interpreter_gets_python() -> None:
 
 @needs_native
 def test_executed_again_it_has_the_same_types() -> None:
-    """As an import does after a deletion from sys.modules. Objects made before stay valid."""
+    """A deletion from sys.modules leads to this. Objects made before stay valid."""
     first = accelerator()
     made_before = first.Delivery()
     batch = first.BatchFields()
@@ -162,7 +162,7 @@ def columns_or_error(data: bytes) -> object:
 @settings(max_examples=300)
 @given(st.integers(0, 1 << 32), st.integers(0, 4))
 def test_records_are_parsed_alike(seed: int, changes: int) -> None:
-    """Also if bytes are changed: columns and errors, and their texts, are the same."""
+    """Even if bytes are changed: columns and errors, and their texts, are the same."""
     rng = random.Random(seed)
     data = bytearray(written(rng))
     for _ in range(changes):

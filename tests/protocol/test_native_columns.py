@@ -147,7 +147,7 @@ corrupt_offsets = st.lists(
 
 
 @given(offsets=corrupt_offsets, use=st.sampled_from(["key", "value", "name", "header value"]))
-def test_offsets_outside_the_data_are_refused(offsets: list[int], use: str) -> None:
+def test_offsets_outside_the_buffer_are_refused(offsets: list[int], use: str) -> None:
     data = b"0123456789"
     corrupt, count = column_of(offsets, data), len(offsets) - 1
     good = pa.array([b"x"] * count, pa.binary())
@@ -182,7 +182,7 @@ def test_headers_outside_their_columns_are_refused(offsets: list[int]) -> None:
 
 
 class Column:
-    """As much of a pyarrow.Array as the accelerator reads; pyarrow refuses such buffers."""
+    """The part of a pyarrow.Array that the accelerator reads; pyarrow refuses such buffers."""
 
     offset = 0
     null_count = 1

@@ -168,7 +168,7 @@ def test_any_bytes_are_survived(version: int, frame: bytes) -> None:
 @needs_native
 @pytest.mark.parametrize("version", [12, FIRST_TOPIC_ID])
 def test_each_beginning_of_a_response_is_refused(version: int) -> None:
-    """Its memory ends with it, so that sanitizers see a read behind the end."""
+    """Its memory ends with it, so that sanitizers detect a read after the end."""
     frame = response(version, [(b"a" * 16, [(1, 2, 3, 4)]), (b"b" * 16, [])], 5)
     for size in range(len(frame)):
         assert accelerator().read_places(version, frame[:size]) is None

@@ -378,12 +378,12 @@ def test_the_pieces_may_be_changed() -> None:
     buffer = native_buffer()
     buffer.add(BASE, None, b"first")
     pieces = buffer.pieces()
-    held = memoryview(pieces[0])  # prevents that the bytearray changes its size
+    kept_back = memoryview(pieces[0])  # prevents that the bytearray changes its size
     buffer.add(BASE, None, b"v" * 10_000)
     pieces.append(buffer)
     assert len(buffer.pieces()) == 3 and buffer.pieces() is pieces
     pieces.clear()
-    assert bytes(held) == encode_record(0, 0, None, b"first")
+    assert bytes(kept_back) == encode_record(0, 0, None, b"first")
     buffer.add(BASE, None, b"third")
     buffer.release()
     buffer.add(BASE, None, b"fourth")
@@ -459,6 +459,17 @@ def whole_life() -> None:
         buffer.release()
 
 
+def sealed() -> None:
+    """Records of a block, and few ones, which take none."""
+    for count in (3, 100):
+        buffer = accelerator().RecordBuffer(BASE, [], 1 << 14)
+        for _ in range(count):
+            buffer.add(BASE, None, b"v" * 100)
+        sizes = [len(buffer.seal(0, 1, 2, sequence)) for sequence in (3, 4)]
+        assert sizes[0] == sizes[1] > count * 100
+        buffer.release()
+
+
 def mistakes() -> None:
     buffer = native_buffer()
     buffer.add(BASE, None, b"first")
@@ -468,7 +479,7 @@ def mistakes() -> None:
 
 
 @pytest.mark.usefixtures("quick_collections")
-@pytest.mark.parametrize("calls", [whole_life, mistakes])
+@pytest.mark.parametrize("calls", [whole_life, sealed, mistakes])
 def test_nothing_leaks(calls: Callable[[], None]) -> None:
     assert_no_leak(calls)
 

@@ -26,7 +26,7 @@ from aioprod.protocol.compression import compress
 from aioprod.protocol.old_formats import in_current_format
 from aioprod.protocol.record_reader import read_records
 from aioprod.types import TopicPartition
-from tests.foreign_bytes.readers import READERS, Row
+from tests.foreign_bytes.readers import READERS, SPARK, Row
 from tests.protocol.record_bytes import BASE, batch_of
 
 Rows = Sequence[tuple[int, bytes | None, bytes | None]]
@@ -87,7 +87,7 @@ def built(builder: Any, given: Rows) -> bytes:
 
 
 def at(data: bytes, offset: int) -> bytes:
-    """As the broker stores a compressed message: with the offset of its last record."""
+    """Set the offset of a compressed message to that of its last record, as the broker does."""
     return struct.pack(">q", offset) + data[8:]
 
 
@@ -159,7 +159,7 @@ def test_the_first_lz4_writers_computed_another_header_checksum() -> None:
 
 
 def test_all_formats_follow_one_another() -> None:
-    """As in a log whose topic had its format changed."""
+    """A log has several formats if that of its topic was changed."""
     old = message(0, b"a", magic=0) + message(1, b"b", magic=0)
     middle = wrapped(Codec.GZIP, message(0, b"c") + message(1, b"d"), 3)
     new = bytearray(batch_of([(BASE, None, b"e", [])]))
@@ -167,6 +167,14 @@ def test_all_formats_follow_one_another() -> None:
     data = old + middle + bytes(new)
     assert [(row[0], row[3]) for row in read(data)] == [*enumerate([b"a", b"b", b"c", b"d", b"e"])]
     assert [each.value for each in read_records(bytes(new) + old)] == [b"e"], "refetched"
+
+
+@pytest.mark.all_packages
+def test_sparks_tasks_read_the_same() -> None:
+    old = message(0, b"a") + message(1, b"b")
+    both = old + wrapped(Codec.GZIP, message(0, b"c") + message(1, b"d"), 3)
+    converted = bytes(in_current_format(both, check_crcs=True))
+    assert SPARK(converted) == READERS["records"](converted) and len(SPARK(converted)) == 4
 
 
 def test_data_of_the_current_format_are_not_copied() -> None:
@@ -258,7 +266,7 @@ def test_a_consumer_reads_them_from_its_position_on() -> None:
 @pytest.mark.parametrize("call", ["take", "take_arrow"])
 def test_a_consumer_says_which_message_it_can_t_read(call: str) -> None:
     found = fetched(message(7, b"abc")[:-1] + b"x", start=7)
-    assert found.following is None, "not fetched again before the application is told"
+    assert found.following is None, "not fetched again before the application has the error"
     with pytest.raises(
         CorruptRecordError, match=r"old-3 at offset 7: message .* format \(magic\) 1"
     ):

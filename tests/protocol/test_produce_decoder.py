@@ -88,7 +88,7 @@ def stored_batches(response: ProduceResponse, version: int) -> StoredBatches:
 
 
 def assert_equal_outcomes(version: int, data: bytes) -> None:
-    """Check that both readers tell the same of any bytes."""
+    """Check that both readers show the same of any bytes."""
     try:
         correlation_id, expected = decode_response(ProduceRequest, version, data)
     except KafkaError as error:
@@ -122,7 +122,7 @@ def test_stored_batches_are_read_by_hand(
 
 @pytest.mark.parametrize("version", FLEXIBLE)
 @given(response=responses(stored | refused, st.lists(endpoints, max_size=1)))
-def test_whatever_else_is_told_is_read_too(version: int, response: ProduceResponse) -> None:
+def test_whatever_else_is_reported_is_read_too(version: int, response: ProduceResponse) -> None:
     data = frame(response, version)
     assert_equal_outcomes(version, data)
 

@@ -127,7 +127,7 @@ def test_lengths_on_both_sides_of_the_tables_end(length: int, field: str) -> Non
     assert (read.timestamp, read.key, read.value, read.headers) == record
 
 
-def test_more_records_than_the_tables_hold() -> None:
+def test_more_records_than_the_tables_keep() -> None:
     records: list[Entry] = [(BASE, None, b"", []) for _ in range(16_400)] + [
         (BASE, b"key", b"value", [])
     ]
@@ -254,7 +254,7 @@ def test_timestamps_are_remembered_by_index(records: list[Entry]) -> None:
 
 
 @given(records=entries)
-def test_the_upper_bound_holds_and_is_near(records: list[Entry]) -> None:
+def test_the_upper_bound_is_true_and_is_near(records: list[Entry]) -> None:
     for timestamp, key, value, headers in records:
         bound = estimate_upper_bound(key, value, headers)
         for base in (timestamp, 0, 1 << 62):

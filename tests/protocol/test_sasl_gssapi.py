@@ -53,7 +53,7 @@ def test_a_context_that_is_complete_at_once_goes_on_with_the_layer() -> None:
 
 
 def test_a_broker_that_does_not_prove_who_it_is() -> None:
-    with pytest.raises(AuthenticationError, match="not proven who it is"):
+    with pytest.raises(AuthenticationError, match="is not authenticated"):
         GssapiClient(Context(), b"first").answer(b"")
     with pytest.raises(AuthenticationError, match="did not complete the exchange"):
         GssapiClient(Context([b"", b""]), b"first").answer(b"token")
@@ -62,10 +62,10 @@ def test_a_broker_that_does_not_prove_who_it_is() -> None:
 @pytest.mark.parametrize(
     ("offer", "text"),
     [
-        (b"[\x06\x00\xff\xff]", "demands messages that are signed or encrypted"),
-        (b"[\x01\x00\x00]", "in 3 bytes: must be 4"),
-        (b"[]", "in 0 bytes: must be 4"),
-        (b"[\x01\x00\x00\x00more]", "in 8 bytes: must be 4"),
+        (b"[\x06\x00\xff\xff]", "requires messages signed or encrypted"),
+        (b"[\x01\x00\x00]", "with 3 bytes: must be 4"),
+        (b"[]", "with 0 bytes: must be 4"),
+        (b"[\x01\x00\x00\x00more]", "with 8 bytes: must be 4"),
         (b"\x01\x00\x00\x00", "not signed"),
         (b"", "not signed"),
     ],

@@ -1,1 +1,1 @@
-"""lz4 and zstd, each with two libraries that give the same results; ``backends.py`` chooses one."""
+"""The libraries for snappy, lz4 and zstd. ``backends.py`` chooses one for each codec."""

@@ -1,35 +1,28 @@
-"""Chooses the libraries for lz4 and zstd: lz4 and zstandard if they are installed; for zstd else
-Python's own from 3.14 on; else cramjam.
+"""Chooses the libraries for snappy, lz4 and zstd: lz4 and zstandard if they are installed;
+otherwise for zstd the standard library from Python 3.14 on; otherwise cramjam.
 
-cramjam is always installed. It is nearly as fast for large batches; its calls cost more for small
-ones.
+cramjam is always installed. It is nearly as fast for large batches, and slower for small ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from aioprod.codecs import Codec
 from aioprod.protocol.codecs import cramjam_frames, lz4_unchecked
+from aioprod.protocol.codecs.backend import Backend
 from aioprod.protocol.codecs.faults import Buffer
 
-_LZ4_HIGH: Final = 3  # the lowest level of the high compressor
+_LZ4_HIGH: Final = 3  # lowest level of the high-compression mode
 
 
-class Backend(NamedTuple):
-    """A codec of one library.
+def snappy_backend() -> Backend:
+    """Return cramjam."""
+    from aioprod.protocol.codecs import snappy_frames as library
 
-    Attributes:
-        compress: takes data and level.
-        decompress: takes data and the limit on its decompressed size.
-        errors: that ``decompress`` raises for invalid data, besides CorruptRecordError.
-    """
-
-    compress: Callable[[Buffer, int], bytes]
-    decompress: Callable[[Buffer, int], bytes]
-    errors: tuple[type[Exception], ...]
+    return Backend(library.compress, library.decompress, library.ERRORS)
 
 
 def lz4_backend() -> Backend:
@@ -42,7 +35,7 @@ def lz4_backend() -> Backend:
 
 
 def zstd_backend() -> Backend:
-    """Return the library zstandard, Python's own zstd, or cramjam."""
+    """Return the library zstandard, Python's ``compression.zstd``, or cramjam."""
     try:
         from aioprod.protocol.codecs import zstd_frames as library
     except ImportError:
@@ -51,7 +44,7 @@ def zstd_backend() -> Backend:
 
 
 def stdlib_zstd() -> Backend | None:
-    """Return Python's own zstd; None before Python 3.14."""
+    """Return Python's ``compression.zstd``; None before Python 3.14."""
     try:
         from aioprod.protocol.codecs import zstd_stdlib as library
     except ImportError:
@@ -72,7 +65,7 @@ def _lz4(
 
 
 def _lz4_compress(compress: Callable[[Buffer, int], bytes], data: Buffer, level: int) -> bytes:
-    # Kafka's Java client uses the fast compressor for the default level, else the high compressor.
+    # Kafka's Java client uses the fast mode for the default level, and high compression for others.
     is_default = Codec.LZ4.levels is not None and level == Codec.LZ4.levels.default
     return compress(data, 0 if is_default else max(level, _LZ4_HIGH))
 

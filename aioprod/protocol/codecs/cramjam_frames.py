@@ -1,8 +1,8 @@
-"""lz4 and zstd with cramjam, which has no limit on sizes.
+"""lz4 and zstd with the library cramjam, which can't limit the size of the output.
 
-So ``frame_sizes`` reads the sizes of the blocks of all frames first, which give the end of the last
-complete frame and the largest size of the data. cramjam gets a buffer of that size, within the
-limit.
+Therefore ``frame_sizes`` first reads the sizes of the blocks of all frames, and computes the end of
+the last complete frame and the maximum size of the data. cramjam gets a buffer of that size, within
+the limit.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LZ4_STORED: Final = 1 << 31
 
 
 def lz4_compress(data: Buffer, level: int) -> bytes:
-    # Frames, as cramjam's function for single blocks has no levels (2.14).
+    # Compressed as a frame, as cramjam's function for single blocks has no levels (2.14).
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     frame = bytes(compressor.finish())
-    # Each block has a checksum of 4 bytes behind it, which other clients omit.
+    # A checksum of 4 bytes follows each block, which other clients omit.
     behind_block = 4 if frame[4] & _LZ4_BLOCK_CHECKSUM else 0
     parts, position, size = [_LZ4_HEADER], len(_LZ4_HEADER), -1
     while size:
@@ -61,7 +61,7 @@ def _decompress(
     start, end, most = sizes(frames)
     if start or end < len(frames):
         frames = frames[start:end]
-    plain = bytearray(min(most, max_size + 1))  # pages that are not written cost no memory
+    plain = bytearray(min(most, max_size + 1))  # pages that are not written use no memory
     try:
         size = into(frames, plain)
     except cramjam.DecompressionError as error:

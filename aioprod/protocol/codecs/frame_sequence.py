@@ -1,9 +1,9 @@
-"""Reads compressed data of several frames, one after another.
+"""Reads compressed data that consists of several frames.
 
-Brokers store what Java's libraries read: zstd data of several frames, and gzip data of several
-members (RFC 8878 and RFC 1952 allow both), with other bytes behind them. So the first frame must be
-complete; what follows and is not another complete frame is ignored. The number of records in the
-batch says whether something is missing.
+Brokers accept what Java's libraries read: zstd data of several frames, and gzip data of several
+members (RFC 8878 and RFC 1952 allow both), followed by other bytes. The first frame must be
+complete; bytes after it that are not another complete frame are ignored. The number of records in
+the batch shows whether data is missing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from aioprod.protocol.codecs.faults import Buffer, too_large
 
-# A frame ends anywhere in a slice, and libraries copy what is behind its end. A step's output can
-# be 32,000 times as large as its slice.
+# Size of a slice: small, as libraries copy the rest of a slice after a frame's end, and the output
+# of a step can be 32,000 times as large as its slice.
 _FIRST_SLICE: Final = 64
 _LARGEST_SLICE: Final = 4 << 10
 
@@ -23,8 +23,8 @@ class Stream(Protocol):
     """A library's decompressor of one frame.
 
     Attributes:
-        eof: whether the frame's end was reached.
-        unused_data: the given bytes behind its end; None for none.
+        eof: True if the frame's end was reached.
+        unused_data: the input after the frame's end, or None.
     """
 
     @property
@@ -41,11 +41,11 @@ def read_frame(
     position: int,
     room: int,
 ) -> tuple[bytes, int] | None:
-    """Return the content of the frame at ``position``, at least one byte more than ``room`` if it
-    is larger, and its end; None if it is cut off.
+    """Return the content of the frame at ``position`` and its end; None if it is truncated. If the
+    content is larger than ``room``, at least one byte more than that is returned.
 
     Args:
-        step: decompresses some bytes, to at most the given size if the library has such a limit.
+        step: decompresses some bytes; to at most the given size if the library supports a limit.
         stream: the decompressor that ``step`` uses.
     """
     parts: list[bytes] = []
@@ -72,10 +72,10 @@ def read_frames(
     """Return the contents of the complete frames from ``position`` on.
 
     Args:
-        room: the limit on the size of their contents.
-        max_size: the limit on the whole data, for the error.
-        read: returns the content of the frame at a position and its end, as `read_frame` does; None
-            if there is no complete frame.
+        room: limit on the total size of their contents.
+        max_size: limit on the size of all data, for the error.
+        read: returns the content of the frame at a position, and its end, as `read_frame` does;
+            None if there is no complete frame.
 
     Raises:
         CorruptRecordError: if the contents are larger than ``room``.

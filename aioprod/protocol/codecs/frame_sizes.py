@@ -1,5 +1,5 @@
-"""Finds the ends of lz4 and zstd frames, and the largest size of their data, by the sizes of their
-blocks. Nothing is decompressed.
+"""Finds the ends of lz4 and zstd frames, and the maximum size of their data, from the sizes of
+their blocks. Nothing is decompressed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _ZSTD_BLOCK: Final = 128 << 10
 
 
 def lz4_sizes(frames: bytes) -> tuple[int, int, int]:
-    """Return where the first frame begins and the last complete one ends, and the largest size of
-    their data. The first one must be complete.
+    """Return the start of the first frame, the end of the last complete one, and the maximum size
+    of their data. The first frame must be complete.
     """
     if frames[:4] != LZ4_MAGIC:
         raise no_frame("lz4")
@@ -35,7 +35,7 @@ def lz4_sizes(frames: bytes) -> tuple[int, int, int]:
 
 
 def lz4_frame(frames: bytes, start: int) -> tuple[int, int] | None:
-    """Return the end of a frame, and the largest size of its data; None if it is cut off."""
+    """Return the end of a frame, and the maximum size of its data; None if it is truncated."""
     if len(frames) - start < _LZ4_SMALLEST_HEADER:
         return None
     flags, largest = frames[start + 4], 1 << 8 + 2 * (frames[start + 5] >> 4 & 7)
@@ -56,7 +56,7 @@ def lz4_frame(frames: bytes, start: int) -> tuple[int, int] | None:
 
 
 def zstd_sizes(frames: bytes) -> tuple[int, int, int]:
-    """Return the same for zstd (RFC 8878). Skippable frames may be between its frames."""
+    """Return the same for zstd (RFC 8878), whose data may contain skippable frames."""
     start = end = first_frame(frames)
     most = 0
     while True:
@@ -75,7 +75,7 @@ def zstd_sizes(frames: bytes) -> tuple[int, int, int]:
 
 
 def zstd_frame(frames: bytes, start: int) -> tuple[int, int] | None:
-    """Return the same for zstd."""
+    """Return the end of a zstd frame, and the maximum size of its data; None if it is truncated."""
     if len(frames) - start < 6:
         return None
     descriptor = frames[start + 4]

@@ -31,7 +31,7 @@ def decompress(data: Buffer, max_size: int) -> bytes:
     if data[:4] != LZ4_MAGIC:
         raise no_frame("lz4")
     frame = lz4.frame.LZ4FrameDecompressor()
-    # The decompressor allocates all the memory that it may fill at once.
+    # The decompressor allocates the maximum size of its output at once.
     step = max(_FIRST_STEP, 4 * len(data))
     parts = [frame.decompress(data, max_length=min(step, max_size + 1))]
     size = len(parts[0])
@@ -51,5 +51,5 @@ def _next_frame(data: memoryview, position: int, room: int) -> tuple[bytes, int]
     if bytes(data[position : position + 4]) != LZ4_MAGIC:
         return None
     frame = lz4.frame.LZ4FrameDecompressor()
-    # With a limit, the decompressor would allocate that much for each slice.
+    # With a limit, the decompressor would allocate that size for each slice.
     return read_frame(lambda some, _: frame.decompress(some), frame, data, position, room)

@@ -1,7 +1,7 @@
-"""Reads lz4 frames that contradict the size or checksum of their content.
+"""Reads lz4 frames whose size or checksum of the content is wrong.
 
-Java's reader ignores both, so brokers store such frames; the libraries refuse them. Each batch has
-a checksum of its own.
+Java's reader ignores both, so brokers accept such frames, but the libraries refuse them. The
+checksum of the batch detects corruption anyway.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def decompress(
     data: Buffer,
     max_size: int,
 ) -> bytes:
-    """Decompress data by a library; again without the checks if it refuses them."""
+    """Decompress data with a library. If it refuses the data, try again without the checks."""
     try:
         return by_library(data, max_size)
     except errors:
@@ -36,7 +36,7 @@ def decompress(
 
 def _without_checks(frame: bytes) -> bytes | None:
     """Return a frame without the size and checksum of its content; None if it has neither, or its
-    header is not valid. The checksum stays behind the frame: readers ignore what is no frame.
+    header is invalid. The checksum's bytes remain after the frame, where readers ignore them.
     """
     flags = frame[4] if len(frame) > 4 else 0
     end = 6 + (_SIZE_BYTES if flags & _SIZE else 0)
@@ -51,7 +51,7 @@ def _without_checks(frame: bytes) -> bytes | None:
 
 
 def with_header_checksum(frame: bytes) -> bytes:
-    """Return a frame with the right checksum of its header."""
+    """Return a frame with the correct checksum of its header."""
     end = 6 + (_SIZE_BYTES if len(frame) > 4 and frame[4] & _SIZE else 0)
     if len(frame) <= end:
         return frame

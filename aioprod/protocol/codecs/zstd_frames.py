@@ -39,7 +39,7 @@ def compress(data: Buffer, level: int) -> bytes:
 
 
 def decompress(data: Buffer, max_size: int) -> bytes:
-    # Frames of Java's clients do not have their size. Small slices bound the output of one step,
+    # Frames of Java's clients do not contain their size. Small slices bound the output of one step,
     # which can be 32,000 times as large.
     stream = _decompressor().decompressobj()
     parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Skippable frames of zstd, which have no content (RFC 8878, 3.1.2)."""
+"""Skippable frames of zstd, which contain no data (RFC 8878, 3.1.2)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ _HEADER: Final = 8
 
 
 def begins_skippable(data: Buffer) -> bool:
-    """Return whether data begin with the magic number of a skippable frame."""
+    """Return whether the data begins with the magic number of a skippable frame."""
     return len(data) >= 4 and data[0] & 0xF0 == 0x50 and data[1:4] == b"\x2a\x4d\x18"
 
 
 def end_of_skippable(data: Buffer, position: int) -> int | None:
-    """Return the end of the skippable frame at ``position``; None if there is no complete one."""
+    """Return the end of the skippable frame at ``position``; None if there is none, or it is
+    truncated.
+    """
     start = position + _HEADER
     if (
         start > len(data)
@@ -28,7 +30,7 @@ def end_of_skippable(data: Buffer, position: int) -> int | None:
 
 
 def first_frame(data: Buffer) -> int:
-    """Return where the first frame with content begins.
+    """Return the position of the first frame with data.
 
     Raises:
         CorruptRecordError: if there is none.

@@ -22,7 +22,7 @@ def decompress(data: Buffer, max_size: int) -> bytes:
     if data[:4] != ZSTD_MAGIC:
         data = data[first_frame(data) :]
     stream = zstd.ZstdDecompressor()
-    # One byte more than the limit, which shows whether there is more.
+    # One byte more than the limit, to detect data that exceeds it.
     found: bytes = stream.decompress(data, max_size + 1)
     if len(found) > max_size:
         raise too_large("zstd", max_size)

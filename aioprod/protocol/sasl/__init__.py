@@ -1,3 +1,3 @@
-"""Kafka's SASL mechanisms: bytes in, bytes out, without sockets, clock or random numbers. Reprs and
+"""Kafka's SASL mechanisms. Bytes in, bytes out: no sockets, clock or random numbers. Reprs and
 errors contain no secrets.
 """

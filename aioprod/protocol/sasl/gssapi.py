@@ -1,7 +1,7 @@
-"""SASL/GSSAPI (RFC 4752, KIP-12): Kerberos. A security context of the Kerberos library makes and
-reads the messages; both sides are authenticated, and neither sends a password.
+"""SASL/GSSAPI (RFC 4752, KIP-12): Kerberos. A security context of the Kerberos library creates and
+verifies the messages. Both sides are authenticated, and neither sends a password.
 
-Kafka uses GSSAPI for the login only: the rest of the connection is not signed or encrypted by it.
+Kafka uses GSSAPI for authentication only; it does not sign or encrypt later messages.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism
 
 _NO_LAYER = 1
 _OFFER_BYTES = 4
-# No security layer, no limit on messages, and the user that the ticket names.
+# No security layer, no limit on messages, and the principal of the ticket as the user.
 _CHOICE = bytes([_NO_LAYER, 0, 0, 0])
 
 
 class SecurityContext(Protocol):
-    """A security context of GSSAPI that has made its first token. Its errors are
-    AuthenticationErrors.
+    """A GSSAPI security context that has created its first token. Its methods raise
+    AuthenticationError.
     """
 
     @property
     def complete(self) -> bool:
-        """Whether both sides are authenticated."""
+        """True if both sides are authenticated."""
 
     def step(self, token: bytes) -> bytes:
-        """Take the broker's token; return the next one, or nothing."""
+        """Process the broker's token. Return the next token, which may be empty."""
 
     def wrap(self, message: bytes) -> bytes:
         """Sign a message."""
 
     def unwrap(self, message: bytes) -> bytes:
-        """Check a signature; return the message."""
+        """Verify the signature of a message, and return the message."""
 
 
 class _State(Enum):
@@ -47,8 +47,8 @@ class GssapiClient(ClientMechanism):
     """The client's side.
 
     Args:
-        context: the security context with the broker; it needs no network any more.
-        first_token: what it sends first.
+        context: the security context with the broker, which needs no further network access.
+        first_token: the first message.
     """
 
     name = "GSSAPI"
@@ -70,7 +70,7 @@ class GssapiClient(ClientMechanism):
 
     def _authenticate(self, challenge: bytes) -> bytes:
         if not challenge:
-            raise AuthenticationError("the broker has not proven who it is: its token is missing")
+            raise AuthenticationError("the broker is not authenticated: its token is missing")
         token = self._context.step(challenge)
         if self._context.complete:
             self._state = _State.CHOOSING
@@ -82,12 +82,12 @@ class GssapiClient(ClientMechanism):
         offer = self._context.unwrap(challenge)
         if len(offer) != _OFFER_BYTES:
             raise AuthenticationError(
-                f"the broker offers security layers in {len(offer)} bytes: must be {_OFFER_BYTES}"
+                f"the broker offers security layers with {len(offer)} bytes: must be {_OFFER_BYTES}"
             )
         if not offer[0] & _NO_LAYER:
             raise AuthenticationError(
-                "the broker demands messages that are signed or encrypted by GSSAPI, which Kafka "
-                "does not use; security_protocol='SASL_SSL' encrypts them"
+                "the broker requires messages signed or encrypted by GSSAPI, which Kafka "
+                "does not support; set security_protocol='SASL_SSL' to encrypt them"
             )
         choice = self._context.wrap(_CHOICE)
         self._state = _State.COMPLETE

@@ -1,21 +1,22 @@
-"""Base classes of the SASL mechanisms, for either side."""
+"""Base classes of the SASL mechanisms, for clients and brokers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from aioprod.foreign_text import reason_of, secret_forms
+from aioprod.foreign_text import reason_of
+from aioprod.secret_forms import secret_forms
 
 
 class ClientMechanism(ABC):
-    """The client's side of one authentication: sends the first message, then answers each
+    """The client's side of one authentication: sends the first message, then responds to each
     challenge until the exchange is complete.
 
-    Use an object once. It has secrets, so its repr has only the name of the mechanism.
+    An object is used once. It contains secrets, so its repr only shows the name of the mechanism.
 
     Attributes:
-        on_refused: to call if the broker refuses the login, or None.
+        on_refused: called if the broker refuses the login; may be None.
     """
 
     name: str
@@ -27,15 +28,15 @@ class ClientMechanism(ABC):
 
     @abstractmethod
     def answer(self, challenge: bytes) -> bytes | None:
-        """Return the answer to the broker's message; None if the exchange is complete.
+        """Return the response to the broker's message; None if the exchange is complete.
 
         Raises:
-            AuthenticationError: if the broker's message is not valid, or does not prove that the
+            AuthenticationError: if the broker's message is invalid, or does not prove that the
                 broker knows the password.
         """
 
     def reason(self, said: str | None) -> str:
-        """Return what the broker said for an error: a broker may repeat the password."""
+        """Return the broker's text for an error, without secrets that it may repeat."""
         return reason_of(said, secret_forms(*self._secrets()))
 
     def _secrets(self) -> tuple[str, ...]:
@@ -57,10 +58,10 @@ class ServerMechanism(ABC):
 
     @abstractmethod
     def respond(self, message: bytes) -> bytes:
-        """Return the answer to the client's message.
+        """Return the response to the client's message.
 
         Raises:
-            AuthenticationError: if the client is refused; the message may be sent to it.
+            AuthenticationError: if the client is refused. The text may be sent to the client.
         """
 
     def __repr__(self) -> str:

@@ -24,8 +24,7 @@ class OAuthBearerClient(ClientMechanism):
     """Sends a token.
 
     Raises:
-        AuthenticationError: if token or extensions are not strings, or have characters that are not
-            allowed.
+        AuthenticationError: if token or extensions are not strings, or contain invalid characters.
     """
 
     name = "OAUTHBEARER"
@@ -36,13 +35,14 @@ class OAuthBearerClient(ClientMechanism):
         extensions: Mapping[str, str],
         on_refused: Callable[[], object] | None = None,
     ) -> None:
-        # Both come from users' code. Errors do not show the value: it may be the token.
+        # Both come from the application's code. Errors do not show the values, which may be the
+        # token.
         if not isinstance(token, str):
             kind = type(token).__name__
             raise AuthenticationError(f"the OAuth token must be a string, not {kind}")
         if not _TOKEN.fullmatch(token):
             raise AuthenticationError(
-                "the OAuth token is empty or has characters other than visible ASCII"
+                "the OAuth token is empty or contains characters other than visible ASCII"
             )
         if not isinstance(extensions, Mapping):
             kind = type(extensions).__name__
@@ -50,7 +50,7 @@ class OAuthBearerClient(ClientMechanism):
         for name, value in extensions.items():
             if not isinstance(name, str) or name == _RESERVED or not _NAME.fullmatch(name):
                 raise AuthenticationError(
-                    "the name of an OAuth extension must be of letters A to Z, "
+                    "the name of an OAuth extension must consist of letters A to Z, "
                     f"and not {_RESERVED!r}"
                 )
             if not isinstance(value, str):
@@ -58,7 +58,7 @@ class OAuthBearerClient(ClientMechanism):
                 raise AuthenticationError(f"OAuth extension {name!r} must be a string, not {kind}")
             if not _VALUE.fullmatch(value):
                 raise AuthenticationError(
-                    f"OAuth extension {name!r}: its value is empty or has characters other "
+                    f"OAuth extension {name!r}: its value is empty or contains characters other "
                     "than printable ASCII"
                 )
         if on_refused is not None and not callable(on_refused):
@@ -86,13 +86,15 @@ class OAuthBearerClient(ClientMechanism):
             raise AuthenticationError(self._refusal)
         if not challenge:
             return None
-        # A refusal is sent as a challenge; the broker sends an error only after this answer.
+        # A refusal is sent as a challenge. The broker sends the error after this response.
         self._refusal = self.reason(challenge.decode(errors="replace")) or "the token is refused"
         return _GIVE_UP
 
 
 class OAuthBearerServer(ServerMechanism):
-    """Asks a validator for the user of a token."""
+    """Gets the user of a token from a validator."""
+
+    user: str | None
 
     name = "OAUTHBEARER"
 

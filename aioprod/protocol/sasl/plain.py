@@ -1,4 +1,4 @@
-"""SASL/PLAIN (RFC 4616). It sends the password, so the connection should be encrypted."""
+"""SASL/PLAIN (RFC 4616). The password is sent, so the connection should use TLS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism, ServerMechanism
 
 
 class PlainClient(ClientMechanism):
-    """Sends name and password."""
+    """Sends user name and password."""
 
     name = "PLAIN"
 
@@ -29,7 +29,9 @@ class PlainClient(ClientMechanism):
 
 
 class PlainServer(ServerMechanism):
-    """Knows the passwords of its users."""
+    """Checks the password of a user."""
+
+    user: str
 
     name = "PLAIN"
 

@@ -1,7 +1,8 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): both sides prove that they know the
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84). Both sides prove that they know the
 password, and neither sends it.
 
-As in Kafka, names and passwords are UTF-8 without SASLprep, without channel binding.
+As in Kafka, names and passwords are encoded as UTF-8 without SASLprep, and there is no channel
+binding.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from aioprod.errors import AuthenticationError
 from aioprod.protocol.sasl.mechanism import ClientMechanism, ServerMechanism
 
 MIN_ITERATIONS = 4_096
-"""Kafka's lower limit: with fewer iterations a stolen proof would be easy to break."""
+"""Kafka's lower limit. With fewer iterations, a recorded proof would be easy to break."""
 MAX_ITERATIONS = 100_000
-"""Kafka allows 16,384. More than this (60 ms of CPU) blocks the event loop for too long."""
+"""Kafka allows 16,384. Larger numbers (60 ms of CPU) would block the event loop for too long."""
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NO_BINDING = b"n,,"
@@ -40,7 +41,7 @@ _CLIENT_FINAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """The data that a broker stores of a password; a client can't log in with it."""
+    """The data that a broker stores instead of a password. A client can't log in with it."""
 
     salt: bytes
     iterations: int
@@ -73,8 +74,9 @@ class ScramClient(ClientMechanism):
 
     Args:
         mechanism: ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"``.
-        nonce: random visible ASCII without a comma, for one use.
-        is_token: whether these are the id and the HMAC of a delegation token (KIP-48).
+        nonce: random visible ASCII characters other than a comma; for one use.
+        is_token: True if user name and password are the id and the HMAC of a delegation token
+            (KIP-48).
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class ScramClient(ClientMechanism):
         iterations = int(found["iterations"])
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise self._error(
-                f"the broker asks for {iterations} iterations: must be {MIN_ITERATIONS} to "
+                f"the broker requires {iterations} iterations: must be {MIN_ITERATIONS} to "
                 f"{MAX_ITERATIONS}"
             )
         unproved = b"c=%b,r=%b" % (b64encode(_NO_BINDING), found["nonce"].encode())
@@ -138,7 +140,7 @@ class ScramClient(ClientMechanism):
         return decoded
 
     def _named(self, challenge: bytes) -> str:
-        """Return the broker's error, if that is its message (``e=``)."""
+        """Return the broker's error in parentheses, if the message contains one (``e=``)."""
         text = _text(challenge)
         said = text[2:].partition(",")[0] if text.startswith("e=") else ""
         return f" ({self.reason(said)})" if said else ""
@@ -151,9 +153,12 @@ class ScramServer(ServerMechanism):
     """The broker's side, for the embedded broker.
 
     Args:
-        find_credential: returns a user's credential for this mechanism; None for an unknown user.
-        nonce: random, appended to the client's.
+        find_credential: returns a user's credential for this mechanism, or None for an unknown
+            user.
+        nonce: random characters to append to the client's nonce.
     """
+
+    user: str
 
     def __init__(
         self, mechanism: str, find_credential: Callable[[str], ScramCredential | None], nonce: str
@@ -180,7 +185,7 @@ class ScramServer(ServerMechanism):
         self._claimed = _unescape(found["user"])
         self._credential = credential = self._find_credential(self._claimed)
         if credential is None or _TOKEN in (found["more"] or "").split(","):
-            raise self._refusal()  # no broker of this kind has given out delegation tokens
+            raise self._refusal()  # the embedded broker has no delegation tokens
         self._nonce = found["nonce"] + self._nonce
         salt = b64encode(credential.salt).decode()
         first = f"r={self._nonce},s={salt},i={credential.iterations}".encode()

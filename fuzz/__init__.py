@@ -1,0 +1,1 @@
+"""Fuzz targets: what aioprod decodes of bytes that others wrote. README.md says how to run them."""
