@@ -26,7 +26,7 @@ class EarliestTimer:
 
     def __init__(self, on_due: Callable[[float], object]) -> None:
         self._on_due = on_due
-        self.due = _NEVER
+        self.due: float = _NEVER
         self._handle: asyncio.Handle | None = None
 
     def set(self, due: float) -> None:

@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from aioprod.running_loop import start_task
+
 INTERRUPTED = 130
 """The exit status after Ctrl-C: 128 + SIGINT."""
 
@@ -37,7 +39,7 @@ class Interrupt:
 
     @property
     def arrived(self) -> bool:
-        """Whether Ctrl-C was pressed."""
+        """True if Ctrl-C was pressed."""
         return self._event.is_set()
 
     async def wait(self) -> None:
@@ -50,8 +52,8 @@ class Interrupt:
         Raises:
             Interrupted: if Ctrl-C was pressed first.
         """
-        task = asyncio.ensure_future(work)
-        waiter = asyncio.ensure_future(self._event.wait())
+        task = start_task(work, name="aioprod-interruptible")
+        waiter = start_task(self._event.wait(), name="aioprod-interrupt")
         try:
             await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():

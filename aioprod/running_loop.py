@@ -1,11 +1,16 @@
-"""The running event loop, or an error that says why there is none."""
+"""The running event loop, or an error that says why there is none; tasks in it."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
+from contextvars import Context
+from typing import Any, TypeVar
 
 from aioprod.errors import WrongEventLoopError
+
+T = TypeVar("T")
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -26,6 +31,20 @@ def running_loop() -> asyncio.AbstractEventLoop:
     raise WrongEventLoopError(
         "no event loop of asyncio runs here: call this in a coroutine that asyncio.run() runs"
     )
+
+
+def start_task(
+    work: Coroutine[Any, Any, T], *, name: str, context: Context | None = None
+) -> asyncio.Task[T]:
+    """Run a coroutine in a task of the running loop that begins after the caller's turn.
+
+    A task factory may begin tasks at once, as ``asyncio.eager_task_factory`` does: before the
+    caller has stored the task, and before it has changed what the task reads.
+    """
+    loop = asyncio.get_running_loop()
+    if loop.get_task_factory() is None:
+        return loop.create_task(work, name=name, context=context)
+    return asyncio.Task(work, loop=loop, name=name, context=context)
 
 
 def _is_in_trio() -> bool:

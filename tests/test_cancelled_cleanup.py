@@ -1,4 +1,4 @@
-"""What is cancelled, and cancelled again while it cleans up, leaves no socket and no task."""
+"""A call that is cancelled, and again while it cleans up, leaves no socket and no task."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from aioprod import Admin, Consumer, Producer, ShareConsumer, TopicPartition
 from aioprod.closing import close_in_turn
 from aioprod.cluster.client import ClusterClient
 from aioprod.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aioprod.processing import Processor
+from aioprod.processing import Processor, ShareProcessor
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.testing import EmbeddedCluster, cancel_at_each_point, delay
 from tests.loops import factory
+from tests.selection import by_default_each
 from tests.test_architecture import FILES, tree
 from tests.waiting import until
 
@@ -28,7 +29,7 @@ _NODES = (1, 2)
 
 @asynccontextmanager
 async def started(client: Any, use: Callable[[Any], Any]) -> AsyncIterator[None]:
-    """As users of aiokafka do."""
+    """Start, use and stop a client as users of aiokafka do."""
     try:
         await client.start()
         await use(client)
@@ -70,15 +71,16 @@ async def nothing(_: object) -> None:
     pass
 
 
-def processor(servers: str) -> Processor[Any, Any]:
-    async def handle(record: Any) -> None:
-        await asyncio.sleep(0)
+async def handle(record: Any) -> None:
+    await asyncio.sleep(0)
 
-    return Processor(handle, "t", bootstrap_servers=servers, group_id="p")
+
+def processor(kind: Any, servers: str, **settings: Any) -> Any:
+    return kind(handle, "t", bootstrap_servers=servers, group_id="p", **settings)
 
 
 # Each gather of the package. If its caller is cancelled before the next turn of the event loop, the
-# coroutines do not even begin: in clean-up, something else has to end what they would have closed.
+# coroutines do not even begin: in cleanup, something else has to end what they would have closed.
 GATHERS = {
     "aioprod.admin.driver": "requests",
     "aioprod.cli.cluster_load": "requests",
@@ -87,6 +89,7 @@ GATHERS = {
     "aioprod.consumer.share.fetcher": "ShareFetcher.end follows, as ShareConsumer.close documents",
     "aioprod.consumer.share.core": "the same",
     "aioprod.net.brokers": "Brokers.end follows",
+    "aioprod.outbox.shard": "requests",
     "aioprod.processing.base_runner": "the tasks were cancelled before",
     "aioprod.testing.broker.controls.nodes": "the nodes were stopped before",
 }
@@ -150,7 +153,13 @@ CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[None]]] = {
     ),
     "admin": lambda servers: used(Admin(servers), look_up),
     "cluster client": lambda servers: used(ClusterClient(servers), nothing),
-    "processor": lambda servers: used(processor(servers), nothing),
+    "processor": lambda servers: used(processor(Processor, servers), nothing),
+    "exactly-once processor": lambda servers: used(
+        processor(Processor, servers, guarantee="exactly_once"), nothing
+    ),
+    "share processor": lambda servers: used(
+        processor(ShareProcessor, servers, reject_failed=True), nothing
+    ),
     "aiokafka's producer": lambda servers: started(
         AIOKafkaProducer(bootstrap_servers=servers), send
     ),
@@ -162,7 +171,7 @@ CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[None]]] = {
 
 @pytest.fixture
 async def slow_broker() -> AsyncIterator[EmbeddedCluster]:
-    """A cluster that takes its time, so that cancellations find requests under way."""
+    """A cluster that takes its time, so that cancellations find requests in flight."""
     async with EmbeddedCluster(nodes=len(_NODES)) as broker:
         broker.create_topic("t", 2)
         for api in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE):
@@ -171,8 +180,14 @@ async def slow_broker() -> AsyncIterator[EmbeddedCluster]:
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("again_after", [1, 2, 3])
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize(
+    ("name", "again_after"),
+    [
+        pytest.param(name, again_after, marks=by_default_each(2, row + again_after))
+        for row, name in enumerate(CLIENTS)
+        for again_after in (1, 2, 3)
+    ],
+)
 async def test_a_client(slow_broker: EmbeddedCluster, name: str, again_after: int) -> None:
     before = asyncio.all_tasks()
     clients: list[AbstractAsyncContextManager[None]] = []  # none is dropped: that closes it

@@ -19,6 +19,7 @@ import uvloop
 import uvloop.loop
 
 from aioprod import (
+    Admin,
     BrokerConnectionError,
     BufferExhaustedError,
     CommitFailedError,
@@ -29,10 +30,13 @@ from aioprod.config import AdminConfig
 from aioprod.consumer.commit_queue import CommitQueue
 from aioprod.earliest_timer import EarliestTimer
 from aioprod.net.brokers import BrokerAddress, Brokers
+from aioprod.processing import Processor, Record
 from aioprod.protocol.api_keys import ApiKey
+from aioprod.running_loop import start_task
 from aioprod.testing import EmbeddedCluster, hold
 from tests.loops import VirtualLoop, factory
 from tests.test_architecture import FILES, tree
+from tests.waiting import until
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -92,7 +96,7 @@ INTERNAL = {
 
 
 def uses(source: ast.AST) -> Iterator[str]:
-    """What code uses of asyncio's own loops."""
+    """Yield the uses of features that only asyncio's own event loops have."""
     for node in ast.walk(source):
         if isinstance(node, ast.Attribute):
             text = ast.unparse(node)
@@ -221,11 +225,11 @@ def test_a_send_without_time_to_wait(kind: str, max_block_ms: int) -> None:
                         break
                     except KafkaTimeoutError:
                         await asyncio.sleep(0.01)
-                held = broker.on(ApiKey.PRODUCE, hold())
+                kept_back = broker.on(ApiKey.PRODUCE, hold())
                 outcomes = await asyncio.gather(
                     *(producer.send("t", b"v" * 9_000) for _ in range(40)), return_exceptions=True
                 )
-                held.release()
+                kept_back.release()
         refused = [each for each in outcomes if isinstance(each, BaseException)]
         assert {type(each) for each in refused} == {BufferExhaustedError}
         assert len(refused) == 38
@@ -233,8 +237,109 @@ def test_a_send_without_time_to_wait(kind: str, max_block_ms: int) -> None:
     run(kind, main)
 
 
+# What starts tasks by itself: `start_task`, the simulation's loop, task groups, whose tasks nothing
+# reads before they end, and what has a future, which is not a task.
+STARTS_TASKS = {
+    "aioprod.running_loop": ["asyncio.Task", "loop.create_task"],
+    OWN_LOOP + ".loop": ["super().create_task"],
+    "aioprod.processing.guarantees": ["asyncio.ensure_future"],
+    "aioprod.cli.copy": ["group.create_task", "group.create_task"],
+    "aioprod.spark.coordination": ["group.create_task"],
+}
+
+
+def starts_of_tasks(source: ast.AST) -> list[str]:
+    """The calls that start a task, which a task factory may begin at once."""
+    return sorted(
+        ast.unparse(node.func)
+        for node in ast.walk(source)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (
+            node.func.attr in ("create_task", "ensure_future")
+            or ast.unparse(node.func) == "asyncio.Task"
+        )
+    )
+
+
+def test_tasks_begin_after_their_callers_turn() -> None:
+    found = {
+        name: starts_of_tasks(tree(name))
+        for name in FILES
+        if "asyncio" in FILES[name].read_text() and not name.startswith("aioprod._tools")
+    }
+    assert {name: each for name, each in found.items() if each} == STARTS_TASKS, (
+        "use start_task: asyncio.eager_task_factory begins a task before the caller has stored it"
+    )
+
+
+def test_a_task_of_the_library_is_not_begun_by_a_task_factory() -> None:
+    class Begun(Exception):
+        pass
+
+    def begin_at_once(loop: object, work: Coroutine[Any, Any, Any], **options: object) -> Any:
+        work.close()
+        raise Begun
+
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(begin_at_once)  # type: ignore[arg-type]  # any coroutine
+        order = []
+
+        async def work() -> None:
+            order.append("work")
+
+        task = start_task(work(), name="a-name")
+        order.append("caller")
+        await task
+        assert task.get_name() == "a-name"
+        loop.set_task_factory(None)
+        return order
+
+    for kind in LOOPS.values():
+        with asyncio.Runner(loop_factory=kind) as runner:
+            assert runner.run(main()) == ["caller", "work"]
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
-def test_an_eager_task_that_fails_at_once_is_no_attempt_that_runs() -> None:
+@pytest.mark.parametrize("concurrency", [1, 3, 2_000])
+def test_a_processor_with_eager_tasks(concurrency: int) -> None:
+    """Handlers that do not wait were called by the loop that starts them, one within another."""
+    wanted = [b"%d" % number for number in range(4_000)]
+
+    async def main() -> None:
+        handled: list[bytes] = []
+
+        async def handle(record: Record[bytes | None, bytes | None]) -> None:
+            assert record.value is not None
+            handled.append(record.value)
+
+        async with EmbeddedCluster() as broker:
+            broker.create_topic("t", 1)
+            async with Producer(broker.bootstrap_servers) as producer:
+                for value in wanted:
+                    await producer.send("t", value, key=value)
+            async with Processor(
+                handle,
+                "t",
+                bootstrap_servers=broker.bootstrap_servers,
+                group_id="g",
+                order="key",
+                concurrency=concurrency,
+                consumer={"auto_offset_reset": "earliest"},
+            ):
+                await until(lambda: len(handled) >= len(wanted))
+            assert sorted(handled) == sorted(wanted)
+            async with Admin(broker.bootstrap_servers) as admin:
+                committed = await admin.list_consumer_group_offsets("g")
+            assert [each.offset for each in committed.values() if each] == [len(wanted)]
+
+    with asyncio.Runner(loop_factory=factory("eager", virtual=False)) as runner:
+        runner.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
+def test_an_eager_task_that_fails_at_once_does_not_count_as_running() -> None:
     async def main() -> None:
         config = AdminConfig(bootstrap_servers=("127.0.0.1:1",))
         brokers = Brokers(config, random.Random(1))
@@ -250,7 +355,7 @@ def test_an_eager_task_that_fails_at_once_is_no_attempt_that_runs() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
-def test_a_commit_that_is_refused_at_once_holds_up_no_other() -> None:
+def test_a_commit_that_is_refused_at_once_delays_no_other() -> None:
     class Refusing:
         commits = 0
 

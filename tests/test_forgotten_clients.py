@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import uvloop
 
 from aioprod import (
     Admin,
@@ -40,14 +39,12 @@ from aioprod.config.settings.producer import PRODUCER_SETTINGS
 from aioprod.config.settings.share_consumer import SHARE_CONSUMER_SETTINGS
 from aioprod.testing import EmbeddedCluster, ThreadedCluster
 from aioprod.types import Headers
+from tests import loops
 from tests.waiting import wait_until
 
 LIMIT_S = 5.0
 numbers = itertools.count(1)
-LOOPS: list[Any] = [
-    pytest.param(asyncio.new_event_loop, id="asyncio"),
-    pytest.param(uvloop.new_event_loop, id="uvloop"),
-]
+LOOPS: list[Any] = [pytest.param(make, id=name) for name, make in loops.installed().items()]
 Loop = Callable[[], asyncio.AbstractEventLoop]
 
 
@@ -148,7 +145,7 @@ async def admin(servers: str) -> Admin:
     return client
 
 
-HELD_UP = (
+DELAYED = (
     "its transaction blocks consumers until the coordinator aborts it, after "
     "transaction_timeout_ms=60000"
 )
@@ -166,12 +163,12 @@ KINDS = {
     ),
     "producer with stored records in a transaction": Kind(
         producer_with_stored_records_in_a_transaction,
-        f"unclosed producer 'c': {HELD_UP}; use 'async with'",
+        f"unclosed producer 'c': {DELAYED}; use 'async with'",
         True,
     ),
     "producer with offsets in a transaction": Kind(
         producer_with_offsets_in_a_transaction,
-        f"unclosed producer 'c': {HELD_UP}; use 'async with'",
+        f"unclosed producer 'c': {DELAYED}; use 'async with'",
         True,
     ),
     "producer that has committed": Kind(
@@ -271,7 +268,7 @@ def test_in_a_loop_that_goes_on(
 def test_in_a_loop_that_ends(
     broker: ThreadedCluster, name: str, kept: bool, new_loop: Loop
 ) -> None:
-    """As where an application ends, or fails, without closing."""
+    """The application ends, or fails, without closing its client."""
     kind = KINDS[name]
     outside: list[Any] = []
 

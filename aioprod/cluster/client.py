@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 from typing import Any, Self, TypeVar, cast
 
+from aioprod.cluster.coordinators import Coordinators
 from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.cluster.runtime import ClientKind, ClientLifecycle, ClientRuntime
@@ -36,7 +37,7 @@ class ClusterClient(Uncopyable):
 
     Args:
         bootstrap_servers: ``"host:port,..."`` or a list of these.
-        create_topics: whether asking for the metadata of an unknown topic may create it.
+        create_topics: whether a metadata request for an unknown topic may create it.
         settings: the fields of :class:`aioprod.config.client.ClientConfig`.
 
     Attributes:
@@ -55,7 +56,7 @@ class ClusterClient(Uncopyable):
         **settings: Any,
     ) -> None:
         check_names(ClientConfig, settings)
-        self.config = ClientConfig(
+        self.config: ClientConfig = ClientConfig(
             bootstrap_servers=cast("tuple[str, ...]", bootstrap_servers), **settings
         )
         self._runtime = ClientRuntime(
@@ -65,23 +66,23 @@ class ClusterClient(Uncopyable):
             create_topics=create_topics,
         )
         self._steps = _Steps(self._runtime.metadata)
-        self.coordinators = self._runtime.coordinators
+        self.coordinators: Coordinators = self._runtime.coordinators
 
     @property
     def snapshot(self) -> ClusterSnapshot:
-        """The cluster as described by the last metadata."""
+        """The cluster, as described by the latest metadata."""
         return self._runtime.metadata.snapshot
 
     async def start(self) -> None:
-        """Connect and ask for the brokers.
+        """Connect, and request the metadata of the cluster.
 
-        The limit is ``request_timeout_ms``, or ``socket_connection_setup_timeout_max_ms`` if that
-        is longer.
+        The time limit is the larger of ``request_timeout_ms`` and
+        ``socket_connection_setup_timeout_max_ms``.
 
         Raises:
-            BrokerConnectionError: if no bootstrap server answers; the message has the reason for
-                each one.
-            KafkaTimeoutError: if the limit passes.
+            BrokerConnectionError: if no bootstrap server responds; the message contains the reason
+                for each server.
+            KafkaTimeoutError: if the time limit expires.
         """
         await self._runtime.start(self._steps)
 
@@ -103,36 +104,37 @@ class ClusterClient(Uncopyable):
     async def request(
         self, message: Request[ResponseT], node_id: int | None = None, *, newest: int | None = None
     ) -> ResponseT:
-        """Send a request to a broker and return its answer.
+        """Send a request to a broker and return its response.
 
-        Waits as long as connecting takes, and then as
-        :meth:`aioprod.net.connection.Connection.request` does.
+        The time for connecting comes on top of the timeout of
+        :meth:`aioprod.net.connection.Connection.request`.
 
         Args:
             message: the request.
             node_id: the broker; any if None.
-            newest: the newest version to use; the newest that client and broker support if None.
+            newest: highest version of the request to use; None for the highest that client and
+                broker support.
 
         Raises:
             BrokerConnectionError, RequestTimedOutError, ProtocolError: if there is no usable
-                answer.
+                response.
             UnsupportedVersionError: if client and broker have no version in common.
         """
         self._runtime.loop_binding.check()
         brokers = self._runtime.brokers
-        # Only one broker gets it, as a request may change something.
+        # Sent to one broker only, as the request may change something.
         connection = await (brokers.any() if node_id is None else brokers.connection(node_id))
         version = connection.pick_version(type(message), newest)
         return await connection.request(message, version=version)
 
     async def refresh_topics(self, topics: Iterable[str]) -> ClusterSnapshot:
-        """Ask for the metadata of topics, within ``request_timeout_ms``.
+        """Request the metadata of topics, within ``request_timeout_ms``.
 
-        The answer has an unknown topic with its error code.
+        The snapshot contains an unknown topic with its error code.
 
         Raises:
             BrokerConnectionError: if all attempts within the limit fail.
-            RequestTimedOutError: if the limit passes during an attempt.
+            RequestTimedOutError: if the limit expires during an attempt.
             KafkaError: if an attempt fails for another reason.
         """
         self._runtime.loop_binding.check()
@@ -146,7 +148,7 @@ class ClusterClient(Uncopyable):
             is_retriable=lambda error: isinstance(error, BrokerConnectionError),
             limit=RetryLimit(
                 config.request_timeout_ms,
-                "asking for metadata",
+                "requesting metadata",
                 "request_timeout_ms",
                 RequestTimedOutError,
             ),

@@ -1,5 +1,5 @@
-"""Sends requests to the coordinators of consumer groups and transactional ids. Looks a coordinator
-up on demand, and again after it has moved.
+"""Sends requests to the coordinators of consumer groups and transactional ids. A coordinator is
+looked up on demand, and again after it has moved.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from aioprod.errors import (
     UnsupportedVersionError,
 )
 from aioprod.foreign_text import reason_of
-from aioprod.logs import LOG_AGAIN_S, LastingProblem, get_logger
+from aioprod.logs import LOG_AGAIN_S, LastingProblem, Logger, get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
+from aioprod.net.race import result_of
 from aioprod.net.refusals import explain, principal_of
 from aioprod.net.silence import SILENCE_S
 from aioprod.protocol.message import Message, Request
 from aioprod.protocol.messages.find_coordinator import FindCoordinatorRequest
+from aioprod.running_loop import start_task
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _SEVERAL_KEYS_FROM = 4
 _TRANSACTIONS_FROM = 1
@@ -42,7 +44,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 class CoordinatorType(IntEnum):
-    """The kinds of coordinators, with the numbers of the protocol."""
+    """The types of coordinators, with the numbers of the protocol."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -69,7 +71,7 @@ class Coordinators:
         self._problems: dict[tuple[CoordinatorType, str], LastingProblem] = {}
 
     def forget(self, kind: CoordinatorType, key: str) -> None:
-        """Look up this coordinator again before the next request, as it has moved."""
+        """Forget a coordinator that has moved: the next request looks it up again."""
         self._known.pop((kind, key), None)
 
     async def request(
@@ -79,23 +81,23 @@ class Coordinators:
         prepare: Callable[[Connection], tuple[Request[ResponseT], int]],
         timeout_ms: float | None = None,
     ) -> ResponseT:
-        """Send one request to a coordinator and return its answer, with any error code. The
-        coordinator is looked up first if it is unknown.
+        """Send one request to a coordinator and return its response, with any error code. An
+        unknown coordinator is looked up first.
 
         Args:
             kind: the kind of coordinator.
             key: the group id or transactional id.
-            prepare: makes the message and picks its version for the connection, right before it is
-                sent.
-            timeout_ms: the limit on waiting for the answer; ``request_timeout_ms`` if None.
+            prepare: returns the message and its version for the connection; called right before the
+                request is sent.
+            timeout_ms: limit on the wait for the response; ``request_timeout_ms`` if None.
 
         Raises:
             BrokerConnectionError, RequestTimedOutError, ProtocolError: if there is no usable
-                answer. The next request looks up the coordinator again.
-            BrokerError: if a broker answers the lookup with an error; after retries for
-                ``request_timeout_ms`` if the error is retriable.
+                response. The next request looks up the coordinator again.
+            BrokerError: if a broker responds to the lookup with an error. Retriable errors are
+                retried for ``request_timeout_ms`` first.
             UnsupportedVersionError: if the broker is too old.
-            AuthenticationError: if the client or the broker does not trust the other one.
+            AuthenticationError: if the client or the broker can't authenticate the other side.
         """
         connection = await self.connection(kind, key)
         message, version = prepare(connection)
@@ -114,12 +116,11 @@ class Coordinators:
         version: int,
         timeout_ms: float | None,
     ) -> ResponseT:
-        """Wait for the coordinator's answer; fail if it is silent and other brokers name another
+        """Wait for the coordinator's response. Fail if it is silent, and other brokers name another
         coordinator.
         """
         asked = self._known.get((kind, key))
-        loop = asyncio.get_running_loop()
-        waiting = loop.create_task(
+        waiting = start_task(
             connection.request(message, version=version, timeout_ms=timeout_ms),
             name="aioprod-coordinator-request",
         )
@@ -129,15 +130,14 @@ class Coordinators:
                 both = [waiting] if looking is None else [waiting, looking]
                 await asyncio.wait(both, timeout=SILENCE_S, return_when=asyncio.FIRST_COMPLETED)
                 if waiting.done():
-                    return waiting.result()
+                    return result_of(waiting)
                 if looking is None and connection.silent:
-                    looking = loop.create_task(
-                        self._find(kind, key), name="aioprod-find-coordinator"
-                    )
+                    looking = start_task(self._find(kind, key), name="aioprod-find-coordinator")
                 elif looking is not None and looking.done():
-                    if looking.exception() is None and looking.result() != asked:
+                    found = not looking.cancelled() and looking.exception() is None
+                    if found and looking.result() != asked:
                         raise BrokerConnectionError(
-                            f"{connection.address}: no answer, and another broker is now the "
+                            f"{connection.address}: no response, and another broker is now the "
                             f"coordinator of {kind.name.lower()} {key!r}"
                         )
                     looking = None
@@ -147,11 +147,11 @@ class Coordinators:
                 looking.cancel()
 
     async def connection(self, kind: CoordinatorType, key: str) -> Connection:
-        """Return a connection to the coordinator. One that can't be reached is looked up again,
+        """Return a connection to the coordinator. If it can't be reached, it is looked up again,
         with backoff, for ``request_timeout_ms``.
 
         Raises:
-            KafkaError: as :meth:`request` does.
+            KafkaError: see :meth:`request`.
         """
         deadline = asyncio.get_running_loop().time() + self._config.request_timeout_ms / 1000
 
@@ -199,11 +199,11 @@ class Coordinators:
             )
 
     async def nodes(self, kind: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
-        """Return the node id of each coordinator. Unknown ones are looked up with one request if
-        the brokers support that (KIP-699).
+        """Return the node ids of coordinators. Unknown coordinators are looked up in a single
+        request if the brokers support that (KIP-699).
 
         Raises:
-            KafkaError: as :meth:`request` does, but without retries.
+            KafkaError: as for :meth:`request`, but without retries.
         """
         missing = [key for key in keys if (kind, key) not in self._known]
         if missing:
@@ -246,7 +246,7 @@ async def _find_coordinators(
     for key in keys:
         if key not in by_key:
             raise ProtocolError(
-                f"{connection.address}: the answer to FindCoordinator does not contain {key!r}"
+                f"{connection.address}: the FindCoordinator response does not contain {key!r}"
             )
         found = by_key[key]
         _check(kind, key, found.error_code, found.error_message)

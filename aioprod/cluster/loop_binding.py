@@ -1,5 +1,5 @@
-"""Binds a client to its event loop and process. Refuses calls from elsewhere, and warns about
-clients that are dropped without ``close``.
+"""Binds a client to its event loop and process. Calls from another loop or process raise an error.
+Logs a warning for clients that are dropped without ``close``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import weakref
 from collections.abc import Callable
 
 from aioprod.errors import WrongEventLoopError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _bindings: weakref.WeakSet[LoopBinding] = weakref.WeakSet()
 
@@ -24,8 +24,9 @@ class LoopBinding:
 
     Args:
         client: the name of the client in errors and warnings.
-        on_fork: called in a forked child, to remove what calls use without :meth:`check`. It must
-            not do I/O: sockets and the selector belong to the parent.
+        on_fork: called in a forked child process, to clear state that calls use without
+            :meth:`check`. It must not do I/O: sockets and the selector belong to the parent
+            process.
     """
 
     def __init__(self, client: str, on_fork: Callable[[], object] = lambda: None) -> None:
@@ -38,50 +39,50 @@ class LoopBinding:
         self._releasing: asyncio.Task[None] | None = None
 
     def bind(self) -> None:
-        """Bind the client to the running event loop, as it starts."""
+        """Bind the client to the running event loop. Called when it starts."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.current_thread().name
         self._process = os.getpid()
         _bindings.add(self)
 
     def unbind(self) -> None:
-        """Release the client from its event loop, as everything is closed."""
+        """Release the client from its event loop. Called when it is closed."""
         self._loop = None
         _bindings.discard(self)
 
     @property
     def loop_closed(self) -> bool:
-        """Whether the client was started and its event loop is closed, so that none of its tasks
-        runs and none of its connections is open.
+        """True if the client was started and its event loop is closed: no task of the client is
+        running, and no connection is open.
         """
         return self._loop is not None and not self._forked and self._loop.is_closed()
 
     def check(self) -> None:
-        """Check that the client's event loop is the running one, if it has one.
+        """Check that the client was started in the running event loop, or is not started.
 
         Raises:
-            WrongEventLoopError: if it is not.
+            WrongEventLoopError: if it was started in another event loop or process.
         """
         loop = self._loop
         if loop is None:
             return
         if self._forked:
             raise WrongEventLoopError(
-                f"{self.client} was started in process {self._process}: make one in each "
+                f"{self.client} was started in process {self._process}: create one in each "
                 "process, after the fork"
             )
         try:
             if asyncio.get_running_loop() is loop:
                 return
         except RuntimeError:
-            pass  # no event loop runs here
+            pass  # no running event loop
         if loop.is_closed():
             raise WrongEventLoopError(
-                f"{self.client} was started in an event loop that is closed: make one in "
+                f"{self.client} was started in an event loop that is closed: create one in "
                 "each event loop, and close it there"
             )
         raise WrongEventLoopError(
-            f"{self.client} belongs to the event loop in thread {self._thread!r}: make one "
+            f"{self.client} belongs to the event loop in thread {self._thread!r}: create one "
             "in each event loop, or call this one from other threads "
             "with asyncio.run_coroutine_threadsafe()"
         )
@@ -89,15 +90,15 @@ class LoopBinding:
     def warn_unclosed(
         self, source: object, lost: str, release: Callable[[], asyncio.Task[None]]
     ) -> None:
-        """Warn that the client is dropped without ``close`` and release it in its event loop.
+        """Warn that the client is dropped without ``close``, and release it in its event loop.
 
-        Does nothing for a client that is not started, or in a forked child.
+        Does nothing for a client that is not started, or in a forked child process.
 
         Args:
             source: the object that is dropped.
-            lost: names the data that is lost, if any. Also logged, because Python hides
-                ResourceWarnings by default.
-            release: releases what it can at once, and returns a task that releases the rest.
+            lost: describes the lost data, if any. Such a warning is also logged, because Python
+                ignores ResourceWarnings by default.
+            release: releases what needs no wait, and returns a task that releases the rest.
         """
         loop = self._loop
         if loop is None or self._forked:
@@ -105,7 +106,7 @@ class LoopBinding:
         self.unbind()
         try:
             if not loop.is_closed():
-                # This may be any thread, in the middle of code of the objects to be released.
+                # Runs in any thread, perhaps within a method of the objects to be released.
                 loop.call_soon_threadsafe(self._release, release)
         except RuntimeError:
             pass  # the loop was closed just now

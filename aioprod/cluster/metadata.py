@@ -1,4 +1,4 @@
-"""Refreshes the metadata of a cluster: by age and on demand, one request at a time."""
+"""Refreshes the metadata of a cluster, by age and on demand. One request is sent at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aioprod.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from aioprod.logs import LOG_AGAIN_S, LastingProblem, get_logger
+from aioprod.logs import LOG_AGAIN_S, LastingProblem, Logger, get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.connection import Connection
@@ -32,28 +32,29 @@ from aioprod.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from aioprod.running_loop import start_task
 from aioprod.types import TopicPartition
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
-# A broker that has just started, or belongs to another cluster by now.
-_NOT_READY = (ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REBOOTSTRAP_REQUIRED)
+#: The response of a broker that has just started, or has moved to another cluster.
+NOT_READY = (ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REBOOTSTRAP_REQUIRED)
 #: The first version of Metadata that has topic ids (KIP-516).
 TOPIC_IDS_FROM = 10
-# Before, brokers may answer with a leader epoch of long ago (KAFKA-9212).
+# Brokers with older versions may respond with an outdated leader epoch (KAFKA-9212).
 _EPOCHS_FROM = 9
-# Starting again for the same reason within this time continues what was logged.
+# A rebootstrap for the same reason within this time is not logged again.
 _SAME_REASON_S = 60.0
 
 
 def check_topic_ids(connection: Connection, purpose: str) -> None:
-    """Check that the metadata of a broker have topic ids.
+    """Check that the metadata of a broker contains topic ids.
 
     Args:
-        purpose: needs the ids, such as "share groups".
+        purpose: the feature that needs them, such as "share groups".
 
     Raises:
-        UnsupportedVersionError: if they have none.
+        UnsupportedVersionError: if it contains none.
     """
     version = connection.pick_version(MetadataRequest)
     if version < TOPIC_IDS_FROM:
@@ -70,22 +71,22 @@ class Metadata:
         config: the settings.
         brokers: the connections; their addresses are kept up to date.
         rng: source of jitter.
-        create_topics: whether asking for an unknown topic may create it
+        create_topics: whether a request for an unknown topic may create it
             (``allow.auto.create.topics``).
 
     Attributes:
         snapshot: brokers, topics and leaders.
         last_error: why the last refresh failed; None if it succeeded.
         refreshed_at: loop time of the last success.
-        want_all_topics: whether each refresh asks for all topics, as a pattern subscription needs.
+        want_all_topics: whether each refresh requests all topics, for subscriptions by pattern.
     """
 
     def __init__(
         self, config: ClientConfig, brokers: Brokers, rng: random.Random, *, create_topics: bool
     ) -> None:
-        self.snapshot = ClusterSnapshot(principal=principal_of(config))
+        self.snapshot: ClusterSnapshot = ClusterSnapshot(principal=principal_of(config))
         self.last_error: KafkaError | None = None
-        self.refreshed_at = 0.0
+        self.refreshed_at: float = 0.0
         self.want_all_topics = False
         self._on_update: Callable[[ClusterSnapshot], None] | None = None
         self._on_fault: Callable[[KafkaError], None] | None = None
@@ -100,15 +101,15 @@ class Metadata:
         self._failing_since = 0.0
         self._failure = LastingProblem(0, LOG_AGAIN_S)
         self._topic_problems: dict[str, LastingProblem] = {}
-        self._rebootstraps: dict[str, float] = {}  # the last loop time of each logged reason
+        self._rebootstraps: dict[str, float] = {}  # loop time at which each reason was logged last
         self._next_refresh_at = 0.0
-        # The next request asks for all topics that are in use, or only for new ones (KIP-526).
+        # Whether the next request is for all topics in use, or only for new ones (KIP-526).
         self._refresh_all = False
         self._refreshed_all_at = 0.0
         self._requested_topics: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()
-        # No task keeps its lock while it waits, so entering it never waits either.
+        # No task awaits anything else while it holds the lock, so acquiring it never blocks.
         self._updated = asyncio.Condition()
         self._last_notice: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -123,18 +124,16 @@ class Metadata:
 
         Args:
             on_update: called with each new snapshot.
-            on_fault: called if the task fails, so that there are no more updates.
+            on_fault: called if the task fails, which ends the updates.
         """
         self._on_update = on_update
         self._on_fault = on_fault
-        self._task = asyncio.get_running_loop().create_task(
-            self._refresh_always(), name="aioprod-metadata"
-        )
+        self._task = start_task(self._refresh_always(), name="aioprod-metadata")
         self._task.add_done_callback(self._ended)
 
     def refresh_on_silence(self) -> None:
-        """Ask for the brokers whenever one is silent, so that requests to a broker that has left
-        the cluster fail. For clients that do not use the task of :meth:`start`.
+        """Request the list of brokers whenever one is silent, so that requests to a broker that has
+        left the cluster fail. For clients without the task of :meth:`start`.
         """
         self._refresh_on_silence = True
 
@@ -144,33 +143,36 @@ class Metadata:
 
     async def close(self) -> None:
         """End the task and all calls of :meth:`await_update`."""
-        if self._task is not None:
-            self._task.remove_done_callback(self._ended)
-            self._task.cancel()
+        self.end()
         await self._notify_all()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=1)
+
+    def end(self) -> None:
+        """Cancel the task."""
+        if self._task is not None:
+            self._task.remove_done_callback(self._ended)
+            self._task.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         reason = (
             "was cancelled from outside" if task.cancelled() else f"failed: {task.exception()!r}"
         )
         if not task.cancelled():
-            log.error("the metadata task failed", exc_info=task.exception())
+            who = self._config.client_id
+            log.error("%s: the metadata task failed", who, exc_info=task.exception())
         if self._on_fault is not None:
             self._on_fault(
                 KafkaError(f"the client's metadata task {reason}; close the client, make a new one")
             )
-        self._last_notice = task.get_loop().create_task(
-            self._notify_all(), name="aioprod-metadata-ended"
-        )
+        self._last_notice = start_task(self._notify_all(), name="aioprod-metadata-ended")
 
     async def _notify_all(self) -> None:
         async with self._updated:
             self._updated.notify_all()
 
     def touch(self, topic: str) -> None:
-        """Mark a topic as in use. A new topic is asked for at once."""
+        """Mark a topic as in use. The metadata of a new topic is requested at once."""
         new = topic not in self._last_used
         self._last_used[topic] = asyncio.get_running_loop().time()
         if new:
@@ -201,7 +203,7 @@ class Metadata:
         return self.snapshot.version
 
     def broker_silent(self) -> None:
-        """Request a refresh, as a broker is silent: its partitions may have new leaders."""
+        """Request a refresh because a broker is silent: its partitions may have new leaders."""
         if self._refresh_on_silence:
             self._refresh_brokers()
         elif self._task is not None:
@@ -224,7 +226,7 @@ class Metadata:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._refreshed_all_at + max_age):
                     await self._wake.wait()
-            # A new topic does not wait for the backoff.
+            # New topics are requested without a backoff.
             if self._next_refresh_at > loop.time():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(self._next_refresh_at):
@@ -235,16 +237,14 @@ class Metadata:
 
     def _refresh_brokers(self) -> None:
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(
-                self._refresh_brokers_once(), name="aioprod-metadata-brokers"
-            )
+            self._task = start_task(self._refresh_brokers_once(), name="aioprod-metadata-brokers")
 
     async def _refresh_brokers_once(self) -> None:
         with contextlib.suppress(KafkaError):
             await self.refresh(())
 
     def _choose_topics(self, now: float) -> list[str]:
-        """Return the topics to ask for now. New topics delay the others by the backoff at most."""
+        """Return the topics to request now. New topics delay the others by at most the backoff."""
         age = now - self._refreshed_all_at
         due = now >= self._next_refresh_at or age * 1000 >= self._config.retry_backoff_ms
         if (
@@ -302,7 +302,7 @@ class Metadata:
         await self._notify_all()
 
     def _log_topics(self, topics: Iterable[str], now: float) -> None:
-        """Log topics that a call may wait for in vain, such as one that does not exist."""
+        """Log topics that can't be used for some time, such as one that does not exist."""
         for topic in topics:
             error = self.snapshot.problem_of(topic)
             if error is None:
@@ -319,16 +319,16 @@ class Metadata:
                 log.warning("%s: still waiting after %.0f s: %s", who, seconds, error)
 
     async def first(self, topics: Iterable[str], *limits: str) -> None:
-        """Refresh for the first time, when the client starts. Ask again within the limit as long as
+        """Refresh for the first time, when the client starts. Retry within the limit as long as
         brokers accept connections.
 
         Args:
-            topics: the topics to ask for.
-            limits: names of settings; the largest value is the limit.
+            topics: the topics to request.
+            limits: names of settings; their largest value is the limit.
 
         Raises:
-            KafkaTimeoutError: if no broker answers within the limit.
-            KafkaError: if no broker can be asked.
+            KafkaTimeoutError: if no broker responds within the limit.
+            KafkaError: if no broker can be reached.
         """
         setting = max(limits, key=lambda name: float(getattr(self._config, name)))
         servers = ", ".join(self._config.bootstrap_servers)
@@ -339,22 +339,22 @@ class Metadata:
             self._backoff.seconds,
             is_retriable=_FirstAnswer(len(self._config.bootstrap_servers)).may_follow,
             limit=limit,
-            on_failure=partial(_report_start, limit),
+            on_failure=partial(_report_start, self._config.client_id, limit),
         )
 
     async def refresh(self, topics: Iterable[str] | None) -> ClusterSnapshot:
-        """Ask for topics now and update the snapshot.
+        """Request topics now, and update the snapshot.
 
         Args:
             topics: the topics; all topics of the cluster if None.
 
         Raises:
-            KafkaError: if no broker answers.
+            KafkaError: if no broker responds.
         """
-        wanted = (
+        wanted = (  # sorted, so that each run of a simulation sends the same
             None
             if topics is None or self.want_all_topics
-            else [MetadataRequestTopic(name=name) for name in sorted(topics)]  # same in each run
+            else [MetadataRequestTopic(name=name) for name in sorted(topics)]
         )
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=self._create_topics)
 
@@ -370,7 +370,7 @@ class Metadata:
             self._rebootstrap(f"requested by {address}")
             raise BrokerError(ErrorCode.REBOOTSTRAP_REQUIRED, f"{address}: Metadata")
         if not reply.brokers:
-            # As one that has just started.
+            # Such as one that has just started.
             raise BrokerError(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"{address}: the metadata contains no broker"
             )
@@ -382,15 +382,15 @@ class Metadata:
         return self.snapshot
 
     def last_topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
-        """Return the ids of topics, of a deleted one that which it had; none of them if one was
-        never known, since a request has either the ids or the names of all its topics.
+        """Return the ids of topics; of a deleted topic, its last id. The result is empty if one was
+        never known, since a request contains either the ids or the names of all its topics.
         """
         return self._former_ids.last_known(names)
 
     def take_leaders(
         self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[BrokerAddress]
     ) -> None:
-        """Update leaders (node id, epoch) from the answer to another request (KIP-951)."""
+        """Update leaders (node id, epoch) from the response to another request (KIP-951)."""
         snapshot = self.snapshot.with_leaders(leaders, nodes)
         if snapshot is not self.snapshot:
             self._replace(snapshot)
@@ -433,10 +433,11 @@ class Metadata:
             self._topic_problems.pop(topic, None)
 
 
-def _report_start(limit: RetryLimit, error: KafkaError, failures: int) -> None:
+def _report_start(who: str, limit: RetryLimit, error: KafkaError, failures: int) -> None:
     if failures == 1:
         log.warning(
-            "%s: %s; retrying for %s=%.0f, further failures are not logged",
+            "%s: %s: %s; retrying for %s=%.0f, further failures are not logged",
+            who,
             limit.what,
             error,
             limit.setting,
@@ -451,7 +452,7 @@ def _forget_epochs(reply: MetadataResponse) -> None:
 
 
 class _FirstAnswer:
-    """Decides whether a client that starts asks again.
+    """Decides whether a client retries its first request.
 
     Args:
         servers: the number of bootstrap servers.
@@ -463,14 +464,14 @@ class _FirstAnswer:
         self._unreadable = 0
 
     def may_follow(self, error: KafkaError) -> bool:
-        """Return whether an answer may follow this error of the last attempt."""
+        """Return whether another attempt may succeed after this error."""
         if isinstance(error, BrokerConnectionError):
-            # Servers that can't be reached from the beginning are probably the wrong ones.
+            # If no server could be reached so far, the addresses are probably wrong.
             self._reached = self._reached or error.was_open
             return self._reached
         self._reached = True
         if isinstance(error, BrokerError):
-            return error.code.retriable or error.code in _NOT_READY
+            return error.code.retriable or error.code in NOT_READY
         if isinstance(error, ProtocolError):
             self._unreadable += 1
             return self._unreadable < self._servers  # the next one may be a Kafka broker

@@ -1,14 +1,11 @@
-"""The loop that repeats failed attempts, after a backoff, until a deadline."""
-
-from __future__ import annotations
+"""Retries failed attempts, after a backoff, until a deadline."""
 
 import asyncio
 import itertools
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from aioprod.errors import (
     AuthenticationError,
@@ -23,15 +20,14 @@ from aioprod.running_loop import running_loop
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class RetryLimit:
-    """The limit on all attempts together, and its name in the error.
+class RetryLimit(NamedTuple):
+    """The time limit on all attempts together, and its name in the error.
 
     Attributes:
         limit_ms: the limit.
-        what: the purpose of the attempts, such as "asking for metadata".
+        what: the purpose of the attempts, such as "requesting metadata".
         setting: the setting that has the limit.
-        error_type: the type of the error if the limit passes during an attempt.
+        error_type: the type of the error if the limit expires during an attempt.
     """
 
     limit_ms: float
@@ -57,24 +53,24 @@ async def retry(
     on_failure: Callable[[KafkaError, int], None] | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> T:
-    """Make attempts until one succeeds, and return its result.
+    """Call ``attempt`` until it succeeds, and return its result.
 
-    Cancelling the caller cancels the attempt or the pause in progress; nothing runs afterwards.
+    Cancelling the caller cancels the current attempt or pause; no task is left running.
 
     Args:
         attempt: makes one attempt.
         pause_s: the seconds to wait after this number of failures, such as `Backoff.seconds`.
         is_retriable: whether another attempt may succeed after this error.
-        limit: cancels the attempt or pause in progress when its time is over.
-        deadline: loop time before which the last attempt begins; attempts are not cancelled then.
+        limit: when it expires, the current attempt or pause is cancelled.
+        deadline: loop time after which no attempt begins; a running attempt is not cancelled.
         on_failure: called before each pause, with the error and the number of failures.
         sleep: waits for a number of seconds; it may end early or raise.
 
     Raises:
-        KafkaTimeoutError: if ``limit`` passes during an attempt; the cause is the error of the
-            attempt before, if any.
-        KafkaError: if the last attempt fails, and its error is not retriable or the limit or the
-            deadline would pass during the pause.
+        KafkaTimeoutError: if ``limit`` expires during an attempt; the cause is the error of the
+            previous attempt, if any.
+        KafkaError: if an attempt fails and its error is not retriable, or the limit or the deadline
+            would expire during the pause.
     """
     loop = running_loop()
     last_error: KafkaError | None = None

@@ -1,11 +1,9 @@
 """Connections, metadata, start and close, for all clients.
 
-A client is an object with a `ClientRuntime` and the steps of a `ClientLifecycle`. Background
-tasks must not refer to the object that users have, or its ``__del__`` would never be called. So the
-runtime does not keep the client, but gets it with each call.
+A client has a `ClientRuntime` and implements `ClientLifecycle`. Background tasks must not refer to
+the object that the application uses, or its ``__del__`` would never be called. Therefore the
+runtime has no reference to the client; each call passes it as an argument.
 """
-
-from __future__ import annotations
 
 import asyncio
 import logging
@@ -24,39 +22,37 @@ from aioprod.cluster.metadata import Metadata
 from aioprod.cluster.telemetry import Telemetry
 from aioprod.config.client import ClientConfig
 from aioprod.errors import KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.metrics.telemetry import TelemetrySource
 from aioprod.net.backoff import Backoff
 from aioprod.net.bootstrap import ConnectionCallback
 from aioprod.net.brokers import Brokers
-from aioprod.running_loop import running_loop
+from aioprod.running_loop import running_loop, start_task
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 _DROPPED = "was dropped without close()"
 
 
 class ClientLifecycle:
-    """The steps that a kind of client adds to the life of a `ClientRuntime`; by default they do
-    nothing.
-    """
+    """Hooks of a kind of client, which `ClientRuntime` calls. The defaults do nothing."""
 
     async def connect(self) -> None:
-        """Ask the brokers for what the client needs first. Called by ``start``, and again after a
+        """Request what the client needs before it can start. Called by ``start``, and again after a
         failure.
         """
 
     def begin(self) -> None:
-        """Start the tasks of the client; ``connect`` has succeeded."""
+        """Start the tasks of the client. Called when ``connect`` has succeeded."""
 
     async def finish(self, deadline: float) -> None:
-        """Complete the pending operations; cancelled at ``deadline`` (loop time).
-        Called by ``close`` if the client is started.
+        """Complete the pending operations. Called by ``close`` if the client is started, and
+        cancelled at ``deadline`` (loop time).
         """
 
     def stop(self, error: KafkaError) -> None:
-        """Fail everything that is pending with ``error``. If the event loop is closed, nothing may
-        be scheduled.
+        """Fail all pending operations with ``error``. The event loop may be closed, so nothing may
+        be scheduled in it.
         """
 
     async def release(self) -> None:
@@ -66,16 +62,17 @@ class ClientLifecycle:
         """Close serializers, interceptors and other plug-ins; called once."""
 
     def closed(self) -> None:
-        """Called when everything is closed, or when the event loop is."""
+        """Called when all connections are closed, or the event loop is closed."""
 
 
 class ClientKind(NamedTuple):
     """A kind of client.
 
     Attributes:
-        name: the name in messages, such as "producer".
-        closed_error: the type of the error of calls on a client that is closed.
-        not_started_error: the same for a client that is not started; None for ``closed_error``.
+        name: the name in log and error messages, such as "producer".
+        closed_error: the type of error of calls on a closed client.
+        not_started_error: the type of error of calls on a client that is not started;
+            ``closed_error`` if None.
     """
 
     name: str
@@ -90,23 +87,23 @@ class ClientRuntime:
         config: the settings.
         rng: source of jitter.
         kind: the kind of the client.
-        create_topics: whether asking for the metadata of an unknown topic may create it.
+        create_topics: whether a metadata request for an unknown topic may create it.
         on_change: called when a connection of ``brokers`` opens or closes.
-        on_connection: the same, with details; see :class:`aioprod.net.brokers.Brokers`.
-        on_fork: called in a forked child; see :class:`aioprod.cluster.loop_binding.LoopBinding`.
+        on_connection: called with details then; see :class:`aioprod.net.brokers.Brokers`.
+        on_fork: called in a forked process; see :class:`aioprod.cluster.loop_binding.LoopBinding`.
         telemetry: the metrics to push to brokers; None for none.
 
     Attributes:
-        config, rng: the same.
-        loop_binding: the event loop and process of the start.
+        config, rng: the arguments.
+        loop_binding: the event loop and process in which the client was started.
         brokers: the connections.
         metadata: brokers, topics and leaders.
-        coordinators: requests to the coordinators of groups and transactional ids.
+        coordinators: sends requests to the coordinators of groups and transactional ids.
         backoff: the pauses between retries.
         telemetry: pushes the metrics to brokers that ask for them.
         started: whether ``start`` has succeeded.
-        closing: the error of new calls since ``close`` was called; None before.
-        released: whether the client is closed or is being closed by a task that needs no caller.
+        closing: the error of new calls after ``close`` was called; None before.
+        released: True if the client is closed, or a background task is closing it.
     """
 
     def __init__(
@@ -122,9 +119,9 @@ class ClientRuntime:
         telemetry: TelemetrySource | None = None,
     ) -> None:
         self.config = config
-        self.loop_binding = LoopBinding(f"{kind.name} {config.client_id!r}", on_fork)
+        self.loop_binding: LoopBinding = LoopBinding(f"{kind.name} {config.client_id!r}", on_fork)
         self._on_change = on_change
-        self.brokers = Brokers(
+        self.brokers: Brokers = Brokers(
             config,
             rng,
             on_change=self._connections_changed,
@@ -132,13 +129,13 @@ class ClientRuntime:
             on_silence=lambda: self.metadata.broker_silent(),
             on_misrouted=lambda address: self.metadata.misrouted(address),
         )
-        self.metadata = Metadata(config, self.brokers, rng, create_topics=create_topics)
-        self.coordinators = Coordinators(config, self.brokers, rng)
-        self.telemetry = Telemetry(config, self.brokers, rng, telemetry)
-        self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
-        self.started = False
+        self.metadata: Metadata = Metadata(config, self.brokers, rng, create_topics=create_topics)
+        self.coordinators: Coordinators = Coordinators(config, self.brokers, rng)
+        self.telemetry: Telemetry = Telemetry(config, self.brokers, rng, telemetry)
+        self.backoff: Backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rng)
+        self.started: bool = False
         self.closing: KafkaError | None = None
-        self.released = False
+        self.released: bool = False
         self.rng = rng
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kind = kind
@@ -158,8 +155,8 @@ class ClientRuntime:
         on_silence: Callable[[], object] = lambda: None,
         is_needed: Callable[[int], bool] = lambda _: False,
     ) -> Brokers:
-        """Make further connections to the same brokers, for requests that others must not wait
-        behind. The runtime keeps their addresses up to date and closes them.
+        """Create separate connections to the same brokers, for requests that would delay others on
+        the same connection. The runtime keeps their addresses up to date and closes them.
 
         Args:
             on_change, on_connection, on_silence, is_needed: see
@@ -180,7 +177,7 @@ class ClientRuntime:
         return brokers
 
     def last_reply_at(self) -> float:
-        """Return the loop time of the last reply on any open connection; 0 if there is none."""
+        """Return the loop time of the last response on any open connection; 0 if there was none."""
         return max(each.last_reply_at for each in (self.brokers, *self._separate))
 
     def _connections_changed(self) -> None:
@@ -190,11 +187,12 @@ class ClientRuntime:
     # -- calls -------------------------------------------------------------------------------------
 
     def check_running(self) -> None:
-        """Raise unless the client is started and open, and this is its event loop.
+        """Check that the client is started and not closed, and that its event loop is running.
 
         Raises:
             WrongEventLoopError: if the client was started in another event loop or process.
-            KafkaError: if it is closed or not started; of the type that the client has for that.
+            KafkaError: if it is closed or not started; the type is that of the client's
+                `ClientKind`.
         """
         self.loop_binding.check()
         if self.closing is not None:
@@ -205,7 +203,7 @@ class ClientRuntime:
 
     @property
     def has_loop(self) -> bool:
-        """Whether the client was started in an event loop."""
+        """True if the client was started in an event loop."""
         return self._loop is not None
 
     def now(self) -> float:
@@ -213,7 +211,7 @@ class ClientRuntime:
         return self._loop.time() if self._loop is not None else 0.0
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; raise as :meth:`check_running` does as soon as the client is closed."""
+        """Sleep. Raise the error of :meth:`check_running` as soon as the client is closed."""
         try:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -237,8 +235,8 @@ class ClientRuntime:
     # -- start -------------------------------------------------------------------------------------
 
     async def start(self, client: ClientLifecycle) -> None:
-        """Start the client, unless it is started. After a failure or cancellation everything is
-        closed, and the client may be started again.
+        """Start the client, unless it is started. After a failure or cancellation, all connections
+        are closed, and the client may be started again.
 
         Raises:
             KafkaError: if ``client.connect`` raises it, or if the client is closed before or during
@@ -260,13 +258,13 @@ class ClientRuntime:
                 if self.closing is not None:
                     raise self.closing.with_traceback(None)
             except BaseException as error:
-                self._start_limit = None  # over; close() must not change it
+                self._start_limit = None  # expired; close() must not change it
                 try:
                     await self.brokers.close()
                 finally:
                     self.loop_binding.unbind()
                 if self.closing is not None and isinstance(error, KafkaError | TimeoutError):
-                    # ``close`` has failed the operations in flight.
+                    # ``close`` has failed the pending operations.
                     raise self.closing.with_traceback(None) from None
                 raise
             finally:
@@ -288,21 +286,21 @@ class ClientRuntime:
     # -- close -------------------------------------------------------------------------------------
 
     def check_may_close(self) -> None:
-        """Raise WrongEventLoopError if :meth:`close` would."""
+        """Raise WrongEventLoopError if :meth:`close` would raise it."""
         if not self.loop_binding.loop_closed:
             self.loop_binding.check()
 
     async def close(self, client: ClientLifecycle, limit_ms: float = 0.0) -> None:
-        """Close the client; ``limit_ms`` is the limit of ``client.finish``.
+        """Close the client; ``limit_ms`` is the time limit of ``client.finish``.
 
-        A second call waits for the first, and shortens its limit if its own is over earlier. A
-        cancelled call still closes everything. If the event loop is closed, the call only fails the
-        pending operations.
+        A second call waits for the first call, and shortens its limit if that of the second expires
+        earlier. A cancelled call still closes all connections. If the event loop is closed, the
+        call only fails the pending operations.
 
         Raises:
-            WrongEventLoopError: if the client was started in another event loop, which is not
-                closed, or in another process.
-            Exception: if ``client.finish`` raises it; everything is closed then, too.
+            WrongEventLoopError: if the client was started in another event loop that is not closed,
+                or in another process.
+            Exception: if ``client.finish`` raises it; all connections are closed nevertheless.
         """
         loop = running_loop()
         if self.loop_binding.loop_closed:
@@ -322,26 +320,28 @@ class ClientRuntime:
                 await self._finish(client, deadline)
         finally:
             timeout = f"close timeout {limit_ms:.0f} ms"
-            client.stop(
-                self._kind.closed_error(
-                    f"not completed before the {self._kind.name} closed ({timeout})"
+            try:
+                client.stop(
+                    self._kind.closed_error(
+                        f"not completed before the {self._kind.name} closed ({timeout})"
+                    )
                 )
-            )
-            self.released = True
-            release = self._release(client)
-            release.add_done_callback(lambda _: closed.set_result(None))
-            await asyncio.shield(closed)  # an eager task may be done before its callbacks run
-            if not release.cancelled():
-                release.result()
+            finally:
+                self.released = True
+                release = self._release(client)
+                release.add_done_callback(lambda _: closed.set_result(None))
+                await asyncio.shield(closed)
+                if not release.cancelled():
+                    release.result()
 
     def dropped(self, source: object, client: ClientLifecycle, lost: str = "") -> None:
-        """Warn that ``source``, the object that users have, is dropped without ``close``, and close
-        the client in its event loop without completing anything.
+        """Warn that ``source``, the object that the application used, is dropped without ``close``,
+        and close the client in its event loop. Pending operations fail.
 
         Args:
             source: the object whose ``__del__`` calls this.
-            client: the client; it lives until it is closed.
-            lost: names the data that is lost, for the warning.
+            client: the client; a reference is kept until it is closed.
+            lost: describes the lost data in the warning.
         """
         if self.released:
             return
@@ -352,11 +352,11 @@ class ClientRuntime:
 
     def _abandon(self, client: ClientLifecycle) -> asyncio.Task[None]:
         self._set_closing(_DROPPED)
-        self._fail_pending(client)  # now: the event loop may end before the rest is done
+        self._fail_pending(client)  # now, as the event loop may stop before the task has run
         return self._release(client)
 
     def _close_without_loop(self, client: ClientLifecycle) -> None:
-        """Fail the pending operations, as no task runs and no connection is open."""
+        """Fail the pending operations: the event loop is closed, so no task runs."""
         self._set_closing("is closed")
         self._closed = asyncio.get_running_loop().create_future()
         self._closed.set_result(None)
@@ -372,7 +372,7 @@ class ClientRuntime:
 
     def _set_closing(self, reason: str) -> None:
         self.closing = self.closing or self._kind.closed_error(f"the {self._kind.name} {reason}")
-        if not self.loop_binding.loop_closed:  # or waking the tasks of that loop would raise
+        if not self.loop_binding.loop_closed:  # else waking tasks of that loop would raise an error
             self._woken.set()
 
     async def _finish(self, client: ClientLifecycle, deadline: float) -> None:
@@ -388,8 +388,8 @@ class ClientRuntime:
             self._close_limit = None
 
     def _release(self, client: ClientLifecycle) -> asyncio.Task[None]:
-        """Begin to end all tasks and connections."""
-        task = asyncio.get_running_loop().create_task(
+        """Start the task that ends all tasks and connections."""
+        task = start_task(
             close_in_turn(
                 client.release, self.telemetry.close, self.metadata.close, self._close_connections
             ),
@@ -402,7 +402,8 @@ class ClientRuntime:
         await asyncio.gather(*(each.close() for each in (self.brokers, *self._separate)))
 
     def _released(self, client: ClientLifecycle) -> None:
-        """End what is left, also if the task was cancelled, perhaps before it began."""
+        """End what is left if the task was cancelled, perhaps before it began."""
+        self.metadata.end()
         for each in (self.brokers, *self._separate):
             each.end()
         self._close_plugins(client)
@@ -418,7 +419,7 @@ class ClientRuntime:
 
 
 def _bring_forward(limit: asyncio.Timeout | None, deadline: float) -> None:
-    """End a block under ``asyncio.timeout`` by ``deadline`` (loop time), unless it ends earlier."""
+    """Reschedule an ``asyncio.timeout`` to ``deadline`` (loop time) unless it expires earlier."""
     if limit is not None and not limit.expired():
         when = limit.when()
         if when is None or deadline < when:

@@ -1,4 +1,4 @@
-"""What clients of share groups (KIP-932) need of a cluster."""
+"""Version checks for share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from aioprod.net.connection import Connection
 from aioprod.protocol.message import Request
 
 NEEDED = (
-    "share groups need Kafka 4.2, or 4.1, and the feature share.version=1 of the cluster "
+    "share groups need Kafka 4.1 or newer, and the cluster's feature share.version=1 "
     "(kafka-features.sh upgrade --feature share.version=1)"
 )
 
 
 def pick_version(connection: Connection, request: type[Request[Any]]) -> int:
-    """Return the newest version of a request of share groups that client and broker support.
+    """Return the highest version of a share group request that client and broker support.
 
     Raises:
-        UnsupportedVersionError: if there is none; the text says what share groups need.
+        UnsupportedVersionError: if they have no version in common. The message names the versions
+            of Kafka that have share groups.
     """
     try:
         return connection.pick_version(request)

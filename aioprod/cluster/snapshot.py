@@ -1,10 +1,9 @@
-"""Immutable snapshots of the cluster, so that readers never see a partial update."""
-
-from __future__ import annotations
+"""Immutable snapshots of the cluster: readers never see a partial update."""
 
 import uuid
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from aioprod.counts import counted
 from aioprod.error_codes import ErrorCode
@@ -16,15 +15,14 @@ from aioprod.protocol.primitives import ZERO_UUID
 from aioprod.types import TopicPartition
 
 # Brokers may omit partitions for a moment. The producer has a queue for each number up to the
-# highest, so that must not be 2^31.
+# highest, so a hostile broker must not send 2^31.
 _MAX_OMITTED = 10_000
-# How long a broker may be late. Brokers of a KRaft cluster are late by milliseconds; the limit is
-# for the case that the late metadata came first, and were taken for the newer ones.
+# How long a broker may respond with outdated metadata. In a KRaft cluster, that is milliseconds.
+# The limit is for the case that outdated metadata was received first, and taken for the newer one.
 _LATE_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
+class PartitionInfo(NamedTuple):
     """A partition.
 
     Attributes:
@@ -40,8 +38,7 @@ class PartitionInfo:
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(NamedTuple):
     """A topic.
 
     Attributes:
@@ -66,9 +63,9 @@ class TopicInfo:
         return next((info for info in self.partitions if info.partition == partition), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ClusterSnapshot:
-    """Brokers and topics as described by the last metadata.
+    """Brokers and topics, as described by the latest metadata.
 
     Attributes:
         version: increases with each change; 0 before the first.
@@ -76,7 +73,7 @@ class ClusterSnapshot:
         topics: the topics by name.
         controller_id: the node id of the controller; -1 if unknown.
         cluster_id: the id of the cluster, if known.
-        principal: the client's, for errors.
+        principal: the client's principal, for errors.
     """
 
     version: int = 0
@@ -87,7 +84,7 @@ class ClusterSnapshot:
     principal: str = UNNAMED
 
     def topic_error(self, name: str) -> BrokerError | None:
-        """Return the error of a topic in the last metadata that named it, or None."""
+        """Return the error of a topic in the latest metadata that contained it, or None."""
         topic = self.topics.get(name)
         if topic is None or not topic.error:
             return None
@@ -110,14 +107,12 @@ class ClusterSnapshot:
         return ZERO_UUID if topic is None else topic.topic_id
 
     def has_other_topic(self, name: str, topic_id: uuid.UUID) -> bool:
-        """Return whether a topic is known to be another one than that with this id: it was deleted
-        and created again.
-        """
+        """Return True if a topic has another id: it was deleted and created again."""
         present = self.topic_id(name)
         return bool(present.int and topic_id.int) and present != topic_id
 
     def topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
-        """Return the topics' ids; none of them if one is unknown, since a request has either the
+        """Return the ids of topics; empty if one is unknown, since a request contains either the
         ids or the names of all its topics.
         """
         found = {name: self.topics[name].topic_id for name in names if name in self.topics}
@@ -147,12 +142,13 @@ class ClusterSnapshot:
 
     def updated(
         self, reply: MetadataResponse, keep: Iterable[str], late_ids: Container[uuid.UUID] = ()
-    ) -> ClusterSnapshot:
-        """Return the next snapshot: the topics of an answer, and those of ``keep`` that the answer
-        does not contain.
+    ) -> "ClusterSnapshot":
+        """Return the next snapshot: the topics of a response, and those of ``keep`` that it does
+        not contain.
 
         Args:
-            late_ids: ids that only a broker with old metadata names: these topics do not change.
+            late_ids: ids that only a broker with outdated metadata returns: these topics do not
+                change.
         """
         kept = set(keep)
         topics = {name: info for name, info in self.topics.items() if name in kept}
@@ -179,8 +175,8 @@ class ClusterSnapshot:
 
     def with_leaders(
         self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[BrokerAddress]
-    ) -> ClusterSnapshot:
-        """Return the next snapshot, with those of the leaders (node id, epoch) whose epoch is newer
+    ) -> "ClusterSnapshot":
+        """Return the next snapshot, with the given leaders (node id, epoch) if their epoch is newer
         (KIP-951).
 
         A leader that is neither known nor in ``nodes`` is ignored.
@@ -194,10 +190,10 @@ class ClusterSnapshot:
             partitions = list(info.partitions)
             for index, old in enumerate(partitions):
                 if old.partition == tp.partition and old.leader_epoch < epoch:
-                    partitions[index] = replace(
-                        old, leader=leader, leader_epoch=epoch, error=ErrorCode.NONE
+                    partitions[index] = old._replace(
+                        leader=leader, leader_epoch=epoch, error=ErrorCode.NONE
                     )
-                    topics[tp.topic] = replace(info, partitions=tuple(partitions))
+                    topics[tp.topic] = info._replace(partitions=tuple(partitions))
         if all(topics[name] is info for name, info in self.topics.items()):
             return self
         return replace(self, version=self.version + 1, nodes=known, topics=topics)
@@ -207,7 +203,7 @@ def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInf
     assert topic.name is not None
     topic_id = topic.topic_id
     if old is not None and not topic_id.int and not topic.error_code:
-        topic_id = old.topic_id  # of brokers with different versions some have no ids
+        topic_id = old.topic_id  # brokers of different versions: some have no ids
     # A topic that is deleted and created again has a new id, and its leader epochs begin again.
     known = (
         {p.partition: p for p in old.partitions}
@@ -229,36 +225,36 @@ def _topic_info(topic: MetadataResponseTopic, old: TopicInfo | None) -> TopicInf
             ErrorCode.of(answer.error_code),
         )
         before = known.get(info.partition)
-        # A lagging broker may answer with the leader before last (KIP-320).
+        # A lagging broker may respond with a former leader (KIP-320).
         stale = before is not None and 0 <= info.leader_epoch < before.leader_epoch
         partitions.append(before if stale and before is not None else info)
     return TopicInfo(topic.name, topic_id, tuple(partitions), ErrorCode.of(topic.error_code))
 
 
 class FormerTopicIds:
-    """The ids of topics that were deleted and created again. An id is never used a second time, so
-    metadata with one of them are older than those with the present one.
+    """The ids of topics that were deleted and created again. An id is never used again, so metadata
+    with a former id is outdated.
     """
 
     def __init__(self) -> None:
         self._present: dict[str, uuid.UUID] = {}
-        self._former: dict[uuid.UUID, float] = {}  # loop time until which a broker may name it
+        self._former: dict[uuid.UUID, float] = {}  # loop time until which a broker may return it
 
     def late(self, now: float) -> frozenset[uuid.UUID]:
-        """Return the ids that only late metadata contain."""
+        """Return the ids that only outdated metadata contains."""
         if not self._former:
             return frozenset()
         self._former = {known: until for known, until in self._former.items() if now < until}
         return frozenset(self._former)
 
     def last_known(self, names: Collection[str]) -> dict[str, uuid.UUID]:
-        """Return the ids of topics, of a deleted one that which it had; none if one is unknown."""
+        """Return the ids of topics; of a deleted topic, its last id. Empty if one is unknown."""
         found = {name: self._present[name] for name in names if name in self._present}
         return found if len(found) == len(names) else {}
 
     def note(self, snapshot: ClusterSnapshot, now: float) -> None:
-        """Note the topics of a snapshot. One that is deleted has no id there; the last one counts
-        until it is created again.
+        """Record the ids of a snapshot. A deleted topic has no id there; its last id is kept until
+        it is created again.
         """
         present = self._present
         self._present = {}

@@ -1,5 +1,5 @@
-"""When a client asks for its telemetry subscription and pushes its metrics, and what follows from
-each answer (KIP-714). No I/O, and no clock.
+"""Decides when a client requests its telemetry subscription and pushes its metrics, and how each
+response changes that (KIP-714). No I/O, and no clock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from aioprod.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )
 
-#: Pause if a broker names no valid one, as in Java.
+#: Pause if the interval of the broker is invalid, as in the Java client.
 DEFAULT_INTERVAL_MS = 300_000
-#: The limit if a broker names no valid one: the default of its ``telemetry.max.bytes``.
+#: Limit if that of the broker is invalid: the default of its ``telemetry.max.bytes``.
 DEFAULT_MAX_BYTES = 1 << 20
-#: Failures in a row after which a problem is said.
+#: Consecutive failures after which a problem is reported.
 PERSISTENT = 3
 
 _AGAIN_LATER = (ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.TELEMETRY_TOO_LARGE)
@@ -32,14 +32,14 @@ _AGAIN_AT_ONCE = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPR
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What the brokers ask of this client.
+    """A subscription of the brokers to metrics of this client.
 
     Attributes:
         id: changes with the content.
         interval_s: seconds between two pushes.
         max_bytes: the largest push, compressed.
-        delta: whether sums count since the last push, and not since the client's start.
-        codec: compresses the pushes.
+        delta: True if sums count since the last push instead of the client's start.
+        codec: the compression of the pushes.
         selection: the metrics to push.
     """
 
@@ -54,8 +54,8 @@ class Subscription:
 def subscription_of(
     reply: GetTelemetrySubscriptionsResponse, refused: Collection[Codec]
 ) -> Subscription:
-    """Read a subscription; its codec is the first accepted one that exists and is not ``refused``,
-    else none.
+    """Return the subscription in a response. Its codec is the first one that the broker accepts,
+    that this client has, and that is not in ``refused``; else none.
     """
     known = {codec.value: codec for codec in Codec}
     codecs = [known[each] for each in reply.accepted_compression_types if each in known]
@@ -71,7 +71,7 @@ def subscription_of(
 
 
 class Step(Enum):
-    """What to do after the pause."""
+    """The step after the pause."""
 
     SUBSCRIBE = auto()
     PUSH = auto()
@@ -83,25 +83,25 @@ class TelemetryPlan:
 
     Args:
         rng: source of jitter.
-        first_backoff_ms: the pause after the first of several failures; they double up to the push
-            interval.
+        first_backoff_ms: the pause after the first failure. It doubles with each further one, up to
+            the push interval.
 
     Attributes:
-        step: what to do next.
-        pause_s: how long to wait before.
-        subscription: the present subscription; None before the first.
+        step: the next step.
+        pause_s: how long to wait before that.
+        subscription: the current subscription; None before the first.
         problem: why the last request failed; None if it succeeded.
-        failures: requests in a row that failed.
-        elsewhere: whether another broker may do better.
+        failures: number of consecutive requests that failed.
+        elsewhere: whether to send the next request to another broker.
     """
 
     def __init__(self, rng: random.Random, first_backoff_ms: int) -> None:
-        self.step = Step.SUBSCRIBE
-        self.pause_s = 0.0
+        self.step: Step = Step.SUBSCRIBE
+        self.pause_s: float = 0.0
         self.subscription: Subscription | None = None
         self.problem: KafkaError | None = None
-        self.failures = 0
-        self.elsewhere = False
+        self.failures: int = 0
+        self.elsewhere: bool = False
         self._rng = rng
         self._backoff = Backoff(first_backoff_ms, DEFAULT_INTERVAL_MS, rng)
         self._refused: set[Codec] = set()
@@ -115,20 +115,20 @@ class TelemetryPlan:
         return self.subscription.interval_s
 
     def subscribed(self, reply: GetTelemetrySubscriptionsResponse) -> None:
-        """Take the answer to GetTelemetrySubscriptions."""
+        """Handle the GetTelemetrySubscriptions response."""
         if reply.error_code:
             self.refused(reply.error_code, "GetTelemetrySubscriptions")
             return
         self._succeeded()
         self.subscription = subscription = subscription_of(reply, self._refused)
         if subscription.selection.prefixes:
-            # Clients that start together do not push together.
+            # Random, so that clients that start together do not push together.
             self._next(Step.PUSH, subscription.interval_s * self._rng.uniform(0.5, 1.5))
         else:
             self._next(Step.SUBSCRIBE, subscription.interval_s)
 
     def pushed(self, code: int) -> None:
-        """Take the answer to PushTelemetry."""
+        """Handle the error code of a PushTelemetry response."""
         if code:
             self.refused(code, "PushTelemetry")
             return
@@ -137,7 +137,7 @@ class TelemetryPlan:
         self._next(Step.PUSH, self.interval_s)
 
     def refused(self, number: int, request: str) -> None:
-        """Take the error code of an answer."""
+        """Handle the error code of a response."""
         code = ErrorCode.of(number)
         error = BrokerError(code, request)
         if code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE and self.subscription is not None:
@@ -157,17 +157,17 @@ class TelemetryPlan:
             self._next(Step.STOP, 0.0)
 
     def failed(self, error: KafkaError) -> None:
-        """Take the failure of a request: repeat it, with another broker."""
+        """Handle the failure of a request: retry it with another broker."""
         self._failed(error)
         self.elsewhere = True
         if isinstance(error, UnsupportedVersionError):
-            # This broker has no receiver of metrics; another one may have by then.
+            # This broker has no receiver of metrics; another one may have one.
             self._next(self.step, DEFAULT_INTERVAL_MS / 1000)
         else:
             self._next(self.step, min(self._backoff.seconds(self.failures), self.interval_s))
 
     def nameless(self, address: str) -> None:
-        """Take an answer without a client instance id."""
+        """Handle a response without a client instance id."""
         self.failed(ProtocolError(f"{address}: GetTelemetrySubscriptions without an instance id"))
 
     def _succeeded(self) -> None:

@@ -1,7 +1,6 @@
-"""The login of a client: SaslHandshake, then SaslAuthenticate until both sides are authenticated.
+"""The SASL login of a client: SaslHandshake, then SaslAuthenticate until it is complete.
 
-Secrets stay out of the stack frames that an error passes through: some tools print a traceback with
-its local variables.
+The stack frames of an error contain no secrets: some tools print local variables in a traceback.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from aioprod.config.security import READABLE_SECRETS
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, KafkaError
 from aioprod.foreign_text import reason_of
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.connection import Connection
 from aioprod.net.kerberos import kerberos_login
 from aioprod.protocol.framing import encode_request
@@ -34,26 +33,26 @@ from aioprod.protocol.sasl.scram import ScramClient
 from aioprod.types import OAuthToken, TokenProvider
 from aioprod.user_code import is_cancelled, surface
 
-# From version 1 on, the client sends SaslAuthenticate requests; before (Kafka 0.10) bytes without a
-# header.
+# From version 1 on, the client sends SaslAuthenticate requests; with version 0 (Kafka 0.10), it
+# sends bytes without a header.
 _HANDSHAKE_VERSION = 1
 
-# Secrets and servers for which the warning was logged.
+# Secrets and servers for which the warning has been logged.
 _warned: set[tuple[str, str]] = set()
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 async def new_mechanism(config: ClientConfig, host: str) -> ClientMechanism:
-    """Prepare one login; get a token if there is a token provider, with Kerberos a ticket.
+    """Prepare a login: request a token from the token provider, or a Kerberos ticket, if needed.
 
     Args:
-        host: to which the client connects.
+        host: the host that the client connects to.
 
     Raises:
-        AuthenticationError: if the token provider fails, or returns nothing within
-            ``request_timeout_ms``; or if Kerberos gives no ticket.
-        BrokerConnectionError: if no Kerberos server answers.
+        AuthenticationError: if the token provider fails or exceeds ``request_timeout_ms``, or if
+            the Kerberos server refuses a ticket.
+        BrokerConnectionError: if no Kerberos server responds.
     """
     _warn_if_readable(config)
     if config.sasl_mechanism == GssapiClient.name:
@@ -82,7 +81,7 @@ def _mechanism(config: ClientConfig, token: OAuthToken | None) -> ClientMechanis
 
 
 def _warn_if_readable(config: ClientConfig) -> None:
-    """Warn of a secret that is sent unencrypted, once for each cluster."""
+    """Log a warning for a secret that is sent unencrypted, once for each cluster."""
     secret = READABLE_SECRETS.get(config.sasl_mechanism or "")
     servers = ",".join(config.bootstrap_servers)
     if secret is None or config.uses_tls or (secret, servers) in _warned:
@@ -96,7 +95,7 @@ def _warn_if_readable(config: ClientConfig) -> None:
 
 
 def _safe_text(error: Exception) -> str:
-    """Return a text for an error. The text of foreign errors may contain secrets."""
+    """Return a text for an error. The text of other libraries' errors may contain secrets."""
     if isinstance(error, KafkaError):
         return str(error)
     return f"credentials of a wrong type or encoding ({type(error).__name__})"
@@ -114,7 +113,7 @@ async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
         if _is_end_of_caller(error):
             raise
         surface(error)
-        # Other errors' text may contain secrets of the identity provider: it is only in the cause.
+        # The text of other errors may contain secrets, so such an error is only the cause.
         reason = f": {error}" if isinstance(error, KafkaError) else ""
         raise AuthenticationError(
             f"sasl_oauth_token_provider failed with {type(error).__name__}{reason}"
@@ -125,9 +124,10 @@ async def _ask_token(provider: TokenProvider, limit_ms: int) -> OAuthToken:
 
 
 async def _call(provider: TokenProvider) -> OAuthToken | str:
-    """Return the token, or what the provider must do instead.
+    """Return the token, or if the provider is faulty, what it must do instead.
 
-    Raises no error: its frame would contain what the provider returned, perhaps the token as text.
+    Raises no error for that: its frame would contain the provider's result, perhaps a token as
+    text.
     """
     answer = provider()
     if not inspect.isawaitable(answer):
@@ -139,26 +139,26 @@ async def _call(provider: TokenProvider) -> OAuthToken | str:
 
 
 def _is_end_of_caller(error: BaseException) -> bool:
-    """Return whether the caller is cancelled, or its coroutine is closed."""
+    """Return True if the caller was cancelled or its coroutine was closed."""
     if isinstance(error, asyncio.CancelledError):
         return is_cancelled()
-    # Python raises GeneratorExit in the coroutine's own frame, users' code in one below it.
+    # Python raises GeneratorExit in the coroutine's frame, the provider's code in a frame below it.
     raised = error.__traceback__
     return isinstance(error, GeneratorExit) and raised is not None and raised.tb_next is None
 
 
 async def authenticate(connection: Connection, mechanism: ClientMechanism, timeout_ms: int) -> int:
-    """Log in, also while other requests are deferred (:meth:`Connection.defer`).
+    """Log in. Works even while other requests are deferred (:meth:`Connection.defer`).
 
     Args:
-        timeout_ms: for each reply, in milliseconds.
+        timeout_ms: limit on the wait for each reply, in milliseconds.
 
     Returns:
-        The lifetime of the session in milliseconds; 0: it does not expire.
+        The lifetime of the session in milliseconds; 0 if it does not expire.
 
     Raises:
-        AuthenticationError: if the broker refuses the login, or fails to authenticate itself.
-        BrokerConnectionError, RequestTimedOutError: if the connection is over.
+        AuthenticationError: if the broker refuses the login, or can't be authenticated.
+        BrokerConnectionError, RequestTimedOutError: if the connection is closed.
         UnsupportedVersionError: if the broker is older than Kafka 1.0.
     """
     connection.pick_version(SaslAuthenticateRequest)
@@ -180,21 +180,21 @@ async def authenticate(connection: Connection, mechanism: ClientMechanism, timeo
 
 
 def _report_refused(mechanism: ClientMechanism) -> None:
-    """Report to the provider of the token that it is refused."""
+    """Call ``on_refused`` of the token, whose provider then discards it."""
     if mechanism.on_refused is None:
         return
     try:
         mechanism.on_refused()
     except BaseException as error:
         surface(error)
-        # Its text may contain secrets.
+        # The text of the error may contain secrets.
         log.error("on_refused of the OAuthToken failed with %s", type(error).__name__)
 
 
 def _send_response(
     connection: Connection, mechanism: ClientMechanism, challenge: bytes | None, timeout_ms: int
 ) -> asyncio.Future[Message] | None:
-    """Send the mechanism's first message or its response to a challenge; None if it is complete.
+    """Send the first message or the response to a challenge; return None if the login is complete.
 
     Raises:
         AuthenticationError: if the mechanism raises any error.
@@ -214,8 +214,7 @@ def _send_next(
 
 
 def _send(connection: Connection, message: bytes, timeout_ms: int) -> asyncio.Future[Message]:
-    # Not Connection.request: it waits for the reply, and a timeout would pass through its frame,
-    # which contains the message.
+    # Not Connection.request: the traceback of a timeout would contain its frame, with the message.
     version = connection.pick_version(SaslAuthenticateRequest)
     correlation_id = connection.next_correlation_id()
     frame = encode_request(

@@ -1,4 +1,4 @@
-"""Connects to the bootstrap servers, with one connection at a time."""
+"""Connects to the bootstrap servers. At most one connection is open at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aioprod.net.connection import Connection
 from aioprod.net.handshake import connect
 from aioprod.net.versions import AcceptedVersions
 
-#: The node id of bootstrap servers, which is unknown.
+#: Stands for the node id of a bootstrap server, which is unknown.
 BOOTSTRAP_NODE_ID = -1
 
 ConnectionCallback = Callable[[int, str, bool, KafkaError | None], None]
@@ -26,13 +26,13 @@ Attempt = Callable[[], Coroutine[Any, Any, Connection]]
 
 
 class BootstrapServers:
-    """Connects to the bootstrap servers, and keeps one connection.
+    """Connects to the bootstrap servers, and keeps one connection open.
 
     Args:
         config: addresses, timeouts and credentials.
-        rng: chooses the order of addresses.
-        backoff: between attempts at one address.
-        on_connection, on_silence, accepted: as in :class:`aioprod.net.brokers.Brokers`.
+        rng: source of the random order of addresses.
+        backoff: the pauses between attempts at one address.
+        on_connection, on_silence, accepted: see :class:`aioprod.net.brokers.Brokers`.
 
     Attributes:
         connection: the open connection, if any.
@@ -60,23 +60,23 @@ class BootstrapServers:
         self._closed = False
 
     def open(self) -> None:
-        """Allow connections, again after :meth:`end`."""
+        """Allow connections. Called at the start, and again after :meth:`end`."""
         self._closed = False
 
     @property
     def refusal(self) -> AuthenticationError | None:
-        """Why no server accepts this client; None once the next attempt is due."""
+        """Error if all servers refuse this client; None once the next attempt is due."""
         return self._refusal if asyncio.get_running_loop().time() < self._refused_until else None
 
     def refused(self, error: AuthenticationError) -> None:
-        """Make no attempt until the backoff is over, as no server accepts this client."""
+        """Make no attempt until the backoff has passed, as no server accepts this client."""
         self._refusal = error
         pause = self._backoff.seconds(error, 1)
         self._refused_until = asyncio.get_running_loop().time() + pause
 
     async def attempts(self) -> list[Attempt]:
-        """Return how to connect to each address: in random order, but last to those where the last
-        connection failed or ended.
+        """Return a function for each address that connects to it. The order is random, but
+        addresses whose last connection failed or ended come last.
         """
         addresses = await bootstrap_addresses(self._config)
         self._rng.shuffle(addresses)
@@ -119,7 +119,7 @@ class BootstrapServers:
 
     def _connection_closed(self, link: BrokerLink, connection: Connection) -> None:
         if link.connection is not connection:
-            return  # its handshake failed, or there was another connection already
+            return  # its handshake failed, or another connection was open already
         self.connection = link.connection = None
         self._backoff.note_failure(link, max(link.failures, 1), connection.error)
         self._on_connection(BOOTSTRAP_NODE_ID, connection.address, False, connection.error)
@@ -139,7 +139,7 @@ class BootstrapServers:
             await self.connection.close()
 
     def end(self) -> None:
-        """Close the connection at once, and allow no other."""
+        """Close the connection at once, and allow no further ones."""
         self._closed = True
         self.abort("closed by this client")
 
@@ -152,7 +152,7 @@ async def bootstrap_addresses(config: ClientConfig) -> list[tuple[str, int]]:
     """
     given = [split_address(address) for address in config.bootstrap_servers]
     if config.client_dns_lookup == "use_all_dns_ips":
-        return given  # connecting tries all addresses of a name
+        return given  # connecting tries all addresses of a host name
     found: dict[tuple[str, int], None] = {}
     for host, port in given:
         for name in await _canonical_names(host, port):

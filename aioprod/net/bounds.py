@@ -1,6 +1,6 @@
-"""Bounds on what a broker may ask of a client, and the limit on a call that waits for brokers.
+"""Bounds on values that brokers send, and the time limit on a call that waits for brokers.
 
-Brokers send pauses, intervals, session lifetimes and sizes. Each is used within bounds: a faulty or
+Brokers send pauses, intervals, session lifetimes and sizes. Each value is clamped: a faulty or
 hostile server can't stop a client for days, make it flood the network, or fill its memory before
 the login.
 """
@@ -14,13 +14,13 @@ from types import TracebackType
 
 from aioprod.errors import KafkaError, KafkaTimeoutError
 
-#: Longest pause for ``throttle_time_ms`` (KIP-219). Equal to the default of Kafka's
-#: ``default.api.timeout.ms``: no call waits longer.
+#: Longest pause for ``throttle_time_ms`` (KIP-219). Equal to the default of
+#: ``default.api.timeout.ms``, as no call waits for longer.
 MAX_THROTTLE_MS = 60_000
 #: Largest reply. Brokers respect ``fetch.max.bytes``, 55 MB by default, so more is not valid.
 MAX_REPLY_BYTES = 512 * 1024 * 1024
-#: Largest reply before the login is complete. Valid ones (ApiVersions, SaslHandshake,
-#: SaslAuthenticate) have a few KiB.
+#: Largest reply before the login is complete. Valid replies (ApiVersions, SaslHandshake,
+#: SaslAuthenticate) take a few KiB.
 MAX_REPLY_BYTES_BEFORE_LOGIN = 1024 * 1024
 #: Bounds of the pause between two logins on one connection (``session_lifetime_ms``, KIP-368).
 MIN_SESSION_MS, MAX_SESSION_MS = 100, 24 * 60 * 60 * 1000
@@ -36,7 +36,7 @@ MIN_PUSH_INTERVAL_MS, MAX_PUSH_INTERVAL_MS = 100, 60 * 60 * 1000
 
 
 def bounded(asked_ms: int, shortest_ms: int, longest_ms: int) -> float:
-    """Return milliseconds that a broker asks for as seconds, within bounds."""
+    """Clamp milliseconds that a broker sent, and return them as seconds."""
     return min(max(asked_ms, shortest_ms), longest_ms) / 1000
 
 
@@ -47,11 +47,12 @@ class TimeLimit(AbstractAsyncContextManager[None]):
     a simulation would depend on the garbage collector.
 
     Args:
-        what, setting: name the call and its limit in the error.
-        trouble: returns the last problem, for the error.
+        what, setting: describe the call and its limit in the error.
+        trouble: returns the last problem, which the error mentions.
 
     Raises:
-        KafkaTimeoutError: when the block ends, if the limit has passed; of type ``error_type``.
+        KafkaTimeoutError: when the block ends, if the limit has expired. The type is
+            ``error_type``.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class TimeLimit(AbstractAsyncContextManager[None]):
     ) -> None:
         try:
             await self._scope.__aexit__(kind, error, trace)
-        except TimeoutError:  # not one that the block itself raises
+        except TimeoutError:  # of this limit, not raised by the block itself
             cause = self._trouble()
             what, setting = self._name
             why = f"; the last problem: {cause}" if cause is not None else ""

@@ -1,4 +1,4 @@
-"""The state of the connection to one broker, and when the client may connect again."""
+"""The state of the connection to one broker, and the earliest time of the next attempt."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BrokerLink:
-    """The connection to one address, or why there is none.
+    """The connection to one address, or the reason why there is none.
 
     Attributes:
         connecting: the task that opens the connection.
-        failures: attempts that failed since the last success.
+        failures: number of attempts that failed since the last success.
         retry_at: loop time before which no attempt is made.
     """
 
@@ -37,7 +37,7 @@ class ReconnectBackoff:
         self._max_s = config.reconnect_backoff_max_ms / 1000
 
     def seconds(self, error: KafkaError | None, failures: int) -> float:
-        """Return the pause after this number of failures, of which ``error`` is the last."""
+        """Return the pause after this number of failures; ``error`` is that of the last one."""
         if isinstance(error, AuthenticationError):
             return self._max_s  # frequent attempts with wrong credentials may lock the account
         return self._backoff.seconds(failures)

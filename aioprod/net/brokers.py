@@ -1,13 +1,12 @@
 """The brokers of a cluster, with one connection to each."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from aioprod.closing import all_in_turn
 from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import (
@@ -17,7 +16,7 @@ from aioprod.errors import (
     KafkaError,
     RequestTimedOutError,
 )
-from aioprod.logs import LOG_AGAIN_S, LastingProblem, get_logger
+from aioprod.logs import LOG_AGAIN_S, LastingProblem, Logger, get_logger
 from aioprod.net.bootstrap import Attempt, BootstrapServers, ConnectionCallback
 from aioprod.net.bounds import TimeLimit
 from aioprod.net.broker_link import BrokerLink, ReconnectBackoff
@@ -27,8 +26,9 @@ from aioprod.net.handshake import connect
 from aioprod.net.race import first_answer, first_to_succeed
 from aioprod.net.silence import HESITATION_S, SilenceWatch
 from aioprod.net.versions import AcceptedVersions
+from aioprod.running_loop import start_task
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -42,22 +42,23 @@ class BrokerAddress(NamedTuple):
 
 
 class Brokers:
-    """Connections by node id, opened on demand and shared. A dead node never delays another.
+    """Connections by node id, opened on demand and shared. An unreachable node does not delay
+    others.
 
     Args:
         config: timeouts and backoff.
         rng: source of jitter.
-        on_change: called when a connection is open, closed or could not be opened.
+        on_change: called when a connection was opened or closed, or could not be opened.
         on_connection: called with the node id (-1 for a bootstrap server), the address, whether the
             connection opened or closed, and why it closed.
-        on_silence: called each second while a reply is due and a broker sends nothing.
+        on_silence: called every second while a reply is due and the broker sends nothing.
         on_misrouted: called with the address if a connection leads to another node or cluster.
-        is_needed: returns whether the connection to a node must stay open, even if it is idle.
-        shares_with: other connections of the same client, which know the versions of brokers, and
-            log which can't be reached; None for the first.
+        is_needed: returns whether the connection to a node must stay open even if it is idle.
+        shares_with: another object of the same client, whose knowledge of API versions this one
+            uses, and which logs unreachable brokers; None for the first.
 
     Attributes:
-        accepted: the brokers that accept only an older version of ApiVersions.
+        accepted: the addresses that accept only an older version of ApiVersions.
         cluster_id: the id of the cluster of `update_nodes`, if known.
     """
 
@@ -71,7 +72,7 @@ class Brokers:
         on_silence: Callable[[], object] = lambda: None,
         on_misrouted: Callable[[str], object] = lambda _: None,
         is_needed: Callable[[int], bool] = lambda _: False,
-        shares_with: Brokers | None = None,
+        shares_with: "Brokers | None" = None,
     ) -> None:
         self.cluster_id: str | None = None
         self.accepted: AcceptedVersions = (
@@ -86,7 +87,8 @@ class Brokers:
         )
         self._nodes: dict[int, BrokerAddress] = {}
         self._links: dict[int, BrokerLink] = {}
-        # Nodes that were logged as unreachable. Kept here, as links are dropped and made again.
+        # Nodes that were logged as unreachable. Stored here, as links are dropped and created
+        # again.
         self._unreachable: dict[int, LastingProblem] = (
             {} if shares_with is None else shares_with._unreachable
         )
@@ -97,12 +99,12 @@ class Brokers:
         self._is_needed = is_needed
 
     def open(self) -> None:
-        """Allow connections, again after :meth:`close`."""
+        """Allow connections. Called at the start, and again after :meth:`close`."""
         self._closed = False
         self._bootstrap.open()
 
     def update_nodes(self, nodes: Mapping[int, BrokerAddress]) -> None:
-        """Set the brokers of the cluster, and close connections to those that moved or left."""
+        """Set the brokers of the cluster, and close connections to brokers that moved or left."""
         for node_id, old in self._nodes.items():
             if nodes.get(node_id) != old:
                 link = self._links.pop(node_id, None)
@@ -112,22 +114,22 @@ class Brokers:
         self._nodes = dict(nodes)
 
     def learn(self, node: BrokerAddress) -> None:
-        """Add one broker that is not known from metadata yet, such as a group's coordinator."""
+        """Add a broker that is not in the metadata yet, such as a group's coordinator."""
         if self._nodes.get(node.node_id) != node:
             self.update_nodes({**self._nodes, node.node_id: node})
 
     def forget_nodes(self) -> None:
-        """Forget all brokers, and start again from the bootstrap servers (KIP-899, KIP-1102)."""
+        """Forget all brokers, and connect to the bootstrap servers again (KIP-899, KIP-1102)."""
         self.update_nodes({})
         self._bootstrap.abort("starting again from the bootstrap servers")
 
     def knows(self, node_id: int) -> bool:
-        """Return whether a node is in the cluster, by the latest metadata."""
+        """Return whether the latest metadata contains a node."""
         return node_id in self._nodes
 
     @property
     def open_connections(self) -> list[Connection]:
-        """The open connections; one to a bootstrap server comes last."""
+        """The open connections; that to a bootstrap server is last."""
         connections = [link.connection for link in self._links.values()]
         connections.append(self._bootstrap.connection)
         return [connection for connection in connections if connection is not None]
@@ -163,8 +165,8 @@ class Brokers:
         return link.last_error if link is not None else None
 
     def start_connecting(self, node_id: int) -> None:
-        """Begin to connect, unless an attempt is running or the backoff is not over. ``on_change``
-        is called when the attempt ends.
+        """Start connecting, unless an attempt is running or the backoff has not passed.
+        ``on_change`` is called when the attempt ends.
         """
         link = self._links.setdefault(node_id, BrokerLink())
         node = self._nodes.get(node_id)
@@ -176,19 +178,25 @@ class Brokers:
             or asyncio.get_running_loop().time() < link.retry_at
         ):
             return
-        attempt = self._connect(node, link)
-        task = asyncio.get_running_loop().create_task(attempt, name=f"aioprod-connect-{node_id}")
-        # The link keeps the failure; asyncio would log it if no task waits.
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        link.connecting = None if task.done() else task  # an eager task may have failed already
+        link.connecting = start_task(self._connect(node, link), name=f"aioprod-connect-{node_id}")
+        link.connecting.add_done_callback(partial(self._attempt_ended, link))
+
+    def _attempt_ended(self, link: BrokerLink, task: asyncio.Task[Connection]) -> None:
+        if link.connecting is task:  # cancelled before it started
+            link.connecting = None
+            self._on_change()
+        # The link has the error; asyncio would log it if no task awaits the attempt.
+        if not task.cancelled():
+            task.exception()
 
     async def connection(self, node_id: int) -> Connection:
-        """Return the connection to a node; open it if necessary.
+        """Return the connection to a node, and open it if necessary.
 
         Raises:
             BrokerConnectionError: if the node can't be reached, or is not known.
-            AuthenticationError: if the broker refuses this client. Raised again without an attempt
-                to connect for the next ``reconnect_backoff_max_ms``.
+            AuthenticationError: if the broker refuses this client. For
+                ``reconnect_backoff_max_ms``, the error is then raised without another attempt to
+                connect.
         """
         live = self.live(node_id)
         if live is not None:
@@ -206,7 +214,7 @@ class Brokers:
         if link is None or (link.connecting is None and link.connection is None):
             reason = link.last_error if link is not None else None
             raise BrokerConnectionError(
-                f"broker {node_id}: {reason or 'the client is closed or the broker left'}"
+                f"broker {node_id}: {reason or 'it left the cluster, or the client was closed'}"
             )
         if link.connection is not None:
             return link.connection
@@ -222,18 +230,18 @@ class Brokers:
         return connecting.result()
 
     async def ask_any(self, ask: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
-        """Ask any broker, and return the first answer. If a broker does not answer within a quarter
-        of a second, another is asked too.
+        """Send a request to any broker, and return the first response. If a broker does not respond
+        within a quarter of a second, the request is also sent to another one.
 
-        Connecting to the first takes as long as :meth:`any` does; after that, the limit is
-        ``request_timeout_ms``.
+        The limit is ``request_timeout_ms``, after the time for connecting to the first broker (see
+        :meth:`any`).
 
         Args:
-            ask: sends requests on the given connection. It may run several times at once, so its
-                requests must be idempotent.
+            ask: sends requests on the given connection. It may run concurrently on several ones, so
+                the requests must be idempotent.
 
         Raises:
-            RequestTimedOutError: if the limit has passed.
+            RequestTimedOutError: if the limit has expired.
             KafkaError: if :meth:`any` or ``ask`` raises it.
         """
         asked = [await self.any()]
@@ -248,36 +256,38 @@ class Brokers:
                 looking = False
             if connection in asked:
                 raise BrokerConnectionError(
-                    f"{connection.address}: no answer, and no other broker can be asked"
+                    f"{connection.address}: no response, and no other broker can be reached"
                 )
             asked.append(connection)
             return await ask(connection)
 
-        # A silent bootstrap server is asked again on a new connection each second, so no single
-        # request reaches its own timeout.
+        # The request is sent to a silent bootstrap server again every second, on a new connection,
+        # so no single request reaches its timeout.
         limit_ms = self._config.request_timeout_ms
         servers = ", ".join(self._config.bootstrap_servers)
         async with TimeLimit(
             limit_ms,
-            f"asking any broker ({servers})",
+            f"a request to any broker ({servers})",
             "request_timeout_ms",
             error_type=RequestTimedOutError,
         ):
             return await first_answer(ask(asked[0]), ask_another, lambda: not looking, HESITATION_S)
 
     async def any(self, avoid: Collection[Connection] = ()) -> Connection:
-        """Return a connection to any broker: the least loaded open one that answers promptly, else
-        a new one; to the bootstrap servers last.
+        """Return a connection to any broker: the open one with the fewest requests in flight,
+        unless it is silent; else a new one, to a bootstrap server only if no known broker can be
+        reached.
 
-        Makes one attempt for each address. It may take ``socket_connection_setup_timeout_ms``
-        (growing to ``socket_connection_setup_timeout_max_ms``) for the connection and again for
+        Makes one attempt for each address. An attempt may take
+        ``socket_connection_setup_timeout_ms`` (which grows up to
+        ``socket_connection_setup_timeout_max_ms``) for the connection, the same again for
         ApiVersions, and ``request_timeout_ms`` for each step of the login.
 
         Args:
-            avoid: connections to return only if there is no other.
+            avoid: connections that are returned only if there is no other.
 
         Raises:
-            BrokerConnectionError: if no broker answers; the message names each address and the
+            BrokerConnectionError: if no broker responds; the message contains each address and the
                 reason.
             AuthenticationError: if no broker accepts this client, and at least one refuses it.
         """
@@ -307,7 +317,7 @@ class Brokers:
             connection = None
         if connection is not None:
             return connection
-        # No other broker can be reached: a slow one may still answer.
+        # No other broker can be reached, and a slow one may still respond.
         if still_open := [connection for connection in open_ones if not connection.closed]:
             return min(still_open, key=lambda connection: connection.waited_s)
         refusal = next((error for error in errors if isinstance(error, AuthenticationError)), None)
@@ -315,7 +325,7 @@ class Brokers:
             self._bootstrap.refused(refusal)
             raise refusal
         failure = BrokerConnectionError(
-            "no broker answers: " + "; ".join(dict.fromkeys(str(error) for error in errors))
+            "no broker responds: " + "; ".join(dict.fromkeys(str(error) for error in errors))
         )
         failure.was_open = any(
             isinstance(error, BrokerConnectionError) and error.was_open for error in errors
@@ -323,8 +333,8 @@ class Brokers:
         raise failure
 
     async def _attempts(self) -> list[Attempt]:
-        """Return how to connect to any broker: first to the nodes that are known, then, if that is
-        allowed, to the bootstrap servers.
+        """Return functions that connect to the known nodes, followed by those for the bootstrap
+        servers unless a setting forbids these.
         """
         now = asyncio.get_running_loop().time()
         known = [
@@ -346,7 +356,7 @@ class Brokers:
         return attempts + await bootstrap.attempts()
 
     def _expected(self, node_id: int) -> tuple[str, int] | None:
-        """Return what the broker is to check (KIP-1242)."""
+        """Return the cluster id and node id that the broker compares with its own (KIP-1242)."""
         config = self._config
         if (
             self.cluster_id is None
@@ -359,8 +369,8 @@ class Brokers:
     async def _connect(self, node: BrokerAddress, link: BrokerLink) -> Connection:
         begun = asyncio.get_running_loop().time()
         silence = SilenceWatch(lambda: begun, self._on_silence)
-        silence.begin()
         try:
+            silence.begin()
             connection = await connect(
                 node.host,
                 node.port,
@@ -402,9 +412,8 @@ class Brokers:
             await self._bootstrap.close_unused()
             return connection
         finally:
-            silence.stop()
             link.connecting = None
-            self._on_change()
+            all_in_turn((silence.stop, self._on_change))
 
     def _note_unreachable(self, node: BrokerAddress, error: KafkaError) -> None:
         problem = self._unreachable.setdefault(node.node_id, LastingProblem(0, LOG_AGAIN_S))
@@ -423,7 +432,7 @@ class Brokers:
         self, node: BrokerAddress, link: BrokerLink, connection: Connection
     ) -> None:
         if link.connection is not connection:
-            return  # its handshake failed
+            return  # the handshake failed
         error = connection.error
         self._on_connection(node.node_id, connection.address, False, error)
         link.connection = None
@@ -441,9 +450,7 @@ class Brokers:
             link.connection.abort(BrokerConnectionError(reason))
 
     async def close(self) -> None:
-        """Close all connections and wait until they are gone. If this is cancelled, they are closed
-        at once.
-        """
+        """Close all connections, and wait. If the call is cancelled, they are aborted."""
         self._closed = True
         connecting = [link.connecting for link in self._links.values() if link.connecting]
         for task in connecting:
@@ -456,7 +463,7 @@ class Brokers:
             self.end()
 
     def end(self) -> None:
-        """Close all connections at once, and allow no others."""
+        """Close all connections at once, and allow no further ones."""
         self._closed = True
         for link in self._links.values():
             self._drop(link, "closed by this client")

@@ -1,11 +1,11 @@
 """One connection to one broker.
 
-Requests are numbered and answered in order; each ``send`` returns a future for its reply. The
-connection ends at the first problem (end of the stream, bytes that are not valid, a reply that does
-not arrive in time): every request in flight then fails, and the connection is never used again.
+Requests are numbered and replied to in order; each ``send`` returns a future for its reply. The
+connection is closed at the first problem (end of the stream, invalid bytes, a reply timeout). All
+requests in flight fail then, and the connection is not used again.
 
-Requests can be deferred for a while (``defer``): a client uses this to authenticate again
-(KIP-368) without losing or reordering any.
+Requests can be deferred (``defer``), so that a client can authenticate again (KIP-368) without
+losing or reordering any.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
+from aioprod.closing import all_in_turn
 from aioprod.errors import (
     BrokerConnectionError,
     KafkaError,
@@ -41,6 +43,7 @@ from aioprod.net.pending_requests import (
 )
 from aioprod.net.stream import Stream
 from aioprod.net.throttle import Throttle
+from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import decode_response, encode_request
 from aioprod.protocol.in_flight import Decoder, InFlightRequest
 from aioprod.protocol.message import Message, Request
@@ -52,27 +55,27 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 class ConnectionTask(Protocol):
-    """A task that lives as long as a connection."""
+    """A task that runs as long as a connection is open."""
 
     def cancel(self) -> None:
-        """Stop: the connection is over."""
+        """Stop, as the connection is closed."""
 
     async def ended(self) -> None:
         """Wait until the task has ended."""
 
 
 class Connection:
-    """A live connection; made by :func:`aioprod.net.handshake.connect`.
+    """An open connection, which :func:`aioprod.net.handshake.connect` creates.
 
     Args:
-        address: for errors and the log.
+        address: address of the broker, for errors and logs.
         client_id, request_timeout_ms: settings of the client.
-        reauthentication: renews the session; cancelled when the connection is over.
-        on_closed: called when the connection is over.
-        on_silence: called each second while a reply is due and the broker sends nothing.
+        reauthentication: renews the session; cancelled when the connection is closed.
+        on_closed: called when the connection is closed.
+        on_silence: called every second while a reply is due and the broker sends nothing.
 
     Attributes:
-        versions: the lowest and highest version of each API key that the broker supports.
+        versions: for each API key, the lowest and highest version that the broker supports.
         finalized_features: the cluster's features, with their levels.
         idle: when the connection was used last, and whether it must stay open.
     """
@@ -102,7 +105,9 @@ class Connection:
         self._pending = PendingRequests(self._timed_out, on_silence, lambda: stream.blocked_since)
         self._deferred = DeferredRequests()
         self._throttle = Throttle()
-        self.idle = IdleTimer(lambda: bool(self.in_flight or self.unsent_bytes), self._close_idle)
+        self.idle: IdleTimer = IdleTimer(
+            lambda: bool(self.in_flight or self.unsent_bytes), self._close_idle
+        )
         self._wrote_unanswered = False
 
     @classmethod
@@ -121,11 +126,11 @@ class Connection:
         on_closed: Callable[[Connection], None] = lambda _: None,
         on_silence: Callable[[], object] = lambda: None,
     ) -> Connection:
-        """Connect a socket, trying all addresses of the host, and encrypt it if ``tls`` is given.
+        """Connect a socket, trying all addresses of the host. It uses TLS if ``tls`` is given.
 
         Raises:
-            BrokerConnectionError: if the connection is refused, the host or port does not exist or
-                does not use TLS, or ``setup_timeout_ms`` have passed.
+            BrokerConnectionError: if the connection is refused, the host does not exist, the port
+                does not use TLS, or ``setup_timeout_ms`` has expired.
             AuthenticationError: if the broker's certificate is not valid.
         """
         address = address_of(host, port)
@@ -151,7 +156,7 @@ class Connection:
         try:
             connection._set_options(send_buffer_bytes, receive_buffer_bytes)
         except OSError as error:
-            # As macOS does if the connection was reset.
+            # macOS raises it if the connection was reset.
             failure = connection_failure(address, error, tls=tls is not None, replies=0)
             connection.abort(failure)
             raise failure from error
@@ -173,22 +178,22 @@ class Connection:
 
     @property
     def error(self) -> KafkaError | None:
-        """Why the connection is over; None while it lives."""
+        """The reason why the connection was closed; None while it is open."""
         return self._error
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is over."""
+        """True if the connection is closed."""
         return self._error is not None
 
     @property
     def silent(self) -> bool:
-        """Whether a reply is due and the broker has sent nothing for a second."""
+        """True if a reply is due and the broker has sent nothing for a second."""
         return self._error is None and self._pending.silent
 
     @property
     def waited_s(self) -> float:
-        """Seconds for which a reply has been due and the broker has sent nothing."""
+        """Seconds for which a reply has been due while the broker sent nothing."""
         return self._pending.waited_s
 
     @property
@@ -198,7 +203,7 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for a reply, or to be sent."""
+        """Number of requests that wait for a reply or are deferred."""
         return len(self._pending) + len(self._deferred)
 
     @property
@@ -208,39 +213,41 @@ class Connection:
 
     @property
     def throttled_until(self) -> float:
-        """Loop time until which the broker wants no more requests (KIP-219)."""
+        """Loop time until which the broker throttles this client (KIP-219)."""
         return self._throttle.until
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the socket has not taken yet, or that are deferred."""
+        """Bytes that are buffered for the socket or deferred."""
         return self._stream.unsent_bytes + self._deferred.size_bytes
 
     def pick_version(self, request_type: type[Request[Any]], newest: int | None = None) -> int:
-        """Return the newest version of a request that both sides support.
+        """Return the highest version of a request that both sides support.
 
         Args:
-            newest: a lower limit than the client's own newest, if any.
+            newest: highest version to use; None for the highest that the client supports.
 
         Raises:
             UnsupportedVersionError: if there is no such version.
         """
         theirs = self.versions.get(request_type.API_KEY)
-        limit = (
-            request_type.MAX_VERSION if newest is None else min(newest, request_type.MAX_VERSION)
-        )
-        if theirs is None or min(theirs[1], limit) < max(theirs[0], request_type.MIN_VERSION):
-            raise no_common_version(self.address, request_type, theirs, limit)
-        return min(theirs[1], limit)
+        limit = request_type.MAX_VERSION
+        if newest is not None and newest < limit:
+            limit = newest
+        if theirs is not None:
+            version = theirs[1] if theirs[1] < limit else limit
+            if version >= theirs[0] and version >= request_type.MIN_VERSION:
+                return version
+        raise no_common_version(self.address, request_type, theirs, limit)
 
     def trust(self) -> None:
-        """Accept large replies, too: the login is complete."""
+        """Accept large replies from now on. Called when the login is complete."""
         self._stream.accept(MAX_REPLY_BYTES)
 
     # -- requests ----------------------------------------------------------------------------------
 
     def next_correlation_id(self) -> int:
-        """Return an id for a request that will be sent."""
+        """Return a correlation id for the next request."""
         return self._pending.next_correlation_id()
 
     async def request(
@@ -253,17 +260,18 @@ class Connection:
     ) -> ResponseT:
         """Send a request and wait for its reply.
 
-        Waits until a throttled request may be sent, and then for the reply; each for at most
-        ``timeout_ms``, by default ``request_timeout_ms``.
+        While the broker throttles this client, the request is delayed. The limit on this delay, and
+        again on the wait for the reply, is ``timeout_ms``, by default ``request_timeout_ms``.
 
         Args:
-            version: by default the newest that both sides support.
-            at_once: True to send the request also while others are deferred or throttled.
+            version: version of the request; by default the highest that both sides support.
+            at_once: send the request even while others are deferred or throttled.
 
         Raises:
-            BrokerConnectionError, RequestTimedOutError, ProtocolError: if the connection is over.
-            RequestTimedOutError: if the broker throttles for longer; the connection stays open.
-            UnsupportedVersionError: if the broker supports no version that the client does.
+            BrokerConnectionError, RequestTimedOutError, ProtocolError: if the connection is closed.
+            RequestTimedOutError: if the broker throttles this client for longer than the limit; the
+                connection stays open.
+            UnsupportedVersionError: if client and broker have no version in common.
         """
         kind = type(message)
         if not at_once:
@@ -274,7 +282,7 @@ class Connection:
         correlation_id = self.next_correlation_id()
         frame = encode_request(message, version, correlation_id, self.client_id)
         future = self.send([frame], kind, version, correlation_id, timeout_ms, at_once)
-        del frame  # it may have a secret, and errors pass through here
+        del frame  # it may contain a secret, and tracebacks contain this frame's variables
         return cast("ResponseT", await future)
 
     def send(
@@ -287,9 +295,10 @@ class Connection:
         at_once: bool = False,
         decode: Decoder = decode_response,
     ) -> asyncio.Future[Message]:
-        """Write an encoded request, and return a future for its reply, as ``decode`` returns it.
+        """Write an encoded request. Return a future, whose result is the reply as ``decode``
+        returns it.
 
-        Never waits: callers limit what they have in flight.
+        Never blocks: callers limit their requests in flight.
         """
         reply = FutureReply(self._loop.create_future())
         self.post(
@@ -308,7 +317,7 @@ class Connection:
         at_once: bool = False,
         decode: Decoder = decode_response,
     ) -> None:
-        """Write an encoded request; ``handler`` gets its reply, as ``decode`` returns it."""
+        """Write an encoded request. ``handler`` gets the reply as ``decode`` returns it."""
         if self._error is not None:
             handler.failed(self._error)
             return
@@ -336,7 +345,7 @@ class Connection:
     def _write(self, buffers: Sequence[bytes | memoryview], request: PendingRequest | None) -> None:
         now = self._loop.time()
         if self._stream.closing:
-            # The transport has not reported it yet. From Python 3.12 on, writing would raise.
+            # The transport has not reported the end yet. From Python 3.12 on, writing would raise.
             if request is not None:
                 self._pending.sent(request, now)
             self._stream_ended(None)
@@ -347,30 +356,34 @@ class Connection:
             self._pending.sent(request, now)
 
     def defer(self) -> None:
-        """Defer, in their order, the requests that are sent from now on, until :meth:`resume`."""
+        """Defer requests from now on, until :meth:`resume` sends them in their order."""
         if self._error is None:
             self._deferred.defer()
 
     def resume(self) -> None:
-        """Send the requests that were deferred, and from now on each at once."""
-        for buffers, request in self._deferred.release():
-            if self._error is None:
-                self._write(buffers, request)
-            elif request is not None:
-                request.waiter.failed(self._error)
+        """Send the deferred requests, and defer no further ones."""
+        all_in_turn(partial(self._resume, *each) for each in self._deferred.release())
+
+    def _resume(
+        self, buffers: Sequence[bytes | memoryview], request: PendingRequest | None
+    ) -> None:
+        if self._error is None:
+            self._write(buffers, request)
+        elif request is not None:
+            request.waiter.failed(self._error)
 
     async def all_replied(self) -> None:
-        """Wait until no request is in flight; for one task at a time.
+        """Wait until no request is in flight. Only one task may wait at a time.
 
         Raises:
-            KafkaError: if the connection is over.
+            KafkaError: if the connection is closed.
         """
         if self._error is not None:
             raise self._error
         await self._pending.all_replied()
 
     async def drained(self) -> None:
-        """Wait until the socket takes more bytes, or the connection is over."""
+        """Wait until the socket accepts more bytes, or the connection is closed."""
         await self._deferred.released()
         self._pending.watch_blocked()
         await self._stream.writable()
@@ -379,14 +392,16 @@ class Connection:
 
     def _reply_received(self, frame: BytesLike) -> None:
         if self._error is not None:
-            return  # the reply before, in the same bytes, has ended the connection
+            return  # the previous reply, in the same bytes, has closed the connection
         now = self._loop.time()
         handler, reply = self._pending.reply_received(frame, now)
-        self.idle.used_at = now
-        throttle_time_ms: int = getattr(reply, "throttle_time_ms", 0)
-        if throttle_time_ms > 0:
-            self._throttle.extend(throttle_time_ms, now)
-        handler.replied(reply, now)
+        try:
+            self.idle.used_at = now
+            throttle_time_ms: int = getattr(reply, "throttle_time_ms", 0)
+            if throttle_time_ms > 0:
+                self._throttle.extend(throttle_time_ms, now)
+        finally:
+            handler.replied(reply, now)
 
     def _stream_ended(self, reason: Exception | None) -> None:
         if self._error is None:
@@ -401,17 +416,19 @@ class Connection:
             self.abort(error)
 
     def _timed_out(self, request: PendingRequest) -> None:
-        name, limit_ms = request.request_type.__name__, request.timeout_s * 1000
+        asked, limit_ms = request.request_type, request.timeout_s * 1000
+        opens = asked.API_KEY == ApiKey.API_VERSIONS
+        limit = "socket_connection_setup_timeout_ms" if opens else "request_timeout_ms"
         self.abort(
             RequestTimedOutError(
-                f"{self.address}: no reply to {name} within request_timeout_ms={limit_ms:.0f}"
+                f"{self.address}: no reply to {asked.__name__} within {limit}={limit_ms:.0f}"
             )
         )
 
     # -- the end -----------------------------------------------------------------------------------
 
     def close_when_idle(self, idle_ms: int) -> None:
-        """Close the connection once nothing was sent or received for ``idle_ms``."""
+        """Close the connection once nothing has been sent or received for ``idle_ms``."""
         if self._error is None:
             self.idle.start(idle_ms)
 
@@ -421,22 +438,27 @@ class Connection:
         )
 
     def abort(self, error: KafkaError) -> None:
-        """Close the connection at once; requests in flight fail with ``error``."""
+        """Close the connection at once. Requests in flight fail with ``error``."""
         if self._error is not None:
             return
         self._error = error
-        self._stream.abort()
-        self.idle.stop()
-        if self.reauthentication is not None:
-            self.reauthentication.cancel()
-        self._pending.fail(error)
-        self.resume()
-        self._on_closed(self)
+        login = self.reauthentication
+        all_in_turn(
+            (
+                self._stream.abort,
+                self.idle.stop,
+                *(() if login is None else (login.cancel,)),
+                partial(self._pending.fail, error),
+                self.resume,
+                partial(self._on_closed, self),
+            )
+        )
 
     async def close(self) -> None:
         """Close the connection and wait until the socket is closed, for a second at most.
 
-        Requests that get no reply (acks=0) are sent before, for at most a second if not cancelled.
+        Buffered requests without a reply (acks=0) are sent first, within a second, unless the call
+        is cancelled.
         """
         try:
             if self._wrote_unanswered and self.unsent_bytes and self._error is None:

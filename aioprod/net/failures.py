@@ -1,4 +1,4 @@
-"""Errors for failed connections, which name the likely cause and setting."""
+"""Errors for failed connections, which name the likely cause and the setting to change."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from aioprod.net.bounds import MAX_REPLY_BYTES
 from aioprod.protocol.frame_reader import MIN_FRAME_BYTES, FrameSizeError
 from aioprod.protocol.message import Request
 
-# Alerts with which a peer refuses this client's certificate, or the lack of one. With TLS 1.3 they
-# arrive after the handshake, in place of the first reply.
+# TLS alerts with which a broker refuses this client's certificate, or its absence. With TLS 1.3,
+# they arrive after the handshake, instead of the first reply.
 _CERTIFICATE_ALERTS = (
     "ALERT_CERTIFICATE",
     "ALERT_BAD_CERTIFICATE",
@@ -36,16 +36,16 @@ _NOT_TLS = (
 )
 _LONGEST_HOST = 255  # the limit of DNS
 _HIGHEST_PORT = 65_535
-# The first bytes of a TLS alert, read as the size of a reply: a TLS port sends it to a client that
-# does not use TLS.
+# The first bytes of a TLS alert, decoded as the size of a reply. A TLS port sends it to a client
+# without TLS.
 _TLS_ALERT_SIZES = range(0x15030000, 0x15030500)
 
 
 def connection_failure(
     address: str, error: OSError, *, tls: bool, replies: int | None = None
 ) -> KafkaError:
-    """Return the error for a connection that broke after this number of replies; None if it could
-    not be opened.
+    """Return the error for a connection that failed after this number of replies; None means that
+    it could not be opened.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(
@@ -63,16 +63,16 @@ def connection_failure(
 
 
 def address_of(host: str, port: int) -> str:
-    """Return an address for errors and the log. Brokers may send any text as a host."""
+    """Return an address for errors and logs. Brokers may send any text as a host."""
     plain = host.isprintable() and len(host) <= _LONGEST_HOST
     return f"{host if plain else ascii(host[:_LONGEST_HOST])}:{port}"
 
 
 def check_address(host: str, port: int) -> None:
-    """Check an address: an empty host would mean this machine.
+    """Check an address. An empty host would mean this machine.
 
     Raises:
-        BrokerConnectionError: if there is no host, or the port is out of range.
+        BrokerConnectionError: if the host is empty, or the port is out of range.
     """
     if not host or not 1 <= port <= _HIGHEST_PORT:
         wrong = f"the port must be from 1 to {_HIGHEST_PORT}" if host else "the host is empty"
@@ -83,23 +83,23 @@ def check_address(host: str, port: int) -> None:
 def no_common_version(
     address: str, request_type: type[Request[Any]], theirs: tuple[int, int] | None, limit: int
 ) -> UnsupportedVersionError:
-    """Return the error for a request that a broker does not have in a version of this client.
+    """Return the error for a request of which client and broker have no version in common.
 
     Args:
-        theirs: the broker's lowest and highest version; None if it does not have the request.
-        limit: the highest version that this client would send.
+        theirs: the broker's lowest and highest version; None if it does not support the request.
+        limit: the highest version that this client can send.
     """
     name = request_type.__name__
     if theirs is None:
         return UnsupportedVersionError(f"{address} does not support {name}")
     return UnsupportedVersionError(
-        f"{address} has {name} versions {theirs[0]} to {theirs[1]}, this client "
+        f"{address} supports {name} versions {theirs[0]} to {theirs[1]}, this client "
         f"{request_type.MIN_VERSION} to {limit}"
     )
 
 
 def unforeseen(address: str, error: Exception) -> KafkaError:
-    """Wrap any error of a connection attempt in a KafkaError."""
+    """Convert any error of a connection attempt to a KafkaError."""
     if isinstance(error, KafkaError):
         return error
     text = str(error)[:_LONGEST_HOST]
@@ -116,8 +116,8 @@ def closed_by_broker(address: str, replies: int, *, tls: bool) -> BrokerConnecti
 
 
 def _early_end(replies: int | None, *, tls: bool) -> str:
-    # Brokers close connections of clients with another security protocol without an answer: at
-    # once, or after ApiVersions if they require SASL.
+    # Brokers close connections of clients with another security protocol without an error: at once,
+    # or after ApiVersions if they require SASL.
     if replies == 0 and tls:
         return " before any reply; does it require a client certificate (ssl_keystore_location)?"
     return (
@@ -177,7 +177,7 @@ def _tls_failure(address: str, error: ssl.SSLError) -> KafkaError:
 
 
 def _reason(error: OSError) -> str:
-    """Return the system's text; asyncio replaces "Connection refused" by "Connect call failed"."""
+    """Return the system's text: asyncio's is "Connect call failed" for "Connection refused"."""
     if error.errno is None or isinstance(error, socket.gaierror):
         return error.strerror or str(error) or "connection lost"
     return os.strerror(error.errno)

@@ -1,25 +1,30 @@
-"""The first requests on a new connection: ApiVersions, then the login (SASL)."""
-
-from __future__ import annotations
+"""The first requests on a new connection: ApiVersions, then the SASL login."""
 
 import asyncio
 import random
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioprod._version import __version__
 from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError
-from aioprod.net.authentication import authenticate, new_mechanism
+from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, RequestTimedOutError
 from aioprod.net.backoff import Backoff
 from aioprod.net.connection import Connection
 from aioprod.net.failures import address_of, unforeseen
-from aioprod.net.reauthentication import Reauthentication
 from aioprod.net.tls import tls_context
-from aioprod.net.versions import FEATURES_FROM, ROUTED_FROM, AcceptedVersions, older
+from aioprod.net.versions import (
+    FEATURES_FROM,
+    ROUTED_FROM,
+    AcceptedVersions,
+    older,
+    response_timeout_ms,
+)
 from aioprod.protocol.messages.api_versions import ApiVersionsRequest
+
+if TYPE_CHECKING:
+    from aioprod.net.reauthentication import Reauthentication
 
 
 async def connect(
@@ -34,23 +39,23 @@ async def connect(
     on_closed: Callable[[Connection], None] = lambda _: None,
     on_silence: Callable[[], object] = lambda: None,
 ) -> Connection:
-    """Open a connection that is ready for requests, and whose session is renewed (KIP-368).
+    """Open a connection, log in, and renew the session as long as it is open (KIP-368).
 
     Args:
-        rng: chooses the moments at which the client authenticates again.
-        expected: the cluster id and node id of the broker, if known; a broker from Kafka 4.4 on
-            refuses a connection that is meant for another (KIP-1242).
-        accepted: remembers brokers that end the connection at newer versions of ApiVersions.
-        failures: how many attempts before this one have failed; each doubles the time that the
-            next one has (KIP-601).
-        on_closed, on_silence: see :class:`Connection`; may be called before this returns.
+        rng: source of jitter for the time at which the client authenticates again.
+        expected: the cluster id and node id of the broker, if known. Brokers of Kafka 4.4 or newer
+            refuse a connection that is meant for another broker (KIP-1242).
+        accepted: stores the brokers that close the connection at newer versions of ApiVersions.
+        failures: number of attempts that have failed before this one; each doubles the time limit
+            of the next (KIP-601).
+        on_closed, on_silence: see :class:`Connection`; may be called before this function returns.
 
     Raises:
         BrokerConnectionError, RequestTimedOutError: if the broker can't be reached or does not
-            answer, or any other error occurs, which then is the cause.
-        AuthenticationError: if credentials or certificates are not valid; retrying does not help.
-        BrokerError: if the broker answers ApiVersions with an error, such as REBOOTSTRAP_REQUIRED
-            if it is not the one that is expected.
+            respond, or for any other error, which is then the ``__cause__``.
+        AuthenticationError: if credentials or certificates are invalid; retrying does not help.
+        BrokerError: if the broker responds to ApiVersions with an error, such as
+            REBOOTSTRAP_REQUIRED if it is not the expected one.
         ConfigError: if a file with certificates can't be read.
     """
     rng = rng or random.Random()
@@ -58,7 +63,7 @@ async def connect(
     try:
         return await _connect(opening, expected, accepted or AcceptedVersions())
     except Exception as error:
-        # Callers retry after a KafkaError. Any other error, such as the UnicodeError of an invalid
+        # Callers retry after a KafkaError. Any other error, such as UnicodeError for an invalid
         # host name, would end their tasks.
         failure = unforeseen(address_of(host, port), error)
         if failure is error:
@@ -67,7 +72,7 @@ async def connect(
 
 
 class _Opening(NamedTuple):
-    """The arguments of :func:`connect` that opening a connection needs."""
+    """The arguments of :func:`connect` for opening a connection."""
 
     host: str
     port: int
@@ -79,7 +84,7 @@ class _Opening(NamedTuple):
 
     @property
     def setup_timeout_ms(self) -> float:
-        """The limit on opening the connection, and again on ApiVersions (KIP-601)."""
+        """The limit on opening the connection, and also on ApiVersions (KIP-601)."""
         config = self.config
         setup = Backoff(
             config.socket_connection_setup_timeout_ms,
@@ -92,8 +97,16 @@ class _Opening(NamedTuple):
             else config.socket_connection_setup_timeout_ms
         )
 
-    async def open(self, timeout_ms: float, login: Reauthentication | None) -> Connection:
-        """Open the connection."""
+    def reauthentication(self) -> "Reauthentication | None":
+        """Return an object that logs in; None without SASL, whose modules are then not imported."""
+        if not self.config.uses_sasl:
+            return None
+        from aioprod.net.reauthentication import Reauthentication
+
+        return Reauthentication(self.config, self.rng, self.host)
+
+    async def open(self, timeout_ms: float, login: "Reauthentication | None") -> Connection:
+        """Open a connection."""
         config = self.config
         return await Connection.open(
             self.host,
@@ -110,54 +123,55 @@ class _Opening(NamedTuple):
         )
 
 
-class _Question(NamedTuple):
-    """What ApiVersions asks: the version to begin with, and the broker that is expected."""
+class _VersionQuery(NamedTuple):
+    """An ApiVersions request: the version to begin with, and the expected broker."""
 
     version: int
     expected: tuple[str, int] | None
-    # Whether a newer version is asked for its features after an answer to this one: perhaps only
-    # the network ended the connections before.
+    # Whether to request a newer version, for its features, after a response to this one: perhaps
+    # only the network closed the previous connections.
     features_too: bool = False
+    # How long the client waited for responses in newer versions.
+    waited_ms: float = 0.0
 
 
-class _AskAgain(Exception):
-    """Another question, on a new connection, is the next step, since ``error`` ended this one."""
+class _QueryAgain(Exception):
+    """The connection ended with ``error``; send another request on a new connection."""
 
-    def __init__(self, question: _Question, error: KafkaError) -> None:
-        self.question, self.error = question, error
+    def __init__(self, query: _VersionQuery, error: KafkaError) -> None:
+        self.query, self.error = query, error
 
 
 async def _connect(
     opening: _Opening, expected: tuple[str, int] | None, accepted: AcceptedVersions
 ) -> Connection:
     loop = asyncio.get_running_loop()
-    host, port, config = opening.host, opening.port, opening.config
+    host, port = opening.host, opening.port
     setup_timeout_ms = opening.setup_timeout_ms
-    # All connections of the attempt together have the time that a single one has.
+    # All connections of the attempt share the time limit of one.
     deadline = loop.time() + 2 * setup_timeout_ms / 1000
-    question = _Question(accepted.first(host, port, loop.time()), expected)
+    query = _VersionQuery(accepted.first(host, port, loop.time()), expected)
     while True:
-        reauthentication = Reauthentication(config, opening.rng, host) if config.uses_sasl else None
+        reauthentication = opening.reauthentication()
         timeout_ms = min(setup_timeout_ms, (deadline - loop.time()) * 1000)
         connection = await opening.open(timeout_ms, reauthentication)
         try:
-            version = await _agree(connection, question, timeout_ms)
+            remaining_ms = min(timeout_ms, setup_timeout_ms - query.waited_ms)
+            version = await _negotiate(connection, query, remaining_ms)
             accepted.note(host, port, version, _announced(connection), loop.time())
             if reauthentication is not None:
-                mechanism = await new_mechanism(config, host)
-                lifetime_ms = await authenticate(connection, mechanism, config.request_timeout_ms)
-                reauthentication.schedule(connection, lifetime_ms)
-        except _AskAgain as step:
+                await reauthentication.log_in(connection)
+        except _QueryAgain as step:
             await connection.close()
             if loop.time() >= deadline:
                 raise step.error from step.error.__cause__
-            question = step.question
+            query = step.query
             continue
         except BaseException:
             await connection.close()
             raise
         if connection.error is not None:
-            # The stream ended together with the last reply: do not return a dead connection.
+            # The stream ended together with the last reply: do not return a closed connection.
             raise connection.error
         connection.trust()
         return connection
@@ -168,32 +182,44 @@ def _announced(connection: Connection) -> tuple[int, int]:
     return connection.versions.get(ApiVersionsRequest.API_KEY, (0, 0))
 
 
-async def _agree(connection: Connection, question: _Question, timeout_ms: float) -> int:
-    """Ask a broker for its versions, and return the version of ApiVersions that it answered.
+async def _negotiate(connection: Connection, query: _VersionQuery, remaining_ms: float) -> int:
+    """Request the broker's versions, and return the version of ApiVersions that succeeded.
+
+    Args:
+        remaining_ms: the time limit of this request and of those in older versions together.
 
     Raises:
-        _AskAgain: if an older version may help, or its features can't be had.
-        KafkaError: if no other question helps.
+        _QueryAgain: if another version should be requested on a new connection.
+        KafkaError: if no other version helps.
     """
-    version = question.version
+    version, waited_ms = query.version, query.waited_ms
+    timeout_ms = response_timeout_ms(version, remaining_ms)
     try:
-        await _ask_versions(connection, question, timeout_ms)
+        await _query_versions(connection, query, timeout_ms)
     except KafkaError as error:
+        failure = error
+        if isinstance(error, RequestTimedOutError):
+            waited_ms += timeout_ms
+            failure = RequestTimedOutError(
+                f"{connection.address}: no response to ApiVersions within "
+                f"socket_connection_setup_timeout_ms={query.waited_ms + remaining_ms:.0f}"
+            )
         step = older(version, error)
         if step is None:
-            raise
-        raise _AskAgain(_Question(step, question.expected, features_too=True), error) from error
-    if not question.features_too or not version < FEATURES_FROM <= _announced(connection)[1]:
+            raise failure from error.__cause__
+        again = _VersionQuery(step, query.expected, features_too=True, waited_ms=waited_ms)
+        raise _QueryAgain(again, failure) from error
+    if not query.features_too or not version < FEATURES_FROM <= _announced(connection)[1]:
         return version
     try:
-        await _ask_versions(connection, _Question(FEATURES_FROM, None), timeout_ms)
+        await _query_versions(connection, _VersionQuery(FEATURES_FROM, None), remaining_ms)
     except KafkaError as error:
-        raise _AskAgain(question._replace(features_too=False), error) from error
+        raise _QueryAgain(query._replace(features_too=False), error) from error
     return FEATURES_FROM
 
 
-async def _ask_versions(connection: Connection, question: _Question, timeout_ms: float) -> None:
-    version, expected = question.version, question.expected
+async def _query_versions(connection: Connection, query: _VersionQuery, timeout_ms: float) -> None:
+    version, expected = query.version, query.expected
     # Brokers refuse other characters (KIP-511), such as the plus sign of a local version.
     software_version = re.sub(r"[^a-zA-Z0-9.-]", "-", __version__)
     request = ApiVersionsRequest(
@@ -203,7 +229,8 @@ async def _ask_versions(connection: Connection, question: _Question, timeout_ms:
         request.cluster_id, request.node_id = expected
     reply = await connection.request(request, version=version, timeout_ms=timeout_ms)
     if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        # Such an answer has version 0, and since Kafka 2.4 has the supported versions (KIP-511).
+        # Such a response has version 0. Since Kafka 2.4 it contains the supported versions
+        # (KIP-511).
         known = [
             api.max_version for api in reply.api_keys if api.api_key == ApiVersionsRequest.API_KEY
         ]
@@ -211,7 +238,7 @@ async def _ask_versions(connection: Connection, question: _Question, timeout_ms:
         reply = await connection.request(request, version=version, timeout_ms=timeout_ms)
     if reply.error_code:
         raise BrokerError(ErrorCode.of(reply.error_code), f"{connection.address}: ApiVersions")
-    if not reply.api_keys:  # no request could be sent on such a connection
+    if not reply.api_keys:  # no request could be sent on this connection
         raise BrokerConnectionError(f"{connection.address}: ApiVersions: no API is supported")
     connection.versions = {
         api.api_key: (api.min_version, api.max_version) for api in reply.api_keys

@@ -1,7 +1,9 @@
-"""HTTP requests to registries and identity providers: proxies, redirects, limits on responses.
+"""HTTP requests to schema registries and identity providers, with proxies, redirects, and limits on
+responses.
 
-A request carries credentials. No outcome has them: neither the text of a failure, which servers and
-the HTTP library write, nor a frame, since a failure is returned and not raised. Requires aiohttp.
+Requests contain credentials. They are removed from the texts of failures, which servers and the
+HTTP library write. A failure is returned, not raised, since the frames of an exception would
+contain them. Requires aiohttp.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 
 from aioprod.errors import ConfigError
-from aioprod.foreign_text import reason_of, secret_forms
+from aioprod.foreign_text import reason_of
+from aioprod.secret_forms import secret_forms
 
 _MOST_REDIRECTS = 5
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -29,10 +32,10 @@ _MOST_OF_URL = 200
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request, with a URL without user name and password.
+    """A request. The URL contains no user name or password.
 
     Attributes:
-        secrets: what no text may contain, such as the password in a header.
+        secrets: texts to remove from failures, such as the password in a header.
     """
 
     method: str
@@ -43,11 +46,11 @@ class HttpRequest:
 
 
 class HttpResponse(NamedTuple):
-    """A response, cut after one byte more than its limit.
+    """A response. One that is too large is cut off one byte after the limit.
 
     Attributes:
-        status, reason: of the status line; the reason can be shown.
-        content: the body, decompressed.
+        status, reason: status code and reason phrase; the latter is safe to show.
+        content: the decompressed body.
     """
 
     status: int
@@ -56,13 +59,13 @@ class HttpResponse(NamedTuple):
 
 
 class HttpFailure(NamedTuple):
-    """Why there is no response.
+    """The reason why there is no response.
 
     Attributes:
-        text: can be shown.
+        text: the reason; safe to show.
         sent: whether the server may have received the request.
-        status: of a response that has no result: a redirect, or a proxy's refusal. 0 if the request
-            can't be made at all.
+        status: status code of a redirect that was not followed, or of a proxy's refusal; 0 if the
+            request is invalid.
     """
 
     text: str
@@ -72,13 +75,13 @@ class HttpFailure(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class HttpOptions:
-    """How requests are made.
+    """Options of requests.
 
     Attributes:
-        ssl_context: TLS context; None trusts what the system trusts.
-        proxy: URL of an HTTP proxy; None takes that of the environment.
-        timeout_ms: the limit of a request with its redirects.
-        max_bytes: of a response.
+        ssl_context: TLS context; None uses the system's trusted certificates.
+        proxy: URL of an HTTP proxy; None uses that of the environment.
+        timeout_ms: limit on a request with its redirects.
+        max_bytes: largest size of a response.
     """
 
     ssl_context: ssl.SSLContext | None
@@ -88,7 +91,7 @@ class HttpOptions:
 
 
 def http_url(text: object) -> SplitResult | None:
-    """Return the parts of a URL of HTTP; None for anything else."""
+    """Return the parts of an HTTP or HTTPS URL; None for anything else."""
     try:
         parts = urlsplit(text) if isinstance(text, str) and text.isprintable() else None
         if parts is None or not parts.hostname or parts.port == 0 or " " in parts.netloc:
@@ -99,7 +102,7 @@ def http_url(text: object) -> SplitResult | None:
 
 
 def check_proxy(proxy: object) -> None:
-    """Check the URL of a proxy, which is not shown: it may have a password.
+    """Check the URL of a proxy. The error does not show it, as it may contain a password.
 
     Raises:
         ConfigError: if it is not the URL of an HTTP proxy.
@@ -109,13 +112,13 @@ def check_proxy(proxy: object) -> None:
 
 
 def check_ssl_context(context: object) -> None:
-    """Check a TLS context. ConfigError: if it is something else."""
+    """Raise ConfigError if ``context`` is not an ``ssl.SSLContext``."""
     if context is not None and not isinstance(context, ssl.SSLContext):
         raise ConfigError(f"ssl_context: must be an ssl.SSLContext, not {type(context).__name__}")
 
 
 def check_header(name: str, value: object) -> None:
-    """Check text that becomes part of a header. It is not shown: it may be a secret.
+    """Check text for a header. The error does not show it, as it may be a secret.
 
     Raises:
         ConfigError: if it is not printable ASCII.
@@ -125,8 +128,8 @@ def check_header(name: str, value: object) -> None:
 
 
 def new_session(max_connections: int = 1) -> aiohttp.ClientSession:
-    """Return a session for :func:`exchange`, which has the limits of time. No file such as
-    ``.netrc`` adds credentials.
+    """Return a session for :func:`exchange`, which sets the time limits. Credentials in files such
+    as ``.netrc`` are not used.
     """
     return aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(),
@@ -138,10 +141,9 @@ def new_session(max_connections: int = 1) -> aiohttp.ClientSession:
 async def exchange(
     session: aiohttp.ClientSession, request: HttpRequest, options: HttpOptions
 ) -> HttpResponse | HttpFailure:
-    """Make a request, and follow safe redirects.
+    """Send a request, and follow safe redirects.
 
-    A redirect is followed if the method stays the same, and the credentials stay at the host: see
-    :func:`redirected`.
+    :func:`redirected` says which redirects are safe.
     """
     try:
         async with asyncio.timeout(options.timeout_ms / 1000):
@@ -161,11 +163,11 @@ async def exchange(
 
 
 def redirected(request: HttpRequest, status: int, location: str | None) -> str | HttpFailure:
-    """Return where a redirect leads; a failure that names the cure if it must not be followed.
+    """Return the target of a redirect, or a failure with advice if it must not be followed.
 
-    The credentials of a request are for one host, and a POST must arrive as it is. So a redirect
-    leads to the same scheme, host and port, or from http to https at the default ports; without
-    credentials to any host, but not from https to http.
+    The credentials of a request are for one host, and a POST must not become a GET. A redirect is
+    safe to the same scheme, host and port, or from http to https at the default ports. Requests
+    without credentials may be redirected to any host, but not from https to http.
     """
     address = _without_user(_joined(request.url, location or ""))
     shown = reason_of(address, request.secrets, _MOST_OF_URL)
@@ -179,7 +181,7 @@ def redirected(request: HttpRequest, status: int, location: str | None) -> str |
         )
     target = http_url(_joined(request.url, location))
     if target is None or target.username is not None:
-        return HttpFailure(f"{what}: not followed, since that is no address of HTTP", status=status)
+        return HttpFailure(f"{what}: not followed, since that is not an HTTP URL", status=status)
     origin = urlsplit(request.url)
     if (origin.scheme, target.scheme) == ("https", "http"):
         return HttpFailure(
@@ -200,7 +202,7 @@ def redirected(request: HttpRequest, status: int, location: str | None) -> str |
 def _joined(url: str, location: str) -> str:
     try:
         return urljoin(url, location)
-    except ValueError:  # such as brackets around a host that is no IPv6 address
+    except ValueError:  # such as brackets around a host that is not an IPv6 address
         return location
 
 
@@ -217,7 +219,7 @@ def _without_user(url: str) -> str:
 async def _send(
     session: aiohttp.ClientSession, request: HttpRequest, options: HttpOptions
 ) -> tuple[HttpResponse | HttpFailure, str | None]:
-    """Make one request; return the outcome, and the location of a redirect."""
+    """Send one request. Return the outcome, and the location of a redirect."""
     secrets = request.secrets
     proxy: _Proxy | None = None
     try:
@@ -246,16 +248,16 @@ async def _send(
             location = response.headers.get("Location")
             return HttpResponse(response.status, reason, content), location
     except TimeoutError:
-        raise  # of the limit
+        raise  # of the time limit
     except aiohttp.ClientHttpProxyError as error:
         reason = reason_of(error.message, secrets)
-        failure = HttpFailure(f"the proxy answers {error.status} {reason}", False, error.status)
+        failure = HttpFailure(f"the proxy responded {error.status} {reason}", False, error.status)
     except aiohttp.ClientConnectorError as error:
         by = "" if proxy is None else "the proxy is "
-        failure = HttpFailure(f"{by}not reached: {reason_of(str(error), secrets)}", sent=False)
+        failure = HttpFailure(f"{by}unreachable: {reason_of(str(error), secrets)}", sent=False)
     except (aiohttp.ClientError, OSError) as error:
         failure = HttpFailure(f"{type(error).__name__}: {reason_of(str(error), secrets)}")
-    except Exception as error:  # any error of a library with odd bytes; its text may have secrets
+    except Exception as error:  # for malformed bytes; its text may contain secrets
         failure = HttpFailure(f"the request can't be made: {type(error).__name__}", status=0)
     finally:
         del request, named, proxy, secrets
@@ -263,12 +265,12 @@ async def _send(
 
 
 class _Proxy(NamedTuple):
-    """A proxy, and the headers that are for it.
+    """A proxy, and the headers for it.
 
     Attributes:
-        url: without user name and password.
-        to_proxy: of the CONNECT for a request over TLS.
-        in_request: of a request without TLS, which the proxy reads.
+        url: URL without user name and password.
+        to_proxy: headers of the CONNECT request, for requests over TLS.
+        in_request: headers of requests without TLS, which the proxy reads.
     """
 
     url: str
@@ -287,9 +289,9 @@ def _proxy_of(proxy: str, over_tls: bool) -> _Proxy:
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy that the environment names for a URL: ``HTTPS_PROXY`` or ``HTTP_PROXY``,
-    else ``ALL_PROXY``, unless ``NO_PROXY`` has the host; on macOS and Windows else that of the
-    system.
+    """Return the proxy for a URL: ``HTTPS_PROXY`` or ``HTTP_PROXY``, else ``ALL_PROXY``, unless
+    ``NO_PROXY`` contains the host. Without these variables, macOS and Windows use the system's
+    proxy.
 
     Raises:
         ConfigError: if it is not the URL of an HTTP proxy.
@@ -302,7 +304,7 @@ def proxy_for(url: str) -> str | None:
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"  # as curl reads host:port
-    if http_url(proxy) is None:  # not shown: it may have a password
+    if http_url(proxy) is None:  # not shown, as it may contain a password
         raise ConfigError(
             f"{kind.upper()}_PROXY is not the URL of an HTTP proxy, such as http://host:3128; "
             "set the argument proxy, or NO_PROXY"

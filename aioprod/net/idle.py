@@ -1,4 +1,4 @@
-"""Finds connections to close because they are idle (connections.max.idle.ms)."""
+"""Detects idle connections, which are closed (connections.max.idle.ms)."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ _MIN_PAUSE_S = 0.001
 
 
 class IdleTimer:
-    """Calls back when nothing was sent or received for a given time.
+    """Calls a function when nothing has been sent or received for a given time.
 
     Args:
-        busy: returns whether requests are in flight, so that the connection is not idle.
+        busy: returns True if requests are in flight: then the connection is not idle.
         on_idle: called with the limit, in milliseconds.
 
     Attributes:
-        used_at: loop time at which something was sent or received last.
-        is_needed: returns whether the connection must stay open, because the broker keeps something
-            for it.
+        used_at: loop time at which data was sent or received last.
+        is_needed: returns True if the connection must stay open because the broker has state for
+            it.
     """
 
     __slots__ = ("_busy", "_loop", "_on_idle", "_timer", "is_needed", "used_at")
 
     def __init__(self, busy: Callable[[], bool], on_idle: Callable[[int], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self.used_at = self._loop.time()
+        self.used_at: float = self._loop.time()
         self.is_needed: Callable[[], bool] = lambda: False
         self._busy = busy
         self._on_idle = on_idle
         self._timer: asyncio.Handle | None = None
 
     def start(self, idle_ms: int) -> None:
-        """Call back once ``idle_ms`` have passed since the last use."""
+        """Call ``on_idle`` once ``idle_ms`` have passed since the last use."""
         now = self._loop.time()
         due = self.used_at + idle_ms / 1000
         if now >= due:

@@ -1,7 +1,8 @@
-"""Logins with Kerberos: tickets from the system's Kerberos library, which blocks, in threads.
+"""Logins with Kerberos. Tickets come from the system's Kerberos library, which blocks, and so is
+called in threads.
 
-Only the first token needs the Kerberos server (KDC). Tickets are kept by the library: those of a
-keytab in the memory of the process, those of `kinit` in its cache.
+Only the first token needs the Kerberos server (KDC). The library caches tickets: those for a keytab
+in memory, those of `kinit` in its credential cache.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from aioprod.threads import in_thread
 _DEFAULT_SERVICE = "kafka"
 _MOST_THREADS = 4
 
-# Errors of Kerberos by their number in krb5.h (RFC 4120, 7.5.9), and what to do.
+# Advice by the number of a Kerberos error in krb5.h (RFC 4120, 7.5.9).
 _FIRST_ERROR = -1_765_328_384
 _KEYTAB = "check sasl_kerberos_keytab and sasl_kerberos_principal"
 _SERVICE = (
@@ -37,7 +38,7 @@ _ADVICE: Mapping[int, str] = {
     6: _KEYTAB,  # KDC_ERR_C_PRINCIPAL_UNKNOWN
     7: _SERVICE,  # KDC_ERR_S_PRINCIPAL_UNKNOWN
     24: _KEYTAB,  # KDC_ERR_PREAUTH_FAILED
-    31: "the keys in the keytab are not those of the principal; write it again",
+    31: "the keys in the keytab are not those of the principal; export the keytab again",
     32: _RENEW,  # KRB_AP_ERR_TKT_EXPIRED
     37: _CLOCK,  # KRB_AP_ERR_SKEW
     135: f"{_REALM}, or set KRB5_CONFIG",  # KRB5_CONFIG_CANTOPEN
@@ -49,17 +50,17 @@ _ADVICE: Mapping[int, str] = {
     220: _REALM,  # KRB5_REALM_CANT_RESOLVE
     224: _REALM,  # KRB5_CONFIG_NODEFREALM
 }
-# KRB5_KDC_UNREACH: like a broker that can't be reached, it may come back.
+# KRB5_KDC_UNREACH: retried, like a broker that can't be reached.
 _UNREACHABLE = 156
 
-# A thread that renews the tickets of a keytab first removes the old ones.
+# Renewing the tickets of a keytab removes the old ones first, so only one thread may do it.
 _keytab_lock = threading.Lock()
-# In each event loop at most this number of threads wait for a Kerberos server.
+# Largest number of threads per event loop that wait for a Kerberos server.
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 class _Target(NamedTuple):
-    """What a login is for, and with what."""
+    """The service that a login is for, and the credentials to use."""
 
     service: str  # service@host
     principal: str | None
@@ -79,7 +80,7 @@ class _Target(NamedTuple):
 
 
 class _Context:
-    """A security context of the library, whose errors become AuthenticationErrors."""
+    """A security context of the library. Converts its errors to AuthenticationErrors."""
 
     def __init__(self, context: Any, error: type[Exception]) -> None:
         self._context = context
@@ -110,12 +111,13 @@ async def kerberos_login(config: SecurityConfig, host: str, timeout_ms: int) -> 
     """Get a ticket for a broker and prepare the login.
 
     Args:
-        host: as the client connects to it.
-        timeout_ms: limit, in milliseconds.
+        host: the host that the client connects to.
+        timeout_ms: limit on the whole call, in milliseconds.
 
     Raises:
-        AuthenticationError: if there is no valid ticket or key, or the Kerberos server refuses it.
-        BrokerConnectionError: if no Kerberos server answers, or not within ``timeout_ms``.
+        AuthenticationError: if there is no valid ticket or key, or the Kerberos server refuses the
+            request.
+        BrokerConnectionError: if no Kerberos server responds within ``timeout_ms``.
     """
     target = _Target.of(config, host)
     try:
@@ -133,7 +135,7 @@ async def kerberos_login(config: SecurityConfig, host: str, timeout_ms: int) -> 
 async def _in_thread(
     call: Callable[[], GssapiClient | KafkaError],
 ) -> GssapiClient | KafkaError:
-    """Call the library. A call that takes too long keeps its thread until the library gives up."""
+    """Call the library. A call that exceeds the limit occupies its thread until it returns."""
     loop = asyncio.get_running_loop()
     slots = _slots.get(loop)
     if slots is None:
@@ -144,20 +146,20 @@ async def _in_thread(
         try:
             return call()
         finally:
-            with suppress(RuntimeError):  # the loop is closed
+            with suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(slots.release)
 
     try:
         return await in_thread(kerberos)
-    except RuntimeError:  # the system gives no thread
+    except RuntimeError:  # no thread can be started
         slots.release()
         raise
 
 
 def _outcome(target: _Target) -> GssapiClient | KafkaError:
-    """Prepare a login; return an error instead of raising it: the task may not wait any more."""
+    """Prepare a login. Return an error instead of raising it: the caller may be gone."""
     try:
-        import gssapi  # the configuration has checked that it is installed
+        import gssapi  # the configuration checks that it is installed
 
         library_error = gssapi.exceptions.GSSError
     except Exception as error:
@@ -175,7 +177,7 @@ def _outcome(target: _Target) -> GssapiClient | KafkaError:
 def _new_context(gssapi: Any, target: _Target) -> Any:
     kerberos, flag = gssapi.MechType.kerberos, gssapi.RequirementFlag
     name = target.principal and gssapi.Name(target.principal, gssapi.NameType.kerberos_principal)
-    # Acquired for each login: the library then requests a new ticket by the keytab if need be.
+    # Acquired for each login: the library then requests a new ticket with the keytab if needed.
     credentials = gssapi.Credentials(
         name=name, usage="initiate", mechs=[kerberos], store=_store(target)
     )
@@ -189,7 +191,7 @@ def _new_context(gssapi: Any, target: _Target) -> Any:
 
 
 def _store(target: _Target) -> dict[str, str] | None:
-    """Return where keys and tickets are; None: as the environment says."""
+    """Return where keys and tickets are stored; None for the environment's defaults."""
     if target.keytab is not None:
         used = f"{target.keytab}\0{target.principal or ''}".encode()
         cache = f"MEMORY:aioprod-{hashlib.sha256(used).hexdigest()}"
@@ -205,14 +207,14 @@ def _failure(error: Any, target: _Target) -> KafkaError:
         return BrokerConnectionError(f"Kerberos: {text}")
     advice = _ADVICE.get(number, "")
     if target.keytab is not None and advice == _RENEW:
-        # The library looks into the keytab, and then names the cache.
-        text, advice = f"no ticket by the keys of {target.keytab}", _KEYTAB
+        # The keytab has no such key, but the library's error names the ticket cache.
+        text, advice = f"no ticket with the keys of {target.keytab}", _KEYTAB
     who = f"Kerberos: {target.service}: "
     return AuthenticationError(f"{who}{text}{f'; {advice}' if advice else ''}")
 
 
 def _text(error: Any) -> tuple[int, str]:
-    """Return the number of an error of Kerberos, or another one, and the library's text."""
+    """Return the error number, as in krb5.h if it is a Kerberos error, and the library's text."""
     number = int(error.min_code) & 0xFFFFFFFF
     texts = error.get_all_statuses(error.min_code, False) if number else []
     texts = [text for text in texts if text] or error.get_all_statuses(error.maj_code, True)

@@ -1,5 +1,5 @@
-"""The requests of a connection: those that wait for a reply, with their timeouts and the silence
-watch, and those that wait to be sent.
+"""The requests of a connection: those in flight, with their timeouts and the silence watch, and
+deferred ones.
 """
 
 from __future__ import annotations
@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
+from aioprod.closing import all_in_turn
 from aioprod.errors import KafkaError
 from aioprod.net.silence import SilenceWatch
 from aioprod.protocol.in_flight import InFlightRequest, InFlightRequests
@@ -19,24 +21,26 @@ _NEVER = float("inf")
 
 
 class ReplyHandler(Protocol):
-    """Gets the reply to a request, or the error of a connection that has ended."""
+    """Gets the reply to a request, or the error if the connection is closed."""
 
     def replied(self, reply: Any, now: float) -> None:
-        """Handle the reply, as the request's decoder returned it, which was received at loop time
-        ``now``. Called while the connection reads: an exception would end it.
+        """Handle a reply that was received at loop time ``now``, as the request's decoder returned
+        it. Called while the connection reads: an exception would close it.
         """
 
     def failed(self, error: KafkaError) -> None:
-        """Note that there will be no reply. Called while the connection closes: act later."""
+        """Handle the error. Called while the connection is being closed, so it must only schedule
+        further work.
+        """
 
 
 class FutureReply:
-    """Passes a reply on to a future."""
+    """Sets the reply as the result of a future."""
 
     __slots__ = ("future",)
 
     def __init__(self, future: asyncio.Future[Message]) -> None:
-        self.future = future
+        self.future: asyncio.Future[Message] = future
 
     def replied(self, reply: Message, now: float) -> None:
         """Set the result."""
@@ -47,22 +51,23 @@ class FutureReply:
         """Set the exception."""
         if not self.future.done():
             self.future.set_exception(error)
-            self.future.exception()  # asyncio would log it if no task waits
+            self.future.exception()  # asyncio would log it if no task awaits the future
 
 
 PendingRequest = InFlightRequest[ReplyHandler]
 
 
 class PendingRequests(InFlightRequests[ReplyHandler]):
-    """The requests of a connection that were sent and not answered.
+    """The requests in flight of a connection.
 
     Args:
-        on_timeout: called with the first request whose timeout has ended.
-        on_silence: called each second while a reply is due and the broker sends nothing.
-        blocked_since: returns the loop time since when the socket takes no bytes, or None.
+        on_timeout: called with the first request whose timeout has expired.
+        on_silence: called every second while a reply is due and the broker sends nothing.
+        blocked_since: returns the loop time from which on the socket has accepted no bytes, or
+            None.
 
     Attributes:
-        replied: how many replies were received.
+        replied: number of replies received.
         replied_at: loop time of the last one; 0 if there is none.
     """
 
@@ -73,30 +78,30 @@ class PendingRequests(InFlightRequests[ReplyHandler]):
         blocked_since: Callable[[], float | None],
     ) -> None:
         super().__init__()
-        self.replied = 0
+        self.replied: int = 0
         self._loop = asyncio.get_running_loop()
         self._on_timeout = on_timeout
         self._blocked_since = blocked_since
-        self.replied_at = 0.0
+        self.replied_at: float = 0.0
         self._silence = SilenceWatch(self._waiting_since, on_silence)
-        # One timer for all requests, as few of them time out. It fires at the first timeout or
+        # One timer for all requests, as timeouts are rare. It fires at the first timeout or
         # earlier.
         self._timer: asyncio.Handle | None = None
         self._timer_due = _NEVER
         self._all_replied: asyncio.Future[None] | None = None
 
     def sent(self, request: PendingRequest, now: float) -> None:
-        """Add a request that is sent now; its timeout begins."""
+        """Add a request that is sent now. Its timeout begins."""
         super().sent(request, now)
         if request.expires_at < self._timer_due:
             self._set_timer(request.expires_at)
         self._silence.begin()
 
     def reply_received(self, frame: BytesLike, now: float) -> tuple[ReplyHandler, Any]:
-        """Remove the request that a reply belongs to; return its handler and the reply.
+        """Remove the request that a reply belongs to. Return its handler and the decoded reply.
 
         Raises:
-            ProtocolError: if it belongs to no request, or is not valid.
+            ProtocolError: if it belongs to no request, or is invalid.
         """
         request, reply = self.receive(frame)
         self.replied += 1
@@ -107,37 +112,44 @@ class PendingRequests(InFlightRequests[ReplyHandler]):
         return request.waiter, reply
 
     async def all_replied(self) -> None:
-        """Wait until no request is in flight; for one task at a time.
+        """Wait until no request is in flight. Only one task may wait at a time.
 
         Raises:
-            KafkaError: if the connection ends first.
+            KafkaError: if the connection is closed first.
         """
         if self:
             self._all_replied = self._loop.create_future()
             await self._all_replied
 
     def fail(self, error: KafkaError) -> None:
-        """Fail all requests, and stop the timers: the connection is over."""
-        self._silence.stop()
-        if self._timer is not None:
-            self._timer.cancel()
-        for request in self.take_all():
-            request.waiter.failed(error)
+        """Fail all requests and stop the timers. Called when the connection is closed."""
+        requests = self.take_all()
+        all_in_turn(
+            (
+                self._silence.stop,
+                self._stop_timer,
+                *(partial(request.waiter.failed, error) for request in requests),
+            )
+        )
         if self._all_replied is not None:
             _complete(self._all_replied, error)
 
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
     def watch_blocked(self) -> None:
-        """Watch for silence while the socket takes no bytes, too."""
+        """Also watch for silence while the socket accepts no bytes."""
         self._silence.begin()
 
     @property
     def silent(self) -> bool:
-        """Whether a reply is due and the broker has sent nothing for a second."""
+        """True if a reply is due and the broker has sent nothing for a second."""
         return self._silence.silent
 
     @property
     def waited_s(self) -> float:
-        """Seconds for which a reply has been due and the broker has sent nothing."""
+        """Seconds for which a reply has been due while the broker sent nothing."""
         return self._silence.waited_s
 
     def _waiting_since(self) -> float | None:
@@ -163,12 +175,12 @@ class PendingRequests(InFlightRequests[ReplyHandler]):
             self._on_timeout(first)
 
 
-#: An encoded request, and the request in flight; None if it gets no reply (acks=0).
+#: An encoded request, and its pending request; None if it gets no reply (acks=0).
 DeferredRequest = tuple[Sequence[bytes | memoryview], PendingRequest | None]
 
 
 class DeferredRequests:
-    """Encoded requests that wait until the client has authenticated again (KIP-368).
+    """Encoded requests that are deferred until the client has authenticated again (KIP-368).
 
     Attributes:
         active: True while requests are deferred.
@@ -178,8 +190,8 @@ class DeferredRequests:
     __slots__ = ("_released", "_requests", "active", "size_bytes")
 
     def __init__(self) -> None:
-        self.active = False
-        self.size_bytes = 0
+        self.active: bool = False
+        self.size_bytes: int = 0
         self._requests: deque[DeferredRequest] = deque()
         self._released = asyncio.Event()
 
@@ -198,7 +210,7 @@ class DeferredRequests:
         self.size_bytes += sum(map(len, buffers))
 
     def release(self) -> deque[DeferredRequest]:
-        """Defer requests no longer, and return them in their order."""
+        """Stop deferring, and return the deferred requests in their order."""
         requests, self._requests = self._requests, deque()
         self.active = False
         self.size_bytes = 0
@@ -206,7 +218,7 @@ class DeferredRequests:
         return requests
 
     async def released(self) -> None:
-        """Wait until requests are not deferred."""
+        """Wait until requests are no longer deferred."""
         if self.active:
             await self._released.wait()
 

@@ -1,5 +1,5 @@
-"""Runs several attempts concurrently and takes the first that succeeds, so that one that hangs does
-not delay the others.
+"""Runs several attempts concurrently and returns the first success, so that a hung attempt does not
+delay the others.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from aioprod.errors import BrokerConnectionError, KafkaError, RequestTimedOutError
+from aioprod.running_loop import start_task
 
 T = TypeVar("T")
 
@@ -19,9 +20,9 @@ _HEAD_START_S = 0.25
 async def first_to_succeed(
     attempts: Iterable[Callable[[], Coroutine[Any, Any, T]]], errors: list[KafkaError]
 ) -> T | None:
-    """Return the result of the first attempt that succeeds; None if all fail.
+    """Return the result of the first attempt that succeeds, or None if all fail.
 
-    An attempt starts when the one before has failed, or a quarter of a second after its start.
+    An attempt starts when the previous one has failed, or a quarter of a second after its start.
 
     Args:
         attempts: started in this order.
@@ -37,7 +38,7 @@ async def first_to_succeed(
             if attempt is None:
                 exhausted = True
             else:
-                pending.add(asyncio.get_running_loop().create_task(attempt(), name="aioprod-race"))
+                pending.add(start_task(attempt(), name="aioprod-race"))
             if not pending:
                 return None
             done, pending = await asyncio.wait(
@@ -64,19 +65,19 @@ async def first_answer(
     may_ask_another: Callable[[], bool],
     patience_s: float,
 ) -> T:
-    """Return the first answer of several brokers. Ask another one whenever none has answered.
+    """Return the first response of several brokers. The request is sent to another broker whenever
+    none has responded for ``patience_s`` seconds.
 
     Args:
-        first: asks the first broker.
-        ask_another: asks a broker that was not asked yet. BrokerConnectionError and
-            RequestTimedOutError mean no answer; any other error is an answer, and is raised.
-        may_ask_another: called whenever no broker has answered for ``patience_s`` seconds.
+        first: sends the request to the first broker.
+        ask_another: sends it to a further broker. BrokerConnectionError and RequestTimedOutError
+            mean that there was no response; any other error counts as a response, and is raised.
+        may_ask_another: called before that; returns whether the request may be sent to another one.
 
     Raises:
-        KafkaError: if all fail; the error of the last.
+        KafkaError: if all brokers fail; the last error.
     """
-    loop = asyncio.get_running_loop()
-    pending = {loop.create_task(first, name="aioprod-ask")}
+    pending = {start_task(first, name="aioprod-ask")}
     done: set[asyncio.Task[T]] = set()
     try:
         while True:
@@ -85,18 +86,29 @@ async def first_answer(
             )
             for number, task in enumerate(done, start=1):
                 try:
-                    return task.result()
+                    return result_of(task)
                 except (BrokerConnectionError, RequestTimedOutError):
                     if not pending and number == len(done):
                         raise
             if not done and may_ask_another():
-                pending.add(loop.create_task(ask_another(), name="aioprod-ask"))
+                pending.add(start_task(ask_another(), name="aioprod-ask"))
     finally:
         await _end(pending | done)
 
 
+def result_of(task: asyncio.Task[T]) -> T:
+    """Return the result of a completed task.
+
+    Raises:
+        BrokerConnectionError: if it was cancelled without its waiter being cancelled.
+    """
+    if task.cancelled():
+        raise BrokerConnectionError(f"the task {task.get_name()} was cancelled from outside")
+    return task.result()
+
+
 async def _end(tasks: set[asyncio.Task[T]]) -> None:
-    """Cancel the running tasks, and retrieve errors, which asyncio would log otherwise."""
+    """Cancel running tasks. Retrieve errors of the others, which asyncio would log otherwise."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()

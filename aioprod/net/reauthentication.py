@@ -1,4 +1,4 @@
-"""Authenticates again on a live connection, before the broker ends the session (KIP-368)."""
+"""Authenticates on a new connection, and again before the session expires (KIP-368)."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ import random
 
 from aioprod.config.client import ClientConfig
 from aioprod.errors import AuthenticationError, BrokerConnectionError, KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.net.authentication import authenticate, new_mechanism
 from aioprod.net.bounds import MAX_SESSION_MS, MIN_SESSION_MS, bounded
 from aioprod.net.connection import Connection
 from aioprod.net.failures import unforeseen
 from aioprod.protocol.sasl.mechanism import ClientMechanism
+from aioprod.running_loop import start_task
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
-# When to log in, as parts of the session's lifetime: late enough to be rare, early enough for a
-# slow token provider, and not at the same moment for all clients.
+# Fractions of the session's lifetime after which to authenticate again: late enough to be rare,
+# early enough for a slow token provider, random so that clients do not do it at the same moment.
 _EARLIEST, _LATEST = 0.85, 0.95
 
 
 class Reauthentication:
-    """Renews the session of one connection while it is used or needed; closes the connection if it
-    was idle for a whole session.
+    """Renews the session of a connection while it is used or needed. Closes a connection that was
+    idle for a whole session.
 
     Args:
         rng: source of jitter.
-        host: to which the client connects.
+        host: the host that the client connects to.
 
     Attributes:
-        due: loop time of the next login; 0 if the session does not expire.
+        due: loop time of the next authentication; 0 if the session does not expire.
         task: the current or last login.
     """
 
@@ -41,18 +42,29 @@ class Reauthentication:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.Handle | None = None
         self.task: asyncio.Task[None] | None = None
-        self.due = 0.0
+        self.due: float = 0.0
         self._ends_at = 0.0
         self._used_until = 0.0
 
-    def schedule(self, connection: Connection, lifetime_ms: int) -> None:
-        """Renew the session of a connection before it ends.
+    async def log_in(self, connection: Connection) -> None:
+        """Authenticate on a new connection, and schedule the renewal of its session.
 
-        Requests that are sent during the login are deferred, and sent afterwards in their order.
+        Raises:
+            AuthenticationError: if the broker, or the token provider, refuses the credentials.
+            KafkaError: if the connection is closed, or no Kerberos server responds.
+        """
+        mechanism = await new_mechanism(self._config, self._host)
+        lifetime_ms = await authenticate(connection, mechanism, self._config.request_timeout_ms)
+        self.schedule(connection, lifetime_ms)
+
+    def schedule(self, connection: Connection, lifetime_ms: int) -> None:
+        """Schedule the renewal of a connection's session before it expires.
+
+        Requests are deferred during the authentication, and sent afterwards in their order.
 
         Args:
-            lifetime_ms: of the session that begins now, in milliseconds; used within the bounds
-                ``MIN_SESSION_MS`` and ``MAX_SESSION_MS``. 0: it does not expire.
+            lifetime_ms: lifetime of the session that begins now, in milliseconds, which is clamped
+                to ``MIN_SESSION_MS`` and ``MAX_SESSION_MS``; 0 if it does not expire.
         """
         if lifetime_ms <= 0:
             return
@@ -64,7 +76,7 @@ class Reauthentication:
         self._timer = self._loop.call_at(self.due, self._begin, connection)
 
     def cancel(self) -> None:
-        """Stop: the connection is over."""
+        """Stop, as the connection is closed."""
         if self._timer is not None:
             self._timer.cancel()
         if self.task is not None and self.task is not asyncio.current_task(self._loop):
@@ -86,7 +98,7 @@ class Reauthentication:
                 )
             )
             return
-        self.task = self._loop.create_task(
+        self.task = start_task(
             self._renew(connection), name=f"aioprod-reauthenticate-{connection.address}"
         )
 
@@ -103,7 +115,7 @@ class Reauthentication:
         except Exception as failure:
             error = unforeseen(connection.address, failure)
         finally:
-            # If this task was cancelled from outside, too: deferred requests must not wait forever.
+            # Even if this task was cancelled from outside: deferred requests must not wait forever.
             if error is not None:
                 connection.abort(error)
         if error is None:
@@ -111,8 +123,8 @@ class Reauthentication:
             connection.resume()
 
     async def _prepare(self, address: str) -> ClientMechanism:
-        """Prepare the login while requests are still sent. A token provider or a Kerberos server
-        that fails is asked again until the session ends.
+        """Prepare the login while requests are still sent. Failures of the token provider or the
+        Kerberos server are retried until the session expires.
         """
         pause = self._config.reconnect_backoff_max_ms / 1000
         failures = 0
@@ -124,5 +136,7 @@ class Reauthentication:
                 if self._loop.time() + pause >= self._ends_at:
                     raise
                 if failures == 1:
-                    log.warning("%s: %s; retrying until the session ends", address, error)
+                    who = self._config.client_id
+                    text = "%s: %s: %s; retrying until the session expires"
+                    log.warning(text, who, address, error)
             await asyncio.sleep(pause)

@@ -1,9 +1,8 @@
-"""What a client that is not authorized has to be granted: the operation, and the principal."""
+"""Advice for authorization errors: the operation to grant, and the principal."""
 
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
 from typing import TypeVar
 
 from aioprod.config.client import ClientConfig
@@ -25,7 +24,7 @@ _RESOURCES = {
     _GROUP: "group",
     _CLUSTER: "cluster",
     _ID: "transactional id",
-    _TOKEN: "user",  # whose token it is
+    _TOKEN: "user",  # the owner of the token
 }
 
 _IN_GROUP = {_GROUP: "READ", _TOPIC: "READ"}
@@ -33,7 +32,7 @@ _NEW_MEMBER = {_GROUP: "READ", _TOPIC: "DESCRIBE"}
 _ABOUT_GROUP = {_GROUP: "DESCRIBE", _TOPIC: "DESCRIBE"}
 _TRANSACTION = {_ID: "WRITE", _TOPIC: "WRITE", _GROUP: "READ"}
 _FIND = {_GROUP: "DESCRIBE", _ID: "DESCRIBE"}
-# The operation that was refused, by request of a client or call of Admin, and error code.
+# The operation that was refused, by request (or method of Admin) and error code.
 OPERATIONS: dict[str, dict[ErrorCode, str]] = {
     "Produce": {_TOPIC: "WRITE", _ID: "WRITE", _CLUSTER: "IDEMPOTENT_WRITE"},
     "Fetch": {_TOPIC: "READ"},
@@ -90,7 +89,7 @@ OPERATIONS: dict[str, dict[ErrorCode, str]] = {
     "describe_user_scram_credentials": {_CLUSTER: "DESCRIBE"},
     "alter_user_scram_credentials": {_CLUSTER: "ALTER"},
 }
-# What producers and consumers need anyway, and what includes the operation.
+# Operations that producers and consumers need anyway, and that imply the refused one.
 _GRANTS = {
     ("Metadata", _TOPIC): "READ or WRITE, which include it,",
     ("FindCoordinator", _GROUP): "READ, which includes it,",
@@ -102,8 +101,8 @@ _GRANTS = {
 
 
 def explain(error: E, request: str, principal: str) -> E:
-    """Return the error; if it says that the client is not authorized, its text names the operation
-    and what to grant. An error that has been explained stays.
+    """Return the error. If it is an authorization error, add the operation and what to grant to its
+    text, unless that has been done before.
     """
     operation = OPERATIONS.get(request, {}).get(error.code)
     if operation is None or error.is_explained:
@@ -115,8 +114,8 @@ def explain(error: E, request: str, principal: str) -> E:
 
 
 def principal_of(config: ClientConfig) -> str:
-    """Return the principal of a client, if its settings name it: the user name, or the subject of
-    its certificate.
+    """Return the principal of a client if its settings determine it: the user name, or the subject
+    of its certificate.
     """
     if config.security_protocol.startswith("SASL_"):
         is_named = config.sasl_mechanism in PASSWORD_MECHANISMS and config.sasl_username
@@ -124,7 +123,8 @@ def principal_of(config: ClientConfig) -> str:
     if config.security_protocol != "SSL" or not config.ssl_keystore_location:
         return UNNAMED
     try:
-        pem = Path(config.ssl_keystore_location).read_text("ascii")
+        with open(config.ssl_keystore_location, encoding="ascii") as file:
+            pem = file.read()
         start = pem.index("-----BEGIN CERTIFICATE-----")
         end = pem.index("-----END CERTIFICATE-----") + len("-----END CERTIFICATE-----")
         return f"User:{subject_of(ssl.PEM_cert_to_DER_cert(pem[start:end]))}"

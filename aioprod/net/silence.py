@@ -1,7 +1,8 @@
-"""Detects a silent broker: one that is frozen or cut off, so that its connections do not end.
+"""Detects a silent broker: one that hangs or is cut off from the network, so that its connections
+stay open without replies.
 
-Kafka has no setting for this: clients usually wait for ``request.timeout.ms``. Here a silent broker
-makes the client ask the other brokers for the current leaders.
+Kafka has no setting for this; its clients wait for ``request.timeout.ms``. Here, if a broker is
+silent, the client requests the current leaders from the other brokers.
 """
 
 from __future__ import annotations
@@ -9,24 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-#: Seconds without any bytes after which a broker counts as silent while a reply is due.
+#: Seconds without received bytes, while a reply is due, after which a broker counts as silent.
 SILENCE_S = 1.0
-#: Seconds after which a request that any broker can answer is sent to another broker, too. A broker
-#: answers the requests of a connection in order, so a small request waits behind a Produce that
-#: waits for a dead replica, or a Fetch that waits for records.
+#: Seconds after which a request that any broker can handle is also sent to another broker. A broker
+#: handles the requests of a connection in order, so a small request may be delayed by a Produce
+#: that waits for a failed replica, or by a Fetch that waits for records.
 HESITATION_S = 0.25
 # Timers may fire a little early.
 _TOLERANCE_S = 0.001
-# Part of ``SILENCE_S`` after which the silence is confirmed.
+# Fraction of ``SILENCE_S`` after which the silence is checked again.
 _DOUBT = 0.05
 
 
 class SilenceWatch:
-    """Calls back each second in which a reply has been due for more than a second.
+    """Calls a function every second while a reply has been due for more than a second.
 
     Args:
-        waiting_since: returns the loop time since when a reply is due and no bytes have arrived;
-            None if no reply is due.
+        waiting_since: returns the loop time from which on a reply has been due and no bytes have
+            arrived; None if no reply is due.
         on_silence: called each second.
     """
 
@@ -42,7 +43,7 @@ class SilenceWatch:
         self._stopped = False
 
     def begin(self) -> None:
-        """Watch from now on, as a reply is due; does nothing if one was due before."""
+        """Start watching, as a reply is due. Does nothing if the watch is running."""
         if self._timer is None and not self._stopped:
             self._timer = self._loop.call_later(SILENCE_S, self._look)
 
@@ -55,21 +56,21 @@ class SilenceWatch:
 
     @property
     def waited_s(self) -> float:
-        """Seconds for which a reply has been due; 0 if none is."""
+        """Seconds for which a reply has been due; 0 if none is due."""
         since = self._waiting_since()
         return 0.0 if since is None else self._loop.time() - since
 
     @property
     def silent(self) -> bool:
-        """Whether a reply has been due for too long."""
+        """True if a reply has been due for longer than ``SILENCE_S``."""
         return self.waited_s >= SILENCE_S - _TOLERANCE_S
 
     def _look(self) -> None:
         self._timer = None
         since = self._waiting_since()
         if since is not None and self.silent:
-            # This process may have been suspended, and the reply may be there already: let the
-            # loop read it first.
+            # This process may have been suspended, and the reply may have arrived: let the loop
+            # read it first.
             self._timer = self._loop.call_later(SILENCE_S * _DOUBT, self._look_again, since)
         elif since is not None:
             self._timer = self._loop.call_at(since + SILENCE_S, self._look)

@@ -1,4 +1,4 @@
-"""The socket of a connection: passes on received frames, and writes bytes."""
+"""The socket of a connection: reads frames and writes bytes."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from typing import Any, cast
 
 from aioprod.protocol.frame_reader import FrameReader
 from aioprod.protocol.primitives import BytesLike
+from aioprod.running_loop import start_task
 
 _CLOSE_TIMEOUT_S = 1.0
 _MAX_UNSENT_BYTES = 65_536  # the default of asyncio's transports
-# Small requests are joined: from Python 3.12 on writelines() calls sendmsg(), which takes 2 us
-# longer.
+# Small requests are joined to one buffer: from Python 3.12 on, writelines() calls sendmsg(), which
+# takes 2 us longer.
 _MOST_JOINED = 8
 _JOINED_BYTES = 16_384
 
 
 class Stream(asyncio.BufferedProtocol):
-    """An asyncio protocol. A transport for buffered protocols writes large replies to where they
-    are read, without copying them.
+    """An asyncio protocol. It is a buffered one, so large replies are received in place, without a
+    copy.
 
     Args:
         max_frame_bytes: the largest reply to accept.
         on_frame: called with each reply.
-        on_end: called with the reason when the stream is over: None for its regular end, OSError,
-            or any error that ``on_frame`` raises. May be called several times.
+        on_end: called when the stream has ended, with the reason: None for its regular end,
+            OSError, or any error that ``on_frame`` raises. May be called several times.
 
     Attributes:
-        blocked_since: loop time since when a task waits for the socket to take more bytes, or None.
+        blocked_since: loop time from which on a task has waited for the socket to accept more
+            bytes, or None.
     """
 
     transport: asyncio.Transport
@@ -52,38 +54,44 @@ class Stream(asyncio.BufferedProtocol):
         self._closer: asyncio.Task[None] | None = None
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        """Connect to the first address of ``host`` that answers.
+        """Connect to the first address of ``host`` that accepts the connection.
 
         Raises:
-            OSError: if no address answers, or the TLS handshake fails.
+            OSError: if no address accepts it, or the TLS handshake fails.
         """
         await self._loop.create_connection(lambda: self, host, port, ssl=tls)
-        # Not before: uvloop does not report the end of a connection whose opening was cancelled.
-        self._closer = self._loop.create_task(self._close_with_loop(), name="aioprod-connection")
+        # Not earlier: uvloop does not report the end of a connection whose opening was cancelled.
+        self._closer = start_task(self._until_lost(), name="aioprod-connection")
+        self._closer.add_done_callback(self._close_with_loop)
 
-    async def _close_with_loop(self) -> None:
+    async def _until_lost(self) -> None:
+        await self._lost.wait()
+
+    def _close_with_loop(self, closer: asyncio.Task[None]) -> None:
         """Close the socket when all tasks are cancelled, as ``asyncio.run`` does at its end: in a
-        closed loop the transport would keep it open.
+        closed loop, the transport would leave it open. Unlike code in the task, a callback also
+        runs if the task is cancelled before it starts.
         """
-        try:
-            await self._lost.wait()
-        except asyncio.CancelledError:
+        if closer.cancelled():
             self._on_end(ConnectionAbortedError("the connection's task was cancelled"))
-            raise
 
     # -- called by the transport -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         self.transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return memory for the next bytes."""
+        """Return a buffer for the next bytes."""
         return self._frames.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on the frames that are complete now."""
+        """Pass complete frames to ``on_frame``."""
         try:
+            single = self._frames.single(nbytes)
+            if single is not None:  # as usual after a small request
+                self._on_frame(single)
+                return
             for frame in self._frames.received(nbytes):
                 self._on_frame(frame)
         except Exception as error:
@@ -115,37 +123,37 @@ class Stream(asyncio.BufferedProtocol):
         self._frames.max_frame_bytes = max_frame_bytes
 
     def info(self, name: str) -> Any:
-        """Return what ``asyncio.BaseTransport.get_extra_info`` does."""
+        """Return ``asyncio.BaseTransport.get_extra_info(name)``."""
         return self.transport.get_extra_info(name)
 
     @property
     def encrypted(self) -> bool:
-        """Whether the stream uses TLS."""
+        """True if the stream uses TLS."""
         return self.info("sslcontext") is not None
 
     @property
     def closing(self) -> bool:
-        """Whether the socket is closed, or about to be."""
+        """True if the socket is closed or being closed."""
         return self.transport.is_closing()
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the socket has not taken yet."""
+        """Number of bytes that are buffered for the socket."""
         return self.transport.get_write_buffer_size()
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> None:
-        """Write bytes; buffer them if the socket takes no more."""
+        """Write bytes. They are buffered while the socket accepts no more."""
         if len(buffers) <= _MOST_JOINED and sum(map(len, buffers)) <= _JOINED_BYTES:
             self.transport.write(b"".join(buffers))
-        else:
-            self.transport.writelines(buffers)
+            return
+        self.transport.writelines(buffers)
         if self._writable.is_set() and self.unsent_bytes > self._max_unsent_bytes:
             # writelines() does not pause writers in Python 3.12 before 3.12.9 and in 3.13 before
             # 3.13.2 (gh-127655). Setting a limit does.
             self.transport.set_write_buffer_limits(self._max_unsent_bytes)
 
     async def writable(self) -> None:
-        """Wait until the socket takes more bytes, or is closed."""
+        """Wait until the socket accepts more bytes, or is closed."""
         self.blocked_since = self._loop.time()
         try:
             if self.closing:
@@ -155,16 +163,16 @@ class Stream(asyncio.BufferedProtocol):
             self.blocked_since = None
 
     async def flush(self) -> None:
-        """Wait until the socket has taken all bytes, or is closed."""
+        """Wait until all buffered bytes are written, or the socket is closed."""
         self._max_unsent_bytes = 0
         self.transport.set_write_buffer_limits(0)
         await self._writable.wait()
 
     def abort(self) -> None:
-        """Close the socket; bytes that it has not taken are lost."""
+        """Close the socket. Buffered bytes are lost."""
         self.transport.abort()
 
     async def closed(self) -> None:
-        """Wait until the socket is closed and no task is left, for a second at most."""
+        """Wait until the socket is closed and its task has ended, for at most a second."""
         if self._closer is not None:
             await asyncio.wait([self._closer], timeout=_CLOSE_TIMEOUT_S)

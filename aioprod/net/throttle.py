@@ -1,4 +1,4 @@
-"""The pauses that a broker asks for when a client is over its quota (KIP-219)."""
+"""The pauses that a broker requests when a client exceeds its quota (KIP-219)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ class Throttle:
     """Tracks when the broker of one connection accepts requests again.
 
     Attributes:
-        until: loop time; in the past if the broker accepts requests.
+        until: loop time at which the pause ends; in the past if the broker accepts requests.
     """
 
     __slots__ = ("until",)
 
     def __init__(self) -> None:
-        self.until = 0.0
+        self.until: float = 0.0
 
     def extend(self, throttle_time_ms: int, now: float) -> None:
-        """Apply the pause that a reply asks for, up to ``MAX_THROTTLE_MS``."""
+        """Apply the pause that a reply requests, up to ``MAX_THROTTLE_MS``."""
         self.until = max(self.until, now + bounded(throttle_time_ms, 0, MAX_THROTTLE_MS))
 
     async def wait(self, request: str, address: str, timeout_ms: float) -> None:
         """Wait until the broker accepts requests.
 
         Args:
-            request, address: for the error.
+            request, address: names for the error.
 
         Raises:
-            RequestTimedOutError: if the pause is longer than ``timeout_ms``.
+            RequestTimedOutError: if the pause lasts longer than ``timeout_ms``.
         """
         pause = self.until - asyncio.get_running_loop().time()
         if pause > 0:

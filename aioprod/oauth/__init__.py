@@ -1,13 +1,13 @@
-"""Tokens for SASL/OAUTHBEARER from an identity provider (KIP-768, KIP-1139), or a cloud.
+"""Token providers for SASL/OAUTHBEARER: identity providers (KIP-768, KIP-1139) and clouds.
 
-Needs the extra ``oauth``; for the identities of clouds ``aws``, ``azure`` or ``google``.
+Requires the extra ``oauth``; the providers for clouds require ``aws``, ``azure`` or ``google``.
 
     >>> from aioprod.oauth import ClientCredentials
     >>> tokens = ClientCredentials(
     ...     "https://login.example.com/oauth2/token", "orders-service", "secret", scope="kafka"
     ... )
 
-Pass it as ``sasl_oauth_token_provider``. Clients that are configured by text make one from the
+Pass it as ``sasl_oauth_token_provider``. Clients that are configured with text create one from the
 settings ``sasl.oauthbearer.*``.
 """
 

@@ -20,9 +20,9 @@ from aioprod.types import OAuthToken
 _SERVICE = "kafka-cluster"
 _ACTION = "kafka-cluster:Connect"
 _REGION = re.compile("[a-z0-9-]+")
-_EXPIRES_S = 900  # what MSK accepts at most
-# Shorter: botocore renews temporary credentials 10 minutes before they expire at the latest, and a
-# token is not valid for longer than the credentials that signed it.
+_EXPIRES_S = 900  # the maximum that MSK accepts
+# Shorter than that: botocore renews temporary credentials at least 10 minutes before they expire,
+# and a token is not valid for longer than the credentials that signed it.
 _KEPT_S = 600.0
 
 
@@ -30,14 +30,13 @@ class AwsTokens(CloudTokens, metaclass=HidesArguments):
     """A token provider for Amazon MSK: signs tokens with the AWS credentials of the process.
 
     botocore finds the credentials as the AWS command line does: environment, profile (also with
-    ``role_arn``), web identity (EKS), container (ECS), metadata of the machine (EC2). A token is
-    signed in a thread, as botocore blocks; it is kept for 8 to 8.5 minutes.
+    ``role_arn``), web identity (EKS), container (ECS), instance metadata (EC2). A token is signed
+    in a thread, as botocore blocks, and cached for 8 to 8.5 minutes.
 
     Args:
-        region: of the cluster; None takes it from the environment or the profile.
-        profile: name of a profile; None takes ``AWS_PROFILE`` or the default.
-        credentials: credentials of botocore, such as those of a session of your own, instead of a
-            profile.
+        region: region of the cluster; None uses that of the environment or the profile.
+        profile: name of a profile; None uses ``AWS_PROFILE`` or the default.
+        credentials: botocore credentials, such as those of your session, instead of a profile.
         options: see :class:`~aioprod.oauth.cloud.CloudOptions`.
 
     Raises:
@@ -56,7 +55,7 @@ class AwsTokens(CloudTokens, metaclass=HidesArguments):
     ) -> None:
         for name, value in (("region", region), ("profile", profile)):
             if value is not None and (not isinstance(value, str) or not value.strip()):
-                raise ConfigError(f"{name}={value!r}: must be text that is not empty")
+                raise ConfigError(f"{name}={value!r}: must be a non-empty string")
         if region is not None and not _REGION.fullmatch(region):
             raise ConfigError(f"region={region!r}: must be the name of a region, such as eu-west-1")
         if credentials is not None and profile is not None:
@@ -82,7 +81,7 @@ class AwsTokens(CloudTokens, metaclass=HidesArguments):
             self._region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
         )
         if not region:
-            raise TokenRequestError("no region: set region, AWS_REGION or that of the profile", 0)
+            raise TokenRequestError("no region: set region or AWS_REGION, or in the profile", 0)
         if not _REGION.fullmatch(region):
             raise TokenRequestError(f"region {region!r} is not the name of a region", 0)
         # A new session for each token: files with credentials may have changed.
@@ -108,7 +107,7 @@ def signed_token(region: str, credentials: Any) -> str:
         method="GET", url=f"https://kafka.{region}.amazonaws.com/", params={"Action": _ACTION}
     )
     SigV4QueryAuth(credentials, _SERVICE, region, expires=_EXPIRES_S).add_auth(request)
-    # Not part of the signature: AWS logs it.
+    # Not part of the signature. AWS logs it.
     url = f"{request.url}&User-Agent={quote(f'aioprod/{__version__}', safe='')}"
     return base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
 

@@ -17,15 +17,15 @@ from aioprod.oauth.errors import TokenRequestError
 
 
 class AzureTokens(CloudTokens, metaclass=HidesArguments):
-    """A token provider for Azure Event Hubs: gets tokens of a workload identity, a managed
-    identity, or what else ``DefaultAzureCredential`` of azure-identity finds.
+    """A token provider for Azure Event Hubs. Tokens are for a workload identity, a managed
+    identity, or any other identity that ``DefaultAzureCredential`` of azure-identity finds.
 
     Args:
         namespace: host name, such as ``orders.servicebus.windows.net``. The requested scope is
             ``https://<namespace>/.default``. None if ``scope`` is set.
         scope: for other services that accept tokens of Entra ID, such as
             ``api://<application>/.default``.
-        client_id: of a user-assigned managed identity; None takes ``AZURE_CLIENT_ID``, or the
+        client_id: id of a user-assigned managed identity; None uses ``AZURE_CLIENT_ID``, or the
             system-assigned identity.
         credential: a credential of azure-identity instead of the default one. Asynchronous ones
             run in the event loop, others in a thread. The provider does not close it.
@@ -51,8 +51,8 @@ class AzureTokens(CloudTokens, metaclass=HidesArguments):
             raise ConfigError("credential and client_id are both set: set one of them")
         if credential is not None and not callable(getattr(credential, "get_token", None)):
             raise ConfigError(
-                f"credential: must have get_token, as those of azure-identity; "
-                f"{type(credential).__name__} has not"
+                "credential: must have a method get_token, as those of azure-identity do; "
+                f"{type(credential).__name__} does not"
             )
         super().__init__(options)
         require("aiohttp", type(self).__name__, "azure")
@@ -113,5 +113,5 @@ def _is_async(credential: Any) -> bool:
 
 
 def _token(answer: Any) -> Token:
-    """Make a token of an ``AccessToken`` of azure-core."""
+    """Convert an ``AccessToken`` of azure-core."""
     return Token(answer.token, float(answer.expires_on) - time.time())

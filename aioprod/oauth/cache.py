@@ -1,4 +1,4 @@
-"""A token that is kept until it is due for renewal."""
+"""A cached token, which is renewed before it expires."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from aioprod.errors import KafkaError, copy_of
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 from aioprod.oauth.errors import TokenRequestError
 from aioprod.running_loop import running_loop
 from aioprod.types import OAuthToken
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
-# Parts of a token's lifetime after which it is renewed: as Java's sasl.login.refresh.window.factor
-# and .jitter. Clients log in again after 85 % of a session, so they get a new token then.
+# Fractions of a token's lifetime after which it is renewed, as sasl.login.refresh.window.factor and
+# .jitter of the Java client. Clients authenticate again after 85 % of a session, and then
+# get a new token.
 _EARLIEST, _LATEST = 0.8, 0.85
 # A token that expires within this time is not used for another login: the broker's clock differs.
 _MARGIN_S = 10.0
-# After a failed renewal the present token is used for this long before the next attempt.
+# After a failed renewal, the current token is used for this long before the next attempt.
 _PAUSE_S = 10.0
 
 
@@ -34,7 +35,7 @@ class Token:
 
     Attributes:
         value: its text.
-        lifetime_s: from now on; None if it is unknown, and the token is used once.
+        lifetime_s: seconds until it expires; None if that is unknown: the token is used once.
 
     Raises:
         TokenRequestError: if the value is not one or more printable ASCII characters (RFC 6749).
@@ -46,16 +47,16 @@ class Token:
     def __post_init__(self) -> None:
         value = self.value
         if not isinstance(value, str) or not value or not value.isascii():
-            raise TokenRequestError("the access token is no text of ASCII characters", 0)
+            raise TokenRequestError("the access token is not a string of ASCII characters", 0)
         if not value.isprintable() or " " in value:
-            raise TokenRequestError("the access token has control characters or spaces", 0)
+            raise TokenRequestError("the access token contains control characters or spaces", 0)
         if self.lifetime_s is not None and not math.isfinite(self.lifetime_s):
             object.__setattr__(self, "lifetime_s", None)
 
 
 class Stopwatch:
-    """Measures the time since it was made, also if the machine is suspended meanwhile:
-    ``time.monotonic`` may stop then, and the clock of the day can be set back.
+    """Measures the time since its creation, including time in which the machine was suspended:
+    ``time.monotonic`` may stop then, and the wall clock can be set back.
     """
 
     def __init__(
@@ -68,19 +69,19 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """What the clock says that is further."""
+        """The elapsed time, by the clock that shows more."""
         return max(clock() - begun for clock, begun in zip(self._clocks, self._begun, strict=True))
 
 
 class TokenCache:
-    """Keeps the newest token. Concurrent callers share one request; if it fails, each gets the
-    error.
+    """Caches the newest token. Concurrent callers share one request; if it fails, each caller gets
+    the error.
 
     May be used by clients in several event loops: they share the token, not the request.
 
     Args:
         fetch: requests a new token.
-        stopwatch: makes a stopwatch that begins now.
+        stopwatch: creates a stopwatch that starts now.
         rng: source of jitter, so that not all clients renew at the same moment.
     """
 
@@ -98,18 +99,18 @@ class TokenCache:
             WeakKeyDictionary()
         )
         self._value: str | None = None
-        self._number = 0  # of the token; callers that give it back do not show the token
+        self._number = 0  # of the token; :meth:`_discard` gets it instead of the token
         self._age = stopwatch()
         self._renew_after_s = self._expires_after_s = 0.0
         self._failures = 0
         self._failure: KafkaError | None = None
 
     async def get(self, extensions: Mapping[str, str]) -> OAuthToken:
-        """Return a token that is valid for some time. If a broker refuses it, the next caller gets
-        a new one.
+        """Return a token that does not expire soon. If a broker refuses it, the next caller gets a
+        new one.
 
         Raises:
-            KafkaError: if there is none, and the request for a new one fails.
+            KafkaError: if no token is cached, and the request for a new one fails.
         """
         value = await self._get()
         return OAuthToken(value, extensions, partial(self._discard, self._number))
@@ -139,7 +140,7 @@ class TokenCache:
             if self._value is not None and age_s < usable_s:
                 left_s = self._expires_after_s - age_s
                 log.warning(
-                    "the token is not renewed yet; it is valid for %.0f s: %s", left_s, error
+                    "renewing the token failed; it is valid for another %.0f s: %s", left_s, error
                 )
                 self._renew_after_s = min(age_s + _PAUSE_S, usable_s)
                 return self._value

@@ -1,4 +1,4 @@
-"""Checks of the arguments that all token providers take."""
+"""Checks of the arguments that all token providers have."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from aioprod.errors import ConfigError
 
 
 def check_options(provider: str, known: type, given: Mapping[str, object]) -> None:
-    """Check names of arguments. TypeError: if one is unknown."""
+    """Raise TypeError if the name of an argument is unknown."""
     unknown = sorted(given.keys() - known.__annotations__)
     if unknown:
         raise TypeError(f"{provider} has no argument {unknown[0]!r}")
 
 
 def check_texts(what: str, given: object) -> dict[str, str]:
-    """Check names and values, which are not shown: they may be secrets. ConfigError: if one is not
-    text.
+    """Raise ConfigError if a name or value is not a string. Errors do not show values: they may be
+    secrets.
     """
     if not isinstance(given, Mapping):
         raise ConfigError(f"{what}: must be a mapping, not {type(given).__name__}")

@@ -1,4 +1,4 @@
-"""Tokens by the grant of client credentials (RFC 6749 section 4.4, KIP-768)."""
+"""Tokens for client credentials (the grant of RFC 6749, section 4.4; KIP-768)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from aioprod.oauth.provider import EndpointTokens, Options
 
 
 class ClientCredentials(EndpointTokens, metaclass=HidesArguments):
-    """A token provider: gets tokens with the id and secret of a client.
+    """A token provider that requests tokens with a client's id and secret.
 
-    It keeps a token for 80 to 85 % of its lifetime. If it can't be renewed then, it is used until
-    it expires. Several clients may share a provider.
+    A token is cached, and renewed after 80 to 85 % of its lifetime. If the renewal fails, the token
+    is used until it expires. Several clients may share a provider.
 
     Args:
-        token_endpoint_url: of the identity provider. Kafka:
+        token_endpoint_url: URL at the identity provider. Kafka:
             ``sasl.oauthbearer.token.endpoint.url``.
-        client_id: Kafka: ``sasl.oauthbearer.client.credentials.client.id``.
-        client_secret: Kafka: ``sasl.oauthbearer.client.credentials.client.secret``.
-        header_urlencode: encode id and secret as RFC 6749 demands; many identity providers do not
-            expect that. Kafka: ``sasl.oauthbearer.header.urlencode`` (since 3.9, KIP-1025).
+        client_id: the client's id. Kafka: ``sasl.oauthbearer.client.credentials.client.id``.
+        client_secret: the client's secret. Kafka:
+            ``sasl.oauthbearer.client.credentials.client.secret``.
+        header_urlencode: URL-encode id and secret, as RFC 6749 requires. Many identity providers do
+            not expect that. Kafka: ``sasl.oauthbearer.header.urlencode`` (since 3.9, KIP-1025).
         options: see :class:`~aioprod.oauth.provider.Options`.
 
     Raises:
@@ -43,7 +44,7 @@ class ClientCredentials(EndpointTokens, metaclass=HidesArguments):
     ) -> None:
         for name, value in (("client_id", client_id), ("client_secret", client_secret)):
             if not check_secret_text(name, value):
-                raise ConfigError(f"{name}: must be text that is not empty")
+                raise ConfigError(f"{name}: must be a non-empty string")
         super().__init__(token_endpoint_url, "client_credentials", options)
         if header_urlencode:
             client_id, client_secret = quote_plus(client_id), quote_plus(client_secret)

@@ -1,4 +1,4 @@
-"""What the token providers of clouds have in common: each asks the vendor's own library."""
+"""The common part of the token providers for clouds: each one calls the vendor's library."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ T = TypeVar("T")
 
 
 class CloudOptions(TypedDict, total=False):
-    """Options of the token providers of clouds.
+    """Options of the token providers for clouds.
 
     Attributes:
         extensions: names and values that are sent to the broker with each token (KIP-342).
-        timeout_ms: limit of one request for a token, in milliseconds; by default 20 s. Should be
-            below ``request_timeout_ms`` of the Kafka client, which gives up otherwise.
+        timeout_ms: limit on one request for a token, in milliseconds; by default 20 s. Should be
+            below ``request_timeout_ms`` of the Kafka client, whose login fails after that time.
     """
 
     extensions: Mapping[str, str]
     timeout_ms: float
 
 
-class _Made(NamedTuple):
+class _AgedToken(NamedTuple):
     """A token, and its age."""
 
     token: Token
     age: Stopwatch
 
 
-def _left_of(outcome: _Made | TokenRequestError) -> Token | None:
-    """Return the token with what is left of its lifetime; None if nothing is."""
+def _left_of(outcome: _AgedToken | TokenRequestError) -> Token | None:
+    """Return the token with its remaining lifetime; None if it has expired."""
     if isinstance(outcome, TokenRequestError) or outcome.token.lifetime_s is None:
         return None
     left_s = outcome.token.lifetime_s - outcome.age.seconds
@@ -52,7 +52,7 @@ def _left_of(outcome: _Made | TokenRequestError) -> Token | None:
 
 
 class CloudTokens:
-    """Requests tokens from a vendor's library, and keeps them."""
+    """Requests tokens from a vendor's library, and caches them."""
 
     #: The module of the library, and the extra that installs it.
     _library: tuple[str, str]
@@ -72,11 +72,11 @@ class CloudTokens:
             raise ConfigError(f"timeout_ms={value!r}: must be a number above 0")
         self._cache = TokenCache(self._fetch)
         self._running: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, asyncio.Future[_Made | TokenRequestError]
+            asyncio.AbstractEventLoop, asyncio.Future[_AgedToken | TokenRequestError]
         ] = WeakKeyDictionary()
 
     async def __call__(self) -> OAuthToken:
-        """Return a token, the kept one if it is not due for renewal.
+        """Return a token: the cached one unless it is due for renewal.
 
         Raises:
             TokenRequestError: if the library has no credentials, fails, or does not return within
@@ -88,8 +88,9 @@ class CloudTokens:
         raise NotImplementedError
 
     async def _in_thread(self, ask: Callable[[], Token]) -> Token:
-        """Call a blocking library. A call that takes too long goes on in its thread, and the next
-        request for a token takes its token, or waits for it, instead of starting another thread.
+        """Call a blocking library in a thread. A call that exceeds the limit continues in its
+        thread, and the next request for a token waits for its token instead of starting another
+        thread.
         """
         loop = asyncio.get_running_loop()
         running = self._running.get(loop)
@@ -111,17 +112,17 @@ class CloudTokens:
                 f"{type(self).__name__}: no token within timeout_ms={self._timeout_ms:g}"
             )
 
-    def _outcome(self, ask: Callable[[], Token]) -> _Made | TokenRequestError:
-        """Call the library; return an error instead of raising it: the frames that it passed
-        through have the credentials.
+    def _outcome(self, ask: Callable[[], Token]) -> _AgedToken | TokenRequestError:
+        """Call the library. Return an error instead of raising it, as its frames contain the
+        credentials.
         """
         try:
-            return _Made(ask(), Stopwatch())
+            return _AgedToken(ask(), Stopwatch())
         except Exception as error:
             return self._failure(error)
 
     def _failure(self, error: Exception) -> TokenRequestError:
-        # Only the vendor's own errors are known to have no secrets in their text.
+        # Only the texts of the vendor's own errors are known to contain no secrets.
         name = type(error).__name__
         if isinstance(error, TokenRequestError):
             return TokenRequestError(f"{type(self).__name__}: {error}", error.status)
@@ -131,16 +132,12 @@ class CloudTokens:
         return TokenRequestError(f"{type(self).__name__}: {name}: {shown}")
 
     def _errors(self) -> tuple[type[Exception], ...]:
-        """Return the errors of the library."""
+        """Return the exception types of the library."""
         raise NotImplementedError
 
 
 def require(module: str, needed_by: str, extra: str) -> None:
-    """Check that a library is installed.
-
-    Raises:
-        ConfigError: if it is not.
-    """
+    """Raise ConfigError, naming the extra, if a library is not installed."""
     try:
         found = importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # the package that has the module

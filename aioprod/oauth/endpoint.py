@@ -16,8 +16,8 @@ from urllib.parse import unquote_plus, urlencode
 from aioprod.cluster.retry import RetryLimit, retry
 from aioprod.config.redaction import HidesArguments
 from aioprod.errors import ConfigError, KafkaError
-from aioprod.foreign_text import reason_of, secret_forms
-from aioprod.logs import get_logger
+from aioprod.foreign_text import reason_of
+from aioprod.logs import Logger, get_logger
 from aioprod.net.backoff import Backoff
 from aioprod.net.http import (
     HttpFailure,
@@ -32,6 +32,7 @@ from aioprod.net.http import (
 )
 from aioprod.oauth.cache import Token
 from aioprod.oauth.errors import TokenRequestError
+from aioprod.secret_forms import secret_forms
 
 _MAX_RESPONSE_BYTES = 1024 * 1024
 _MAX_TEXT = 200
@@ -43,18 +44,18 @@ _SHORT_PART = 8  # of an assertion
 _PUBLIC = ("grant_type", "scope", "audience", "resource")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a request has: the parameters, and the header ``Authorization``. The repr has none."""
+    """The parameters of a request and its header ``Authorization``. The repr shows neither."""
 
     form: Mapping[str, str] = field(repr=False)
     authorization: str | None = field(default=None, repr=False)
 
     def secrets(self) -> tuple[str, ...]:
-        """Return what no text may have, as an identity provider may repeat it."""
+        """Return the secrets to remove from errors: an identity provider may repeat them."""
         coded = (self.authorization or "").partition(" ")[2]
         # The header was made here: user name, colon, secret.
         password = base64.b64decode(coded).decode().partition(":")[2]
@@ -65,16 +66,16 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenEndpoint(metaclass=HidesArguments):
-    """How an identity provider is reached.
+    """Address and limits of an identity provider.
 
     Attributes:
-        url: of the token endpoint: ``https``, or ``http`` for tests on the same machine.
-        ssl_context: TLS context; None trusts what the system trusts.
-        proxy: URL of an HTTP proxy; None takes ``HTTPS_PROXY`` and ``NO_PROXY`` from the
-            environment. No error shows it: it may have a password.
-        request_timeout_ms: limit of one request.
-        timeout_ms: limit of all attempts. Should be below ``request_timeout_ms`` of the Kafka
-            client, which gives up otherwise.
+        url: URL of the token endpoint: ``https``, or ``http`` for tests on the same machine.
+        ssl_context: TLS context; None uses the system's trusted certificates.
+        proxy: URL of an HTTP proxy; None uses ``HTTPS_PROXY`` and ``NO_PROXY`` of the environment.
+            Errors do not show it, as it may contain a password.
+        request_timeout_ms: limit on one request.
+        timeout_ms: limit on all attempts together. Should be below ``request_timeout_ms`` of the
+            Kafka client, whose login fails after that time.
         retry_backoff_ms: the first pause between attempts.
         retry_backoff_max_ms: the longest pause.
 
@@ -110,11 +111,11 @@ class TokenEndpoint(metaclass=HidesArguments):
                 raise ConfigError(f"{name}={value!r}: must be a finite number above 0")
 
     async def request(self, grant: Grant) -> Token:
-        """Request a token, and repeat that after failures that may pass.
+        """Request a token, and retry after temporary failures.
 
         Raises:
-            TokenRequestError: if the identity provider refuses, or is not reached.
-            KafkaTimeoutError: if it does not answer within ``timeout_ms``.
+            TokenRequestError: if the identity provider refuses the request or can't be reached.
+            KafkaTimeoutError: if it does not respond within ``timeout_ms``.
         """
         backoff = Backoff(self.retry_backoff_ms, self.retry_backoff_max_ms, random.Random())
 
@@ -139,7 +140,8 @@ class TokenEndpoint(metaclass=HidesArguments):
             "POST", self.url, headers, urlencode(grant.form).encode(), grant.secrets()
         )
         try:
-            # A session for each request: a token lasts for minutes, and the connection need not.
+            # A session for each request: tokens last for minutes, so a connection is not worth
+            # keeping.
             async with new_session() as session:
                 outcome = await exchange(session, request, self._options())
             refusal = _refusal(outcome, request.secrets)
@@ -147,7 +149,7 @@ class TokenEndpoint(metaclass=HidesArguments):
             del headers, request
         what = f"token endpoint {self.url}:"
         if refusal is not None:
-            del outcome  # its content may repeat the secret
+            del outcome  # its content may contain the secret
             raise TokenRequestError(f"{what} {refusal[0]}", *refusal[1:])
         assert isinstance(outcome, HttpResponse)
         return _token(what, outcome)
@@ -167,13 +169,13 @@ def basic_authorization(client_id: str, client_secret: str) -> str:
 
 
 def lifetime_of(value: str) -> float | None:
-    """Return for how many seconds a JSON Web Token is valid; None if it does not say."""
+    """Return the seconds for which a JSON Web Token is valid; None if it has no such claim."""
     claims = _claims(value)
     expires, issued = claims.get("exp"), claims.get("iat")
     if not _is_number(expires) or not -_MAX_TIME_S < expires < _MAX_TIME_S:
-        return None  # a greater integer is none that can be added to a time
+        return None  # a larger one can't be added to a time
     if not _is_number(issued) or not -_MAX_TIME_S < issued < _MAX_TIME_S:
-        issued = time.time()  # the provider's clock is better: that of this machine may differ
+        issued = time.time()  # less exact: the clocks may differ
     return _lifetime(expires - issued)
 
 
@@ -193,7 +195,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _lifetime(seconds: object) -> float | None:
-    """Return seconds that can be added to a time; None if they can't."""
+    """Return a number of seconds; None if it can't be added to a time."""
     return float(seconds) if _is_number(seconds) and abs(seconds) < _MAX_LIFETIME_S else None
 
 
@@ -208,7 +210,7 @@ def _answer(content: bytes) -> Mapping[str, Any]:
 def _refusal(
     outcome: HttpResponse | HttpFailure, secrets: Iterable[str]
 ) -> tuple[str, int | None, str | None] | None:
-    """Return text, status and error code if there is no token; None if there may be one."""
+    """Return text, status and error code of a refusal; None if the response may have a token."""
     if isinstance(outcome, HttpFailure):
         return outcome.text, outcome.status, None
     if outcome.status == 200:
@@ -227,10 +229,10 @@ def _token(what: str, response: HttpResponse) -> Token:
     value = given.get("access_token")
     value = value.strip() if isinstance(value, str) else ""
     if not value:
-        raise TokenRequestError(f"{what} has no access_token", 200)
+        raise TokenRequestError(f"{what} contains no access_token", 200)
     lifetime = given.get("expires_in")
     if isinstance(lifetime, str) and lifetime.isdecimal() and len(lifetime) < _MAX_DIGITS:
-        lifetime = int(lifetime)  # as Azure's first version has it
+        lifetime = int(lifetime)  # a string in Azure's first version
     lifetime = _lifetime(lifetime) if _is_number(lifetime) else lifetime_of(value)
     try:
         return Token(value, lifetime)
@@ -238,7 +240,7 @@ def _token(what: str, response: HttpResponse) -> Token:
         fault = str(error)
     finally:
         del value, given, response
-    raise TokenRequestError(f"{what} is refused: {fault}", 200)
+    raise TokenRequestError(f"{what} is invalid: {fault}", 200)
 
 
 def _may_pass(error: KafkaError) -> bool:

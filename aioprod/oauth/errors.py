@@ -1,4 +1,4 @@
-"""What token providers raise."""
+"""The errors of token providers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class TokenRequestError(AuthenticationError):
     """The identity provider gave no token. The text has no secrets.
 
     Attributes:
-        status: of the HTTP response; None if there was none.
-        error: the error code of RFC 6749, such as ``invalid_client``; None if there was none.
+        status: status code of the HTTP response; None if there was no response.
+        error: error code of RFC 6749, such as ``invalid_client``; None if the response has none.
     """
 
     def __init__(self, text: str, status: int | None = None, error: str | None = None) -> None:
@@ -22,5 +22,5 @@ class TokenRequestError(AuthenticationError):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later."""
+        """True if the same request may succeed later."""
         return self.status is None or self.status >= 500 or self.status in _PASSING

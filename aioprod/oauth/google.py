@@ -24,17 +24,18 @@ _PRINCIPAL = "GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL"
 
 
 class GoogleTokens(CloudTokens, metaclass=HidesArguments):
-    """A token provider for Google's Managed Kafka: sends access tokens of the application default
-    credentials.
+    """A token provider for Google's Managed Service for Apache Kafka: sends access tokens of the
+    application default credentials.
 
     google-auth finds the credentials: ``GOOGLE_APPLICATION_CREDENTIALS`` (a service account, or
-    workload identity federation), ``gcloud auth application-default login``, metadata of the
-    machine. It is called in a thread, as it blocks. The token is the access token in a form like a
-    JSON Web Token, with the name of the principal.
+    workload identity federation), ``gcloud auth application-default login``, instance metadata. It
+    is called in a thread, as it blocks. The access token is wrapped in the form of a JSON Web Token
+    that names the principal.
 
     Args:
-        principal: e-mail address of the account; None takes that of the service account, or
-            ``GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL``. Users' credentials do not contain theirs.
+        principal: e-mail address of the account; None uses that of the service account, or
+            ``GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL``. The credentials of a user do not contain the
+            user's address.
         credentials: credentials of google-auth instead of the default ones, with the scope
             ``https://www.googleapis.com/auth/cloud-platform``.
         options: see :class:`~aioprod.oauth.cloud.CloudOptions`.
@@ -53,7 +54,7 @@ class GoogleTokens(CloudTokens, metaclass=HidesArguments):
         **options: Unpack[CloudOptions],
     ) -> None:
         if principal is not None and (not isinstance(principal, str) or not principal.strip()):
-            raise ConfigError(f"principal={principal!r}: must be text that is not empty")
+            raise ConfigError(f"principal={principal!r}: must be a non-empty string")
         if credentials is not None and not callable(getattr(credentials, "refresh", None)):
             raise ConfigError(
                 "credentials: must be credentials of google-auth, not a "
@@ -72,11 +73,11 @@ class GoogleTokens(CloudTokens, metaclass=HidesArguments):
 
         found = self._credentials
         if found is None:
-            # Each time: the file may have changed.
+            # Read again for each token: the file may have changed.
             found, _project = google.auth.default(scopes=[_SCOPE])
         found.refresh(Request())
         if not found.token or found.expiry is None:
-            raise TokenRequestError("the credentials have no token with a time of expiry", 0)
+            raise TokenRequestError("the credentials have no token with an expiry time", 0)
         principal = (
             self._principal
             or getattr(found, "service_account_email", None)
@@ -84,7 +85,7 @@ class GoogleTokens(CloudTokens, metaclass=HidesArguments):
         )
         if not principal:
             raise TokenRequestError(
-                f"{type(found).__name__} do not contain their principal: set principal or "
+                f"{type(found).__name__} does not contain its principal: set principal or "
                 f"{_PRINCIPAL}",
                 0,
             )

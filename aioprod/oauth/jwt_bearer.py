@@ -1,4 +1,4 @@
-"""Tokens by a signed assertion (RFC 7523, KIP-1139)."""
+"""Tokens in exchange for a signed assertion (RFC 7523, KIP-1139)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -31,32 +31,34 @@ _check_algorithm = one_of(ASSERTION_ALGORITHMS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assertion(metaclass=HidesArguments):
-    """What an assertion claims, and who signs it.
+    """The claims of an assertion, and the key that signs it.
 
     Attributes:
         private_key_file: PEM file of the key; read for each assertion, so that it may be replaced.
             Kafka: ``sasl.oauthbearer.assertion.private.key.file``.
-        private_key_passphrase: of an encrypted key. Kafka:
+        private_key_passphrase: passphrase of an encrypted key. Kafka:
             ``sasl.oauthbearer.assertion.private.key.passphrase``.
         algorithm: ``RS256`` or ``ES256``. Kafka: ``sasl.oauthbearer.assertion.algorithm``.
         issuer: the claim ``iss``. Kafka: ``sasl.oauthbearer.assertion.claim.iss``.
         subject: the claim ``sub``. Kafka: ``sasl.oauthbearer.assertion.claim.sub``.
         audience: the claim ``aud``. Kafka: ``sasl.oauthbearer.assertion.claim.aud``.
-        lifetime_s: until it expires. Kafka: ``sasl.oauthbearer.assertion.claim.exp.seconds``.
-        not_before_s: valid for this long before it was made, as clocks differ. Kafka:
-            ``sasl.oauthbearer.assertion.claim.nbf.seconds``.
+        lifetime_s: seconds until it expires. Kafka:
+            ``sasl.oauthbearer.assertion.claim.exp.seconds``.
+        not_before_s: seconds before its creation from which on it is valid, as clocks differ.
+            Kafka: ``sasl.oauthbearer.assertion.claim.nbf.seconds``.
         with_id: add a unique claim ``jti``. Kafka:
             ``sasl.oauthbearer.assertion.claim.jti.include``.
         claims: further claims. In Kafka part of ``sasl.oauthbearer.assertion.template.file``.
         headers: further headers, such as ``kid``. In Kafka part of the same file.
 
     Raises:
-        ConfigError: if a value is invalid. Whether there is a key shows the first token.
+        ConfigError: if a value is invalid. A missing key file is reported by the first request for
+            a token.
     """
 
     private_key_file: str | Path
     private_key_passphrase: str | None = field(default=None, repr=False)
-    algorithm: str = "RS256"
+    algorithm: Literal["RS256", "ES256"] = "RS256"
     issuer: str | None = None
     subject: str | None = None
     audience: str | None = None
@@ -105,7 +107,7 @@ class Assertion(metaclass=HidesArguments):
             fault = f"the private key is not one for {self.algorithm}"
         finally:
             del key
-        raise self._fault(fault)  # here, without the frames that have the key
+        raise self._fault(fault)  # here, without the frames that contain the key
 
     def _key(self) -> Any:
         secret = self.private_key_passphrase
@@ -120,7 +122,7 @@ class Assertion(metaclass=HidesArguments):
             if secret is None:
                 fault = "the key is encrypted, but private_key_passphrase is not set"
         except (ValueError, UnsupportedAlgorithm):
-            fault = "it has no private key in PEM, or private_key_passphrase is wrong"
+            fault = "it contains no private key in PEM, or private_key_passphrase is wrong"
         finally:
             del pem, secret
         raise self._fault(fault)
@@ -135,18 +137,19 @@ def _check_json(name: str, value: object) -> None:
     try:
         json.dumps(dict(value))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{name}: must be values of JSON: {error}") from None
+        raise ConfigError(f"{name}: must be serializable as JSON: {error}") from None
 
 
 class JwtBearer(EndpointTokens, metaclass=HidesArguments):
-    """A token provider: gets tokens for an assertion that it signs, or that another program writes
-    to a file. It keeps them as :class:`ClientCredentials` does.
+    """A token provider that exchanges an assertion for a token. It signs the assertion itself, or
+    reads one that another program writes to a file. Tokens are cached, as by
+    :class:`ClientCredentials`.
 
     Args:
-        token_endpoint_url: of the identity provider. Kafka:
+        token_endpoint_url: URL at the identity provider. Kafka:
             ``sasl.oauthbearer.token.endpoint.url``.
-        assertion: what to sign, or the path of a file with an assertion, which is read for each
-            request. Kafka: ``sasl.oauthbearer.assertion.file``.
+        assertion: the claims to sign, or the path of a file with an assertion, which is read for
+            each request. Kafka: ``sasl.oauthbearer.assertion.file``.
         options: see :class:`~aioprod.oauth.provider.Options`.
 
     Raises:
@@ -183,5 +186,5 @@ def _text_of(assertion: Assertion | str | Path) -> str:
         raise TokenRequestError(f"{shown}: {error.strerror}", 0) from None
     text = content.decode("ascii", "replace").strip()
     if len(content) > _MAX_ASSERTION_BYTES or text.count(".") != 2:
-        raise TokenRequestError(f"{shown}: has no JSON Web Token", 0)
+        raise TokenRequestError(f"{shown}: contains no JSON Web Token", 0)
     return text

@@ -1,4 +1,4 @@
-"""What the token providers have in common."""
+"""The common part of the token providers for identity providers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ class Options(TypedDict, total=False):
     """Options of all token providers.
 
     Attributes:
-        scope: the requested access, as names with spaces between. Kafka:
-            ``sasl.oauthbearer.scope``.
+        scope: the requested scopes, separated by spaces. Kafka: ``sasl.oauthbearer.scope``.
         extensions: names and values that are sent to the broker with each token (KIP-342).
         parameters: further parameters of the request, such as ``audience``. Not in Kafka.
-        ssl_context: TLS context; None trusts what the system trusts. Not in Kafka.
-        proxy: URL of an HTTP proxy; None takes ``HTTPS_PROXY`` and ``NO_PROXY`` from the
-            environment. Not in Kafka.
-        request_timeout_ms: limit of one request; by default 10 s.
-        timeout_ms: limit of all attempts; by default 20 s. Should be below ``request_timeout_ms``
-            of the Kafka client, which gives up otherwise.
+        ssl_context: TLS context; None uses the system's trusted certificates. Not in Kafka.
+        proxy: URL of an HTTP proxy; None uses ``HTTPS_PROXY`` and ``NO_PROXY`` of the environment.
+            Not in Kafka.
+        request_timeout_ms: limit on one request; by default 10 s.
+        timeout_ms: limit on all attempts together; by default 20 s. Should be below
+            ``request_timeout_ms`` of the Kafka client, whose login fails after that time.
     """
 
     scope: str | None
@@ -39,7 +38,7 @@ class Options(TypedDict, total=False):
 
 
 class EndpointTokens:
-    """Requests tokens for a grant, and keeps them."""
+    """Requests tokens for a grant, and caches them."""
 
     def __init__(self, url: str, grant: str, options: Options) -> None:
         check_options(type(self).__name__, Options, options)
@@ -56,11 +55,11 @@ class EndpointTokens:
         self._cache = TokenCache(self._fetch)
 
     async def __call__(self) -> OAuthToken:
-        """Return a token, the kept one if it is not due for renewal.
+        """Return a token: the cached one unless it is due for renewal.
 
         Raises:
-            TokenRequestError: if the identity provider refuses, or is not reached.
-            KafkaTimeoutError: if it does not answer within ``timeout_ms``.
+            TokenRequestError: if the identity provider refuses the request or can't be reached.
+            KafkaTimeoutError: if it does not respond within ``timeout_ms``.
         """
         return await self._cache.get(self._extensions)
 

@@ -1,4 +1,4 @@
-"""Finding coordinators, in every version, and finding them again when they move, die or vanish."""
+"""Lookups of coordinators in all versions, and again when they move, die or disappear."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def test_a_refusal_is_not_retried(
 async def test_a_dead_coordinator_is_looked_up_again(
     cluster: EmbeddedCluster, coordinators: Coordinators
 ) -> None:
-    """aiokafka#1134: the dead one was never looked up again."""
+    """aiokafka#1134: a dead coordinator was never looked up again."""
     cluster.move_coordinator("transaction", "x", 2)
     assert await identity(coordinators) == 0
     await cluster.stop_node(2)
@@ -204,6 +204,7 @@ async def test_a_coordinator_that_comes_back_elsewhere(
         assert (await coordinators.connection(TRANSACTION, "x")).address == cluster.address(2)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     "action", [drop_after, lambda: hold(asyncio.Event())], ids=["broken", "silent"]
 )

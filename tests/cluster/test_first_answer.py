@@ -84,7 +84,7 @@ async def started_and_closed(client: Any) -> float:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_the_first_metadata_is_asked_for_again(name: str, fault: str) -> None:
+async def test_the_first_metadata_is_requested_again(name: str, fault: str) -> None:
     for times in (1, 4):
         async with EmbeddedCluster(nodes=2) as cluster:
             cluster.create_topic("t")
@@ -182,7 +182,7 @@ async def test_a_server_that_is_not_kafka_does_not_keep_the_client_waiting() -> 
         assert asyncio.get_running_loop().time() - begun < 1
 
 
-async def test_one_garbling_server_beside_a_healthy_one() -> None:
+async def test_one_garbling_server_next_to_a_healthy_one() -> None:
     async with EmbeddedCluster(nodes=2) as cluster:
         garble(cluster, 1)
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""Snapshots are replaced whole, stale leaders are not believed, refreshes come one at a time."""
+"""Snapshots are replaced as a whole, stale leaders are ignored, and refreshes run one at a time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_older_leader_epoch_is_not_believed() -> None:
 
 
 def test_an_answer_without_topic_ids_says_nothing_about_them() -> None:
-    """As of the old nodes of a cluster that is being upgraded."""
+    """The old nodes of a cluster that is being upgraded respond without ids."""
     known = ClusterSnapshot().updated(answer(1, 5), ["t"])
     without = known.updated(answer(2, 6, ZERO_UUID), ["t"])
     assert without.topics["t"].topic_id == TOPIC_ID
@@ -58,7 +58,7 @@ def test_an_answer_without_topic_ids_says_nothing_about_them() -> None:
     assert known.updated(missing, ["t"]).topic_ids(["t"]) == {}
 
 
-async def test_leader_epochs_of_old_metadata_are_ignored() -> None:
+async def test_old_metadata_has_no_leader_epochs() -> None:
     async with (
         EmbeddedCluster(imitate="wrong-leader-epochs") as cluster,
         ClusterClient(cluster.bootstrap_servers) as client,

@@ -1,4 +1,4 @@
-"""Which topics a producer asks for: a new one alone, all of them when something is stale."""
+"""A producer requests a new topic alone, and all of its topics when something is stale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMIT_SECONDS = 10.0
 
 
 def listen(broker: EmbeddedCluster) -> list[set[str]]:
-    """What every metadata request from now on asks for."""
+    """Collect the topics of each later metadata request."""
     asked: list[set[str]] = []
 
     def note(request: Any) -> bool:

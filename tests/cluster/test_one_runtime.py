@@ -1,4 +1,4 @@
-"""All clients share one runtime and one retry: what they do is not written a second time."""
+"""All clients share one runtime and one retry loop, which exist only once in the source."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ LOOPS_WITH_PAUSES = {
     ("consumer/group/joining.py", "run"): "each answer may have another JoinGroup follow",
     ("consumer/group/offsets.py", "_send_all"): "the commits of a batch change between attempts",
     ("processing/transactions.py", "commit_now"): "each transaction has what is complete by then",
+    ("processing/dead_letters/reading.py", "partitions_of"): "waits for a topic, without an error",
+    ("processing/dead_letters/redrive.py", "_send_all"): "waits between batches, for a rate",
+    ("processing/inbox/guarantee.py", "call"): "retries errors of the database, not of Kafka",
+    ("producer/transactions/previous_end.py", "wait"): "asks until the transaction has ended",
     ("spark/planning.py", "available_offsets"): "fetchOffset.numRetries, without an error",
     ("cli/consume.py", "_partitions_of"): "waits for a new topic, without an error",
     ("cli/copy_report.py", "run"): "prints a line per interval",
@@ -67,7 +71,7 @@ def test_retries_are_not_written_by_hand() -> None:
             if isinstance(function, ast.AsyncFunctionDef) and any(map(_pauses, _loops(function))):
                 found.add((name, function.name))
     assert found == set(LOOPS_WITH_PAUSES), (
-        "use aioprod.cluster.retry.retry, or say here why the loop is no retry"
+        "use aioprod.cluster.retry.retry, or say here why the loop is not a retry"
     )
 
 
@@ -84,7 +88,7 @@ def _loops(function: ast.AsyncFunctionDef) -> Iterator[ast.AST]:
 
 
 def _pauses(loop: ast.AST) -> bool:
-    """Whether a loop waits in ``sleep`` for longer than a turn of the event loop."""
+    """Return whether a loop waits in ``sleep`` for longer than a turn of the event loop."""
     return any(
         isinstance(node, ast.Call)
         and ast.unparse(node.func).rpartition(".")[2] == "sleep"

@@ -1,4 +1,4 @@
-"""The life that all clients share: start, close, and the end of one that is dropped."""
+"""The lifecycle that all clients share: start, close, and garbage collection without a close."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def test_close_ends_a_start_in_progress(client: Client) -> None:
 async def test_close_while_a_start_that_failed_or_was_cancelled_cleans_up(
     client: Client, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """The limit of the start is over by then, and can't be changed."""
+    """The limit of the start has passed by then, and can't be changed."""
     cleaning, may_clean = asyncio.Event(), asyncio.Event()
     close = client.runtime.brokers.close
 

@@ -24,8 +24,8 @@ class FakeGssapi:
     """The names that the client uses.
 
     Attributes:
-        error: what acquiring credentials raises.
-        gate: what acquiring credentials waits for.
+        error: raised when credentials are acquired.
+        gate: awaited before credentials are acquired.
         entered, entering: how many threads wait or have waited.
         stores: where credentials were looked for.
     """

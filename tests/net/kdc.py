@@ -30,7 +30,7 @@ class Kdc:
 
     Attributes:
         config: file for ``KRB5_CONFIG``.
-        log: what clients requested.
+        log: the requests of clients.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -5,11 +5,10 @@ without a row here fails a test.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import re
 import struct
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,12 +27,14 @@ from aioprod.net.bounds import (
 from aioprod.net.handshake import connect
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.framing import decode_request_header, encode_response
+from aioprod.protocol.message import Struct
 from aioprod.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from aioprod.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.protocol.messages.registry import REQUESTS
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, change_answer, throttle
 from aioprod.testing.simulation import run
+from tests.plain_server import serving
 from tests.testing.bad_servers import coordinate
 
 ANY_INT = st.one_of(
@@ -51,7 +52,7 @@ BOUNDED = {
     "push_interval_ms": "net/bounds.py MIN_PUSH_INTERVAL_MS, MAX_PUSH_INTERVAL_MS",
 }
 # Fields that the client only returns or compares.
-ONLY_TOLD = {
+ONLY_REPORTED = {
     "transaction_timeout_ms",
     "transaction_start_time_ms",
     "log_append_time_ms",
@@ -79,22 +80,22 @@ def fields_of_answers() -> set[str]:
     return found
 
 
-def _field_names(message: type, seen: set[type]) -> Iterator[str]:
+def _field_names(message: type[Struct], seen: set[type[Struct]]) -> Iterator[str]:
     if message in seen:
         return
     seen.add(message)
-    kinds = typing.get_type_hints(message)
-    for field in dataclasses.fields(message):
-        yield field.name
-        for kind in (kinds[field.name], *typing.get_args(kinds[field.name])):
+    kinds = typing.get_type_hints(message.__init__)
+    for name in message.__slots__:
+        yield name
+        for kind in (kinds[name], *typing.get_args(kinds[name])):
             for inner in (kind, *typing.get_args(kind)):
-                if dataclasses.is_dataclass(inner):
-                    yield from _field_names(inner, seen)  # type: ignore[arg-type]
+                if isinstance(inner, type) and issubclass(inner, Struct):
+                    yield from _field_names(inner, seen)
 
 
-def test_each_time_in_an_answer_is_known_to_be_bounded_or_only_told() -> None:
+def test_each_time_in_an_answer_is_known_to_be_bounded_or_only_reported() -> None:
     suspicious = {name for name in fields_of_answers() if SUSPICIOUS.search(name)}
-    assert suspicious - ONLY_TOLD == set(BOUNDED)
+    assert suspicious - ONLY_REPORTED == set(BOUNDED)
 
 
 # -- sizes -----------------------------------------------------------------------------------------
@@ -105,25 +106,6 @@ _SIZE = struct.Struct(">i")
 async def _request(reader: asyncio.StreamReader) -> Any:
     (size,) = _SIZE.unpack(await reader.readexactly(4))
     return decode_request_header(await reader.readexactly(size))
-
-
-async def _connect_to(talk: Callable[..., Any], **settings: Any) -> Any:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await talk(reader, writer)
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    try:
-        return await connect(
-            "127.0.0.1", port, ClientConfig(bootstrap_servers=(f"127.0.0.1:{port}",), **settings)
-        )
-    finally:
-        server.close()
 
 
 def _versions(correlation_id: int) -> bytes:
@@ -178,8 +160,10 @@ async def test_a_size_before_the_login_is_refused_without_waiting_for_the_bytes(
         writer.write(_SIZE.pack(size))
         await reader.read()
 
-    with pytest.raises(ProtocolError, match=f"reply of {size} bytes"):
-        await asyncio.wait_for(_connect_to(talk), 5)
+    async with serving(talk) as port:
+        config = ClientConfig(bootstrap_servers=(f"127.0.0.1:{port}",))
+        with pytest.raises(ProtocolError, match=f"reply of {size} bytes"):
+            await asyncio.wait_for(connect("127.0.0.1", port, config), 5)
 
 
 def test_large_replies_are_taken_after_the_login() -> None:

@@ -79,7 +79,7 @@ async def test_brokers_that_refuse_are_passed_at_once(many: EmbeddedCluster) -> 
     assert loop.time() - started < 2
 
 
-async def test_who_waits_for_a_broker_that_moves_is_told_and_not_cancelled(
+async def test_who_waits_for_a_broker_that_moves_is_reported_and_not_cancelled(
     many: EmbeddedCluster,
 ) -> None:
     many.freeze_node(1)
@@ -108,10 +108,10 @@ async def test_cancelling_one_who_waits_leaves_the_connection_to_the_others(
         assert many.connection_count(1) == 1
 
 
-async def test_forgetting_the_nodes_lets_go_of_the_bootstrap_server_too(
+async def test_forgetting_the_nodes_releases_the_bootstrap_server_too(
     many: EmbeddedCluster,
 ) -> None:
-    """Otherwise the client would ask a server that answers REBOOTSTRAP_REQUIRED for ever."""
+    """Otherwise the client would ask a server that answers REBOOTSTRAP_REQUIRED forever."""
     async with brokers_of(",".join(many.address(node_id) for node_id in (1, 2))) as brokers:
         first = await brokers.any()
         brokers.forget_nodes()
@@ -126,7 +126,7 @@ async def test_after_all_has_failed_the_error_names_every_address_once(
     await many.stop_all()
     async with brokers_of(",".join(addresses)) as brokers:
         brokers.update_nodes({1: node_of(many, 1)})
-        with pytest.raises(BrokerConnectionError, match="no broker answers") as failure:
+        with pytest.raises(BrokerConnectionError, match="no broker responds") as failure:
             await brokers.any()
         assert [str(failure.value).count(address) for address in addresses] == [1, 1]
 
@@ -166,17 +166,17 @@ async def test_without_a_check_any_broker_will_do(
 
 
 @pytest.mark.parametrize(("other", "node_id"), [("", 1), ("x", 2), ("x", 1)])
-async def test_a_connection_that_leads_elsewhere_is_refused_and_told(
+async def test_a_connection_that_leads_elsewhere_is_refused_and_reported(
     many: EmbeddedCluster, other: str, node_id: int
 ) -> None:
-    told: list[str] = []
-    async with brokers_of(many.address(1), on_misrouted=told.append) as brokers:
+    reported: list[str] = []
+    async with brokers_of(many.address(1), on_misrouted=reported.append) as brokers:
         brokers.cluster_id = many._cluster.cluster_id + other
         brokers.update_nodes({node_id: node_of(many, node_id, at=2)})
         with pytest.raises(BrokerError) as failure:
             await brokers.connection(node_id)
         assert failure.value.code == ErrorCode.REBOOTSTRAP_REQUIRED
-        assert told == [many.address(2)]
+        assert reported == [many.address(2)]
         brokers.cluster_id = many._cluster.cluster_id
         brokers.update_nodes({2: node_of(many, 2)})
         assert (await brokers.connection(2)).address == many.address(2)

@@ -131,7 +131,7 @@ def test_an_odd_address_in_metadata_costs_that_broker_alone(host: str, port: int
 @example("a..b", 9092)
 @example("a" * 64, 9092)
 @example("a\0b", 9092)
-def test_an_odd_bootstrap_address_beside_a_healthy_one(host: str, port: int) -> None:
+def test_an_odd_bootstrap_address_next_to_a_healthy_one(host: str, port: int) -> None:
     odd = f"{host}:{port}"
     try:
         split_address(odd)
@@ -408,7 +408,7 @@ async def test_any_error_while_connecting_is_the_cause_of_a_connection_error(
 
 
 @pytest.mark.virtual_time
-async def test_a_broker_that_names_no_api_is_asked_again() -> None:
+async def test_a_broker_that_names_no_api_gets_another_request() -> None:
     """No request can be sent on such a connection: it must not be kept."""
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 2)

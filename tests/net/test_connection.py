@@ -7,8 +7,6 @@ import contextlib
 import errno
 import random
 from asyncio.trsock import TransportSocket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -39,24 +37,7 @@ from aioprod.testing import EmbeddedCluster, delay, hold_answer
 from aioprod.testing.broker import dispatcher
 from aioprod.testing.broker.handlers import HANDLERS
 from aioprod.testing.simulation import run
-
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[int]:
-    """Run a server on a free port of 127.0.0.1; each connection is closed after the handler."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await handler(reader, writer)
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        port: int = server.sockets[0].getsockname()[1]
-        yield port
+from tests.plain_server import serving
 
 
 def config(**settings: int) -> ClientConfig:
@@ -119,7 +100,7 @@ async def test_a_server_that_says_nothing() -> None:
         await reader.read()
 
     async with serving(say_nothing) as port:
-        with pytest.raises(RequestTimedOutError, match="ApiVersionsRequest"):
+        with pytest.raises(RequestTimedOutError, match="ApiVersions"):
             await connect("127.0.0.1", port, config(socket_connection_setup_timeout_ms=100))
 
 
@@ -248,10 +229,10 @@ async def test_a_broker_that_does_not_know_the_newest_apiversions(
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [("9.8.7", "9.8.7"), ("9.8.dev1+g1a2b.local", "9.8.dev1-g1a2b.local")]
+    ("version", "reported"), [("9.8.7", "9.8.7"), ("9.8.dev1+g1a2b.local", "9.8.dev1-g1a2b.local")]
 )
-async def test_brokers_are_told_the_version_of_the_package(
-    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, version: str, told: str
+async def test_brokers_are_reported_the_version_of_the_package(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, version: str, reported: str
 ) -> None:
     monkeypatch.setattr(handshake, "__version__", version)
     # The broker refuses a text that Kafka refuses.
@@ -261,7 +242,7 @@ async def test_brokers_are_told_the_version_of_the_package(
         where=lambda request: (
             isinstance(request, ApiVersionsRequest)
             and request.client_software_name == "aioprod"
-            and request.client_software_version == told
+            and request.client_software_version == reported
         ),
     )
     connection = await connect(*address(broker), config())
@@ -351,6 +332,15 @@ async def test_no_task_of_a_connection_is_left_when_it_has_failed() -> None:
         with pytest.raises(ProtocolError):
             await connect("127.0.0.1", port, config())
         assert "aioprod-connection" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+async def test_a_silent_handshake_names_its_own_limit() -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with serving(say_nothing) as port:
+        with pytest.raises(KafkaError, match="within socket_connection_setup_timeout_ms=100"):
+            await connect("127.0.0.1", port, config(socket_connection_setup_timeout_ms=100))
 
 
 @pytest.mark.asyncio_loop

@@ -83,7 +83,7 @@ def reply(correlation_id: int, size: int = 0) -> bytes:
     )
 
 
-async def hear_in_pieces(sizes: Sequence[int], cuts: Sequence[int]) -> None:
+async def receive_in_pieces(sizes: Sequence[int], cuts: Sequence[int]) -> None:
     talk = Talk()
     asked = [talk.ask() for _ in sizes]
     data = b"".join(reply(number, size) for number, size in enumerate(sizes))
@@ -106,12 +106,12 @@ async def hear_in_pieces(sizes: Sequence[int], cuts: Sequence[int]) -> None:
     cuts=st.lists(st.integers(0, 100_000), max_size=8),
 )
 def test_replies_may_come_in_pieces_and_several_at_once(sizes: list[int], cuts: list[int]) -> None:
-    run(hear_in_pieces(sizes, cuts), 1)
+    run(receive_in_pieces(sizes, cuts), 1)
 
 
 async def test_every_single_cut_of_two_replies() -> None:
     for cut in range(len(reply(0) + reply(1))):
-        await hear_in_pieces([0, 0], [cut])
+        await receive_in_pieces([0, 0], [cut])
 
 
 @pytest.mark.parametrize("kept", [1, 3, 4, 5, 20])
@@ -188,7 +188,7 @@ async def the_shortest_time_counts() -> None:
     await talk.connection.close()
 
 
-async def nothing_ends_a_connection_that_owes_nothing() -> None:
+async def nothing_ends_a_connection_that_has_no_request_in_flight() -> None:
     talk = Talk()
     for number in range(3):
         asked = talk.ask()
@@ -220,7 +220,7 @@ async def what_is_kept_back_has_its_time_from_when_it_is_sent() -> None:
     [
         each_request_has_a_time_of_its_own,
         the_shortest_time_counts,
-        nothing_ends_a_connection_that_owes_nothing,
+        nothing_ends_a_connection_that_has_no_request_in_flight,
         what_is_kept_back_has_its_time_from_when_it_is_sent,
     ],
 )
@@ -263,7 +263,7 @@ async def test_a_handler_gets_its_reply_while_the_connection_reads() -> None:
 
 
 async def test_a_handler_may_end_the_connection() -> None:
-    # A reply may name another address of the broker. The replies behind it no longer count.
+    # A reply may name another address of the broker. The replies after it no longer count.
     talk = Talk()
     end = BrokerConnectionError("there:1: moved")
     first, second = Handler(lambda: talk.connection.abort(end)), Handler()

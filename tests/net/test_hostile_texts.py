@@ -1,4 +1,4 @@
-"""What brokers say in errors: short, printable, and without the secrets of the client."""
+"""Texts of brokers in errors are short and printable, and do not contain the client's secrets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import aioprod
 from aioprod import Admin, Producer
 from aioprod.admin import ConfigResource
+from aioprod.cli.output import encode_json
 from aioprod.error_codes import ErrorCode
 from aioprod.errors import AuthenticationError, BrokerError, ConfigError, KafkaError
-from aioprod.foreign_text import bounded, encode_json, escaped, reason_of, secret_forms
+from aioprod.foreign_text import bounded, escaped, reason_of
 from aioprod.logs import get_logger
 from aioprod.protocol.api_keys import ApiKey
 from aioprod.protocol.sasl.gssapi import GssapiClient
@@ -23,6 +24,7 @@ from aioprod.protocol.sasl.mechanism import ClientMechanism
 from aioprod.protocol.sasl.oauthbearer import OAuthBearerClient
 from aioprod.protocol.sasl.plain import PlainClient, PlainServer
 from aioprod.protocol.sasl.scram import ScramClient, ScramServer
+from aioprod.secret_forms import secret_forms
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, change_answer
 from tests.odd_answers import ESCAPES, SECRET, check_text
 
@@ -61,7 +63,7 @@ def test_a_short_secret_is_hidden_as_a_whole_word() -> None:
     assert reason_of("the host of s is 's'", secret_forms("s")) == "the host of *** is '***'"
 
 
-def test_long_texts_are_cut_and_tell_their_length() -> None:
+def test_long_texts_are_cut_and_show_their_length() -> None:
     assert reason_of("x" * 1_000) == "x" * 500 + "... (1,000 characters)"
     assert bounded("x" * 3, 3) == "xxx"
     assert len(str(BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, "\x9b" * 10**6))) < 5_000
@@ -92,7 +94,7 @@ def test_the_error_of_scram_is_a_reason_too() -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 async def test_a_broker_that_repeats_the_password(
-    mechanism: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    mechanism: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(server: Any, message: bytes) -> bytes:
         raise AuthenticationError(f"{SECRET} is wrong {ESCAPES}" + "x" * 100_000)

@@ -16,6 +16,7 @@ from aioprod import ConfigError, KafkaError
 from aioprod.net.http import HttpFailure, HttpRequest, proxy_for, redirected
 from aioprod.oauth import ClientCredentials
 from aioprod.schema_registry import SchemaRegistry
+from tests.plain_server import serving
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 ANSWER = b'["s"]'
@@ -68,13 +69,13 @@ def test_a_redirect_at_the_same_place_is_followed(url: str, location: str, targe
         ("http://a:8081/x", "https://a/x", "the credentials are for a:8081"),
         ("https://a/x", "http://a/x", "from https to http"),
         ("https://a/x", "//b/x", "the credentials are for a"),
-        ("https://a/x", "ftp://a/x", "no address of HTTP"),
-        ("https://a/x", "file:///etc/passwd", "no address of HTTP"),
-        ("https://a/x", "javascript:alert(1)", "no address of HTTP"),
-        ("https://a/x", "https://u:p@a/x", "no address of HTTP"),
-        ("https://a/x", "https://a:99999/x", "no address of HTTP"),
-        ("https://a/x", "https://[x/", "no address of HTTP"),
-        ("https://a/x", "https://a /x", "no address of HTTP"),
+        ("https://a/x", "ftp://a/x", "not an HTTP URL"),
+        ("https://a/x", "file:///etc/passwd", "not an HTTP URL"),
+        ("https://a/x", "javascript:alert(1)", "not an HTTP URL"),
+        ("https://a/x", "https://u:p@a/x", "not an HTTP URL"),
+        ("https://a/x", "https://a:99999/x", "not an HTTP URL"),
+        ("https://a/x", "https://[x/", "not an HTTP URL"),
+        ("https://a/x", "https://a /x", "not an HTTP URL"),
         ("https://a/x", "", "without a location"),
     ],
 )
@@ -151,19 +152,21 @@ Ask = Callable[..., Awaitable[Any]]
 
 async def ask_registry(url: str, **options: Any) -> Any:
     async with SchemaRegistry(
-        url, basic_auth=("ann", "s3cret-pw"), timeout_ms=400, **options
+        url, basic_auth=("ann", "s3cret-pw"), timeout_ms=20_000, **options
     ) as registry:
         return await registry.subjects()
 
 
 async def ask_registry_with_post(url: str, **options: Any) -> Any:
-    async with SchemaRegistry(url, bearer_token="s3cret-pw", timeout_ms=400, **options) as registry:
+    async with SchemaRegistry(
+        url, bearer_token="s3cret-pw", timeout_ms=20_000, **options
+    ) as registry:
         await registry.set_mode("READONLY")
         return ["s"]
 
 
 async def ask_identity_provider(url: str, **options: Any) -> Any:
-    token = await ClientCredentials(url, "ann", "s3cret-pw", timeout_ms=400, **options)()
+    token = await ClientCredentials(url, "ann", "s3cret-pw", timeout_ms=20_000, **options)()
     return ["s"] if token.value == "t" else token
 
 
@@ -182,31 +185,24 @@ class Service:
 
     @asynccontextmanager
     async def running(self, context: ssl.SSLContext | None = None) -> AsyncIterator[Service]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context)
-        async with server:
-            self.port = server.sockets[0].getsockname()[1]
+        async with serving(self._serve, context=context) as self.port:
             yield self
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            self.heads.append(head)
-            _, _, rest = head.lower().partition("content-length:")
-            form = await reader.readexactly(int(rest.split("\r\n")[0] or 0))
-            body = TOKEN if b"grant_type" in form else ANSWER
-            status, location = "200 OK", ""
-            if self.redirect is not None and "/moved" not in head.split()[1]:
-                status, location = f"{self.redirect[0]} Moved", f"Location: {self.redirect[1]}\r\n"
-            writer.write(
-                f"HTTP/1.1 {status}\r\n{location}Connection: close\r\n"
-                f"Content-Length: {len(body)}\r\n\r\n".encode()
-                + body
-            )
-            await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.heads.append(head)
+        _, _, rest = head.lower().partition("content-length:")
+        form = await reader.readexactly(int(rest.split("\r\n")[0] or 0))
+        body = TOKEN if b"grant_type" in form else ANSWER
+        status, location = "200 OK", ""
+        if self.redirect is not None and "/moved" not in head.split()[1]:
+            status, location = f"{self.redirect[0]} Moved", f"Location: {self.redirect[1]}\r\n"
+        writer.write(
+            f"HTTP/1.1 {status}\r\n{location}Connection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        await writer.drain()
 
     @property
     def targets(self) -> list[str]:
@@ -223,9 +219,7 @@ class Proxy:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Proxy]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        async with server:
-            self.port = server.sockets[0].getsockname()[1]
+        async with serving(self._serve) as self.port:
             yield self
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -257,7 +251,7 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
     return context
 
 
-def serving(authority: trustme.CA, name: str) -> ssl.SSLContext:
+def context_of(authority: trustme.CA, name: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(name).configure_cert(context)
     return context
@@ -270,7 +264,7 @@ async def test_https_goes_through_the_tunnel_of_a_proxy(
 ) -> None:
     service = Service()
     async with (
-        service.running(serving(authority, "registry.corp.example")),
+        service.running(context_of(authority, "registry.corp.example")),
         Proxy(service.port).running() as proxy,
     ):
         url = f"http://me:hu%2Fsh@127.0.0.1:{proxy.port}"

@@ -74,7 +74,7 @@ async def test_errors_of_kerberos_have_an_advice(
 
 async def test_other_errors(gssapi: FakeGssapi) -> None:
     gssapi.error = GSSError(FAILED, 0, [])
-    with pytest.raises(AuthenticationError, match="kafka@broker-1: of the major code"):
+    with pytest.raises(AuthenticationError, match=r"kafka@broker-1: .*the major code"):
         await login()
     gssapi.error = ValueError("hush")
     with pytest.raises(AuthenticationError, match=r"kafka@broker-1: ValueError$"):
@@ -87,7 +87,7 @@ async def test_other_errors(gssapi: FakeGssapi) -> None:
 async def test_a_broker_that_answers_nonsense(gssapi: FakeGssapi) -> None:
     mechanism: Any = await login()
     assert mechanism.first_message() == b"first"
-    with pytest.raises(AuthenticationError, match="message is not valid: of the major code"):
+    with pytest.raises(AuthenticationError, match=r"message is not valid: .*the major code"):
         mechanism.answer(b"nonsense")
 
 

@@ -255,7 +255,9 @@ class TestErrorsSayWhatToDo:
 
     async def test_a_keytab_without_the_principal(self, realm: Realm) -> None:
         settings = by_keytab(realm, sasl_kerberos_principal="bob")
-        await self.refused(realm, f"by the keys of {realm.keytab}; check .*_principal", **settings)
+        await self.refused(
+            realm, f"with the keys of {realm.keytab}; check .*_principal", **settings
+        )
 
     @pytest.mark.parametrize(
         ("name", "then", "text"),

@@ -40,7 +40,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("mechanism", [*PASSWORD_MECHANISMS, "OAUTHBEARER"])
-async def test_what_tells_a_secret_is_warned_of_once_for_each_cluster(
+async def test_what_shows_a_secret_is_warned_of_once_for_each_cluster(
     caplog: pytest.LogCaptureFixture, certificates: Certificates, mechanism: str, encrypted: bool
 ) -> None:
     context = certificates.server_context() if encrypted else None

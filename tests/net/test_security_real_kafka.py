@@ -135,7 +135,7 @@ async def read_back(kafka: RealKafka, topic: str, count: int) -> list[bytes]:
 
 
 async def goes_in_and_comes_out(
-    kafka: RealKafka, listener: str, protocol: str, **settings: Any
+    kafka: RealKafka, listener: str, protocol: Any, **settings: Any
 ) -> None:
     topic = f"{listener}-{settings.get('sasl_mechanism', 'tls')}".lower()
     async with asyncio.timeout(LIMIT_S):
@@ -207,7 +207,7 @@ class TestDoesNotFit:
             await producer.start()
         assert time.monotonic() - began < 10
 
-    async def test_a_token_that_is_over(self, secured: RealKafka) -> None:
+    async def test_a_token_that_has_expired(self, secured: RealKafka) -> None:
         async def late() -> OAuthToken:
             return token_for(-10)
 

@@ -30,6 +30,7 @@ from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import BrokerSecurity, EmbeddedCluster, delay, fail
 from aioprod.types import OAuthToken
 from tests.net.certificates import Certificates
+from tests.plain_server import serving
 from tests.waiting import until
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -47,7 +48,7 @@ def validate(token: str, extensions: Mapping[str, str]) -> str | None:
 
 @pytest.fixture
 def security() -> BrokerSecurity:
-    """Who may log in."""
+    """The users who may log in."""
     return BrokerSecurity(users={USER: PASSWORD}, token_validator=validate)
 
 
@@ -190,11 +191,10 @@ async def test_a_broker_from_before_saslauthenticate() -> None:
         await answer_once(reader, writer)
         await answer_once(reader, writer)
         await reader.read()
-        writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+    async with serving(answer) as port:
         with pytest.raises(UnsupportedVersionError, match="SaslAuthenticateRequest"):
-            await connect("127.0.0.1", server.sockets[0].getsockname()[1], config())
+            await connect("127.0.0.1", port, config())
 
 
 async def test_a_broker_that_does_not_answer_the_login(broker: EmbeddedCluster) -> None:
@@ -267,14 +267,16 @@ class TestTokenProvider:
             (giving("good"), "must return an OAuthToken, not str"),  # type: ignore[arg-type]
         ],
     )
-    async def test_what_is_no_provider(
+    async def test_a_provider_of_a_wrong_type(
         self, broker: EmbeddedCluster, provider: Any, fault: str
     ) -> None:
         with pytest.raises(AuthenticationError, match=fault):
             await log_in(broker, config("OAUTHBEARER", sasl_oauth_token_provider=provider))
 
     async def test_a_token_that_can_not_be_sent(self, broker: EmbeddedCluster) -> None:
-        with pytest.raises(AuthenticationError, match="token is empty or has characters") as raised:
+        with pytest.raises(
+            AuthenticationError, match="token is empty or contains characters"
+        ) as raised:
             await log_in(
                 broker,
                 config(

@@ -32,8 +32,8 @@ async def token() -> OAuthToken:
 
 def test_names_are_taken_in_any_case() -> None:
     config = ClientConfig(
-        security_protocol="sasl_ssl",
-        sasl_mechanism="scram-sha-256",
+        security_protocol="sasl_ssl",  # type: ignore[arg-type]
+        sasl_mechanism="scram-sha-256",  # type: ignore[arg-type]
         sasl_username="a",
         sasl_password="b",
     )

@@ -20,6 +20,7 @@ from aioprod.net.handshake import connect
 from aioprod.protocol.messages.metadata import MetadataRequest
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.net.certificates import KEY_PASSWORD, Certificates
+from tests.plain_server import serving
 
 
 def config(**settings: Any) -> ClientConfig:
@@ -157,20 +158,19 @@ async def test_a_client_without_tls_at_a_port_with_it(broker: EmbeddedCluster) -
     assert "security_protocol" in text
 
 
-async def test_a_tls_alert_is_told_from_garbage() -> None:
+async def test_a_tls_alert_is_distinguished_from_garbage() -> None:
     async def answer_in_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
         writer.write(b"\x15\x03\x03\x00\x02\x02\x46")
         await writer.drain()
         await reader.read()
-        writer.close()
 
-    async with await asyncio.start_server(answer_in_tls, "127.0.0.1", 0) as server:
+    async with serving(answer_in_tls) as port:
         with pytest.raises(
             BrokerConnectionError,
             match="this port uses TLS: set security_protocol to 'SSL' or 'SASL_SSL'",
         ):
-            await connect("127.0.0.1", server.sockets[0].getsockname()[1], config())
+            await connect("127.0.0.1", port, config())
 
 
 async def test_a_client_with_tls_at_a_port_without_it(certificates: Certificates) -> None:
@@ -188,27 +188,23 @@ async def test_a_port_that_answers_tls_with_something_else(certificates: Certifi
     async def talk_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
 
-    async with await asyncio.start_server(talk_http, "127.0.0.1", 0) as server:
+    async with serving(talk_http) as port:
         with pytest.raises(BrokerConnectionError, match="does this port use TLS"):
-            await connect(
-                "127.0.0.1", server.sockets[0].getsockname()[1], config(security_protocol="SSL")
-            )
+            await connect("127.0.0.1", port, config(security_protocol="SSL"))
 
 
 async def test_a_port_that_takes_the_handshake_and_says_nothing() -> None:
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
-    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+    async with serving(say_nothing) as port:
         settings = config(security_protocol="SSL", socket_connection_setup_timeout_ms=100)
         with pytest.raises(
             BrokerConnectionError,
             match="no connection within socket_connection_setup_timeout_ms=100",
         ):
-            await connect("127.0.0.1", server.sockets[0].getsockname()[1], settings)
+            await connect("127.0.0.1", port, settings)
 
 
 class TestMutual:
@@ -225,7 +221,7 @@ class TestMutual:
         ) as connection:
             assert (await connection.request(MetadataRequest(topics=[]))).brokers
 
-    async def test_a_client_without_one_is_told(
+    async def test_a_client_without_one_is_reported(
         self, mutual_broker: EmbeddedCluster, certificates: Certificates
     ) -> None:
         # With TLS 1.3 the refusal arrives after the handshake, in place of the first reply; the
@@ -242,7 +238,7 @@ class TestMutual:
 
     @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
     @pytest.mark.parametrize("with_certificate", [False, True])
-    async def test_the_alert_of_a_server_is_told(
+    async def test_the_alert_of_a_server_is_reported(
         self,
         certificates: Certificates,
         tmp_path: Path,

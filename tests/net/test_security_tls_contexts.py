@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import trustme
 
-from aioprod import AuthenticationError, ConfigError, Producer
-from aioprod.config.security import SecurityConfig, new_tls_context
+from aioprod import AuthenticationError, ClientConfig, ConfigError, Producer
+from aioprod.config.security import new_tls_context
 from aioprod.net.tls import tls_context
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.net.certificates import Certificates, private_key
@@ -57,11 +57,11 @@ def values(both: list[str]) -> dict[str, list[object]]:
     }
 
 
-def every_config(both: list[str]) -> Iterator[SecurityConfig]:
+def every_config(both: list[str]) -> Iterator[ClientConfig]:
     table = values(both)
     for chosen in itertools.product(*table.values()):
         settings: dict[str, Any] = dict(zip(table, chosen, strict=True))
-        yield SecurityConfig(security_protocol="SSL", **settings)
+        yield ClientConfig(security_protocol="SSL", **settings)
 
 
 def identity(context: ssl.SSLContext) -> tuple[object, ...]:
@@ -69,7 +69,7 @@ def identity(context: ssl.SSLContext) -> tuple[object, ...]:
 
 
 def test_every_setting_of_tls_has_values(both: list[str]) -> None:
-    settings = {each.name for each in fields(SecurityConfig) if each.name.startswith("ssl_")}
+    settings = {each.name for each in fields(ClientConfig) if each.name.startswith("ssl_")}
     assert settings - {OWN} == values(both).keys()
 
 
@@ -81,7 +81,7 @@ def test_no_two_different_settings_share_a_context(both: list[str], system: trus
         for config, context in zip(order, contexts, strict=True):
             assert context is not None
             assert identity(context) == identity(new_tls_context(config))
-            same = SecurityConfig(
+            same = ClientConfig(
                 **{each.name: getattr(config, each.name) for each in fields(config)}
             )
             assert tls_context(same) is context
@@ -92,9 +92,9 @@ def test_a_context_is_made_of_nothing_but_settings_of_tls(both: list[str]) -> No
     """Each setting that `new_tls_context` reads keeps contexts apart."""
     read: set[str] = set()
 
-    class Watched(SecurityConfig):
+    class Watched(ClientConfig):
         def __getattribute__(self, name: str) -> Any:
-            if name in {each.name for each in fields(SecurityConfig)}:
+            if name in {each.name for each in fields(ClientConfig)}:
                 read.add(name)
             return super().__getattribute__(name)
 
@@ -106,7 +106,7 @@ def test_a_context_is_made_of_nothing_but_settings_of_tls(both: list[str]) -> No
 
 def test_a_setting_that_is_added_keeps_contexts_apart(both: list[str]) -> None:
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class Extended(SecurityConfig):
+    class Extended(ClientConfig):
         ssl_new: str = ""
         ssl_new_location: str | Path | None = None
 
@@ -124,7 +124,7 @@ def test_a_file_that_was_replaced_is_read_again_also_with_its_old_size_and_time(
     both: list[str],
 ) -> None:
     path = Path(both[0])
-    config = SecurityConfig(security_protocol="SSL", ssl_truststore_location=path)
+    config = ClientConfig(security_protocol="SSL", ssl_truststore_location=path)
     context, before = tls_context(config), path.stat()
     content = path.read_bytes()
     path.write_bytes(content[:-1] + b" ")
@@ -137,7 +137,7 @@ def test_a_file_that_was_replaced_is_read_again_also_with_its_old_size_and_time(
 def test_other_certificates_of_the_system_are_read_again(
     system: trustme.CA, monkeypatch: pytest.MonkeyPatch, certificates: Certificates
 ) -> None:
-    config = SecurityConfig(security_protocol="SSL")
+    config = ClientConfig(security_protocol="SSL")
     context = tls_context(config)
     assert tls_context(config) is context
     monkeypatch.setenv("SSL_CERT_FILE", certificates.truststore)
@@ -177,7 +177,7 @@ def test_a_key_that_does_not_fit_any_more_is_in_no_frame_of_the_error(
     certificates: Certificates,
 ) -> None:
     path = Path(certificates.keystore())
-    config = SecurityConfig(security_protocol="SSL", ssl_keystore_location=path)
+    config = ClientConfig(security_protocol="SSL", ssl_keystore_location=path)
     key = private_key(certificates.authority.issue_cert("other@example.org"))
     chain = b"".join(line for line in path.read_bytes().partition(b"-----BEGIN CERT")[1:])
     path.write_bytes(key + chain)

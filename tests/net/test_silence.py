@@ -1,5 +1,5 @@
-"""A silent broker that owes a reply is detected within a second, and avoided, but its connections
-are not closed for that alone.
+"""A broker that does not reply is detected within a second, and avoided, but its connections are
+not closed for that alone.
 """
 
 from __future__ import annotations
@@ -81,18 +81,18 @@ async def ask(connection: Connection) -> str:
 
 
 class TestWatch:
-    async def test_it_calls_each_second_for_as_long_as_somebody_waits(self) -> None:
+    async def test_it_calls_each_second_while_a_caller_waits(self) -> None:
         loop = asyncio.get_running_loop()
         since: float | None = loop.time()
         called: list[float] = []
         enough = asyncio.Event()
 
-        def heard_nothing() -> None:
+        def received_nothing() -> None:
             called.append(loop.time())
             if len(called) == 3:
                 enough.set()
 
-        watch = SilenceWatch(lambda: since, heard_nothing)
+        watch = SilenceWatch(lambda: since, received_nothing)
         watch.begin()
         async with asyncio.timeout(LIMIT_SECONDS):
             await enough.wait()
@@ -103,16 +103,16 @@ class TestWatch:
         await asyncio.sleep(SILENCE_SECONDS * 3)
         assert len(called) == 3
 
-    async def test_a_sign_of_life_begins_the_second_anew(self) -> None:
+    async def test_a_response_begins_the_second_again(self) -> None:
         loop = asyncio.get_running_loop()
-        heard_at = loop.time()
+        received_at = loop.time()
         called: list[float] = []
-        watch = SilenceWatch(lambda: heard_at, lambda: called.append(loop.time()))
+        watch = SilenceWatch(lambda: received_at, lambda: called.append(loop.time()))
         watch.begin()
         for _ in range(8):
             await asyncio.sleep(SILENCE_SECONDS / 4)
-            heard_at = loop.time()
-        busy_until = heard_at
+            received_at = loop.time()
+        busy_until = received_at
         await until(lambda: called, LIMIT_SECONDS)
         watch.stop()
         assert called[0] >= busy_until + SILENCE_SECONDS * 0.9
@@ -151,17 +151,17 @@ class TestWatch:
 
 
 class TestConnection:
-    async def test_it_is_silent_only_while_an_answer_is_owed(self, three: EmbeddedCluster) -> None:
-        heard = asyncio.Event()
-        async with brokers_of(three, 1, on_silence=heard.set) as brokers:
+    async def test_it_is_silent_only_while_an_answer_is_due(self, three: EmbeddedCluster) -> None:
+        received = asyncio.Event()
+        async with brokers_of(three, 1, on_silence=received.set) as brokers:
             connection = brokers.live(1)
             assert connection is not None
             await asyncio.sleep(SILENCE_SECONDS * 2)
             assert not connection.silent
-            heard.clear()
+            received.clear()
             three.freeze_node(1)
             asked = asyncio.create_task(ask(connection))
-            await heard.wait()
+            await received.wait()
             assert connection.silent
             three.unfreeze_node(1)
             await asked
@@ -171,19 +171,19 @@ class TestConnection:
         """Without acknowledgments there are no replies to wait for."""
         with socket.create_server(("127.0.0.1", 0)) as deaf:
             host, port = deaf.getsockname()
-            heard = asyncio.Event()
+            received = asyncio.Event()
             connection = await Connection.open(
                 host,
                 port,
                 client_id="c",
                 request_timeout_ms=30_000,
                 setup_timeout_ms=1_000,
-                on_silence=heard.set,
+                on_silence=received.set,
             )
             connection.write([bytes(8 << 20)])
             draining = asyncio.create_task(connection.drained())
             async with asyncio.timeout(LIMIT_SECONDS):
-                await heard.wait()
+                await received.wait()
             connection.abort(BrokerConnectionError("enough"))
             await draining
             await connection.close()
@@ -249,6 +249,7 @@ class TestAskingAny:
             released.set()
             await waiting
 
+    @pytest.mark.virtual_time
     async def test_a_slow_answer_is_taken_from_whom_it_comes_first(
         self, three: EmbeddedCluster
     ) -> None:
@@ -294,7 +295,7 @@ class TestFirstAnswer:
                 answers[0](), lambda: others.pop(0)(), lambda: bool(others), SILENCE_SECONDS
             )
 
-    async def test_a_broken_connection_is_no_answer_while_another_may_come(self) -> None:
+    async def test_a_broken_connection_is_not_an_answer_while_another_may_come(self) -> None:
         broken = self.saying(BrokerConnectionError("broken"), SILENCE_SECONDS * 1.5)
         assert await self.first(broken, self.saying("answer", SILENCE_SECONDS * 2)) == "answer"
 
@@ -302,7 +303,7 @@ class TestFirstAnswer:
         with pytest.raises(ProtocolError):
             await self.first(self.saying("late", 60), self.saying(ProtocolError("refused"), 0))
 
-    async def test_a_failure_before_the_second_is_over_asks_no_other_broker(self) -> None:
+    async def test_a_failure_within_the_second_asks_no_other_broker(self) -> None:
         with pytest.raises(RequestTimedOutError):
             await self.first(
                 self.saying(RequestTimedOutError("no reply"), 0), self.saying("answer", 0)

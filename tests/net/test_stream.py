@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvloop
 
 from aioprod.errors import ProtocolError
 from aioprod.net.stream import Stream
 from aioprod.protocol.frame_reader import FrameSizeError
 from aioprod.protocol.primitives import BytesLike
+from tests import loops
 from tests.waiting import until
 
 MAX_BYTES = 400_000
@@ -27,7 +27,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=list(loops.installed().values()), ids=list(loops.installed()))
 def run(request: pytest.FixtureRequest) -> Run:
     """Run on either loop: each decides differently which protocols lend buffers."""
 
@@ -39,7 +39,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 class Received:
-    """What a stream has passed on."""
+    """A stream that collects its frames and its end."""
 
     def __init__(self) -> None:
         self.frames: list[BytesLike] = []
@@ -148,6 +148,23 @@ async def receive_error(data: bytes, error: type[ProtocolError]) -> None:
         assert received.frames == [b"good"]
 
 
+def test_a_stream_whose_task_is_cancelled_before_it_begins_ends(run: Run) -> None:
+    run(cancel_the_task_at_once())
+
+
+async def cancel_the_task_at_once() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with stream_from(talk) as received:
+        for task in asyncio.all_tasks():
+            if task.get_name() == "aioprod-connection":
+                task.cancel()
+        await received.ended.wait()
+        assert [type(end) for end in received.ends] == [ConnectionAbortedError]
+
+
 def test_a_task_that_waits_for_a_full_socket_continues_when_it_is_closed(run: Run) -> None:
     run(write_to_a_full_socket())
 
@@ -209,7 +226,7 @@ async def write_until_full(flushing: bool) -> None:
         await closed.wait()
 
 
-def test_a_closed_stream_holds_no_memory_for_large_frames(run: Run) -> None:
+def test_a_closed_stream_keeps_no_memory_for_large_frames(run: Run) -> None:
     """It is part of a cycle, for which the garbage collector may need long."""
     reply = framed(bytes(LARGE))
     tracemalloc.start()

@@ -1,5 +1,5 @@
-"""Brokers that end the connection at a version of ApiVersions that they do not know are asked in an
-older one; what an address accepts is remembered, for a while.
+"""If a broker closes the connection at an unknown version of ApiVersions, the client uses an older
+one, and remembers for a while what the address accepts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ import pytest
 from aioprod import Admin, Consumer, Producer
 from aioprod.config.client import ClientConfig
 from aioprod.error_codes import ErrorCode
-from aioprod.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError
+from aioprod.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    ProtocolError,
+    RequestTimedOutError,
+)
 from aioprod.net.brokers import BrokerAddress, Brokers
 from aioprod.net.handshake import connect
 from aioprod.net.versions import DOUBTED_S, REMEMBERED_S, STEPS, AcceptedVersions, older
@@ -34,8 +40,10 @@ NEWEST = STEPS[0]
 Refuses = Callable[[ApiVersionsRequest, int], bool]
 
 
-def picky(cluster: EmbeddedCluster, refuses: Refuses) -> list[int]:
-    """End each connection whose ApiVersions is refused; return the versions that are asked."""
+def picky(cluster: EmbeddedCluster, refuses: Refuses, *, silently: bool = False) -> list[int]:
+    """End each connection whose ApiVersions is refused, or do not answer it; return the versions
+    that are asked.
+    """
     asked: list[int] = []
     dispatcher: Any = cluster._dispatcher
     well = dispatcher.answer
@@ -46,6 +54,8 @@ def picky(cluster: EmbeddedCluster, refuses: Refuses) -> list[int]:
             asked.append(header.api_version)
             request = ApiVersionsRequest.read(Reader(frame, header.body_offset), header.api_version)
             if refuses(request, header.api_version):
+                if silently:
+                    await asyncio.Event().wait()
                 raise DropConnection
         return await well(frame, *more)
 
@@ -99,7 +109,7 @@ async def test_two_lost_connections_lose_no_feature() -> None:
 
 
 async def test_a_broker_that_ends_the_connection_at_the_ids() -> None:
-    """As tansu 0.6: the first connection, which knows no cluster, gets through in version 5."""
+    """With tansu 0.6, the first connection, which knows no cluster, gets through in version 5."""
     async with EmbeddedCluster() as cluster:
         asked = picky(cluster, lambda request, _: request.cluster_id is not None)
         accepted = AcceptedVersions()
@@ -154,6 +164,33 @@ async def test_all_connections_of_an_attempt_share_its_time() -> None:
         with pytest.raises(KafkaError):
             await open_and_close(cluster, AcceptedVersions())
         assert loop.time() - begun <= 20.5  # twice socket_connection_setup_timeout_ms
+
+
+async def test_a_broker_that_does_not_answer_newer_versions() -> None:
+    """It drops the request, and keeps the connection open: clients must not wait forever."""
+    loop = asyncio.get_running_loop()
+    accepted = AcceptedVersions()
+    async with EmbeddedCluster() as cluster:
+        asked = picky(cluster, newer_than(3), silently=True)
+        begun = loop.time()
+        for _ in range(3):
+            assert ApiKey.FETCH in await open_and_close(cluster, accepted)
+        assert asked == [5, 3, 3, 3]
+        assert loop.time() - begun == pytest.approx(5.0, abs=0.1)
+        cluster.create_topic("t")
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait("t", b"v")
+
+
+async def test_a_silent_broker_takes_no_longer_than_a_single_question() -> None:
+    loop = asyncio.get_running_loop()
+    async with EmbeddedCluster() as cluster:
+        asked = picky(cluster, lambda *_: True, silently=True)
+        begun = loop.time()
+        with pytest.raises(RequestTimedOutError, match="setup_timeout_ms=10000"):
+            await open_and_close(cluster, AcceptedVersions())
+        assert loop.time() - begun == pytest.approx(10.0, abs=0.1)
+        assert asked == list(STEPS)
 
 
 async def test_the_clients_connections_share_what_they_learned() -> None:
@@ -214,7 +251,7 @@ async def test_real_resets_of_a_service_with_tls_and_a_login(
         asked = [each.api_version for each in cluster.requests if each.api_key == 18]
     accepted = QUIRKS[quirk].resets_api_versions_above
     assert accepted is not None
-    # The first connection steps down; that to the node begins where it ended.
+    # The first connection uses older versions; that to the node begins where it ended.
     assert asked == [*(step for step in STEPS if step >= accepted), accepted]
 
 
@@ -226,7 +263,7 @@ async def test_a_broker_that_answers_newer_versions_with_an_error(code: ErrorCod
             assert (await admin.describe_cluster()).nodes
 
 
-def test_what_is_no_reason_for_an_older_version() -> None:
+def test_no_reason_for_an_older_version() -> None:
     refused = BrokerConnectionError("connection refused")
     assert older(NEWEST, refused) is None
     assert older(NEWEST, BrokerError(ErrorCode.REBOOTSTRAP_REQUIRED, "b")) is None

@@ -19,11 +19,11 @@ class Clouds:
 
     Attributes:
         address: host and port, once it runs.
-        lifetime_s: of the tokens.
+        lifetime_s: lifetime of the tokens.
         requests: method, path with query, and headers of each request.
-        forms: of the requests that have one.
-        gate: what requests wait for.
-        status: of the answers.
+        forms: forms of the requests that have one.
+        gate: awaited by requests.
+        status: status code of the responses.
     """
 
     address: str = ""

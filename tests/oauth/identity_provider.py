@@ -26,12 +26,12 @@ class IdentityProvider:
     """Issues tokens to one client.
 
     Attributes:
-        url: of the token endpoint, once it runs.
-        lifetime_s: of its tokens.
-        answers: what to answer to the next requests instead: status and JSON.
+        url: URL of the token endpoint, once it runs.
+        lifetime_s: lifetime of its tokens.
+        answers: other responses to the next requests: status and JSON.
         requests: the forms it got.
         assertion_key: PEM of the public key that assertions must be signed with.
-        tells_lifetime: whether responses have ``expires_in``.
+        shows_lifetime: whether responses have ``expires_in``.
     """
 
     client_id: str = "orders-service"
@@ -41,7 +41,7 @@ class IdentityProvider:
     requests: list[Mapping[str, str]] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
     assertion_key: str = ""
-    tells_lifetime: bool = True
+    shows_lifetime: bool = True
     url: str = ""
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class IdentityProvider:
             )
         answer = {"access_token": self.token(), "token_type": "Bearer"}
         return web.json_response(
-            answer | ({"expires_in": self.lifetime_s} if self.tells_lifetime else {})
+            answer | ({"expires_in": self.lifetime_s} if self.shows_lifetime else {})
         )
 
     def _is_known(self, form: Mapping[str, str], authorization: str) -> bool:

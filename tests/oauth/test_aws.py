@@ -81,7 +81,7 @@ def signature_of(url: str, secret: str) -> str:
 
 
 def user_of(value: str, extensions: Any = None) -> str | None:
-    """What MSK does: the key of a token that is signed well."""
+    """Return the access key of a token with a correct signature, as MSK determines it."""
     query = dict(parse_qsl(urlsplit(decoded(value)[0]).query))
     valid = query["X-Amz-Signature"] == signature_of(decoded(value)[0], SECRET)
     return query["X-Amz-Credential"].partition("/")[0] if valid else None
@@ -190,10 +190,10 @@ class TestErrors:
 
     async def test_no_region(self, monkeypatch: pytest.MonkeyPatch) -> None:
         in_environment(monkeypatch)
-        with pytest.raises(TokenRequestError, match="no region: set region, AWS_REGION"):
+        with pytest.raises(TokenRequestError, match="no region: set region or AWS_REGION"):
             await AwsTokens()()
 
-    async def test_a_region_that_is_no_region(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_region_that_is_not_a_region(self, monkeypatch: pytest.MonkeyPatch) -> None:
         in_environment(monkeypatch)
         monkeypatch.setenv("AWS_REGION", "Ireland (eu-west-1)")
         with pytest.raises(TokenRequestError, match=r"region 'Ireland \(eu-west-1\)' is not the"):

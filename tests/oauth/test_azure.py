@@ -141,7 +141,7 @@ class TestErrors:
             ({"namespace": f"{NAMESPACE}:9093"}, "must be a host name"),
             ({"namespace": f"https://{NAMESPACE}/"}, "must be a host name"),
             ({"scope": ""}, "scope=''"),
-            ({"scope": SCOPE, "credential": "hush"}, "must have get_token"),
+            ({"scope": SCOPE, "credential": "hush"}, "must have a method get_token"),
             ({"scope": SCOPE, "credential": Blocking(), "client_id": "a"}, "set one of them"),
         ],
     )

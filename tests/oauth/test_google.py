@@ -120,7 +120,7 @@ async def test_the_identity_of_a_machine(monkeypatch: pytest.MonkeyPatch, clouds
 
 
 class Fake:
-    """Credentials of a user: they do not tell whose they are."""
+    """Credentials of a user: they do not show whose they are."""
 
     token, expiry = "access-1", datetime.now(UTC).replace(tzinfo=None) + timedelta(hours=1)
 

@@ -32,6 +32,7 @@ from aioprod.oauth import Assertion, ClientCredentials, JwtBearer, TokenRequestE
 from aioprod.oauth.endpoint import lifetime_of
 from aioprod.testing import BrokerSecurity, EmbeddedCluster
 from tests.oauth.identity_provider import ISSUER, IdentityProvider
+from tests.plain_server import serving
 from tests.testing.leaks import everything_logged, whole_text
 
 PACKAGE = str(Path(aioprod.__file__).parent)
@@ -49,7 +50,7 @@ def tokens(provider: IdentityProvider, **options: Any) -> ClientCredentials:
 
 
 def settings(provider: IdentityProvider) -> dict[str, str]:
-    """What a properties file has."""
+    """Return the settings of a properties file."""
     return {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "OAUTHBEARER",
@@ -77,8 +78,8 @@ class TestRequests:
         decoded = base64.b64decode(provider.authorizations[0].removeprefix("Basic ")).decode()
         assert decoded == "orders-service:s3cret%2B%3A%25%2F%C3%BC"
 
-    async def test_a_lifetime_that_only_the_token_tells(self, provider: IdentityProvider) -> None:
-        provider.tells_lifetime = False
+    async def test_a_lifetime_that_only_the_token_shows(self, provider: IdentityProvider) -> None:
+        provider.shows_lifetime = False
         ask = tokens(provider)
         assert await ask() == await ask()
 
@@ -96,10 +97,10 @@ class TestRequests:
             ((400, {"error": "invalid_scope"}), "400 invalid_scope"),
             ((403, "<html>no</html>"), "403 Forbidden"),
             ((302, ""), "302: redirect without a location"),
-            ((200, "no JSON"), "200, but the response has no access_token"),
-            ((200, {"access_token": ""}), "200, but the response has no access_token"),
-            ((200, ["a"]), "200, but the response has no access_token"),
-            ((200, "[" * 100_000), "200, but the response has no access_token"),
+            ((200, "no JSON"), "200, but the response contains no access_token"),
+            ((200, {"access_token": ""}), "200, but the response contains no access_token"),
+            ((200, ["a"]), "200, but the response contains no access_token"),
+            ((200, "[" * 100_000), "200, but the response contains no access_token"),
             ((400, {"error": "a\x1b[31m", "error_description": "b\nc"}), "400 a\\x1b[31m b\\nc"),
         ],
     )
@@ -113,7 +114,7 @@ class TestRequests:
         assert len(provider.requests) == 1
 
     @pytest.mark.parametrize("lifetime", ["Infinity", "NaN", "1e400", "9" * 400, f'"{"9" * 5000}"'])
-    async def test_a_lifetime_that_is_no_time(
+    async def test_a_lifetime_that_is_not_a_time(
         self, provider: IdentityProvider, lifetime: str
     ) -> None:
         answer = (200, f'{{"access_token": "a", "expires_in": {lifetime}}}')
@@ -132,7 +133,7 @@ class TestRequests:
                 await ask()
 
     async def test_a_provider_that_is_not_there(self) -> None:
-        refused = r"http://127\.0\.0\.1:9/: not reached: Cannot connect"
+        refused = r"http://127\.0\.0\.1:9/: unreachable: Cannot connect"
         with pytest.raises((TokenRequestError, KafkaTimeoutError), match=refused):
             await ClientCredentials("http://127.0.0.1:9/", "i", "s", timeout_ms=300)()
 
@@ -144,10 +145,12 @@ class TestRequests:
         authority.configure_trust(trusting)
         async with IdentityProvider().running(context) as secured:
             assert await tokens(secured, ssl_context=trusting)()
+            # The limit is for several attempts: the first takes 300 ms on a busy machine, as it
+            # reads the certificates that the system trusts.
             with pytest.raises(
                 (TokenRequestError, KafkaTimeoutError), match="certificate verify failed"
             ):
-                await tokens(secured, timeout_ms=300)()
+                await tokens(secured, timeout_ms=3_000)()
 
     async def test_a_proxy(self, provider: IdentityProvider) -> None:
         # The endpoint itself stands for the proxy: it gets the whole address as target.
@@ -169,11 +172,9 @@ class TestRequests:
             asked += 1
             await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
-            writer.close()
 
-        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
-        async with server:
-            proxy = f"http://me:hush@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with serving(refuse) as port:
+            proxy = f"http://me:hush@127.0.0.1:{port}"
             if by_environment:
                 monkeypatch.setenv("HTTPS_PROXY", proxy)
             options = {} if by_environment else {"proxy": proxy}
@@ -181,14 +182,14 @@ class TestRequests:
             with (
                 everything_logged() as logged,
                 pytest.raises(
-                    TokenRequestError, match="the proxy answers 407 Proxy Auth"
+                    TokenRequestError, match="the proxy responded 407 Proxy Auth"
                 ) as caught,
             ):
                 await ask()
         assert asked == 1
         assert "hush" not in f"{caught.value!r} {ask!r} {logged.getvalue()}"
 
-    async def test_a_proxy_of_the_environment_that_is_no_url(
+    async def test_a_proxy_of_the_environment_that_is_not_a_url(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HTTPS_PROXY", "socks5://me:hush@proxy:1080")
@@ -203,7 +204,7 @@ class TestRequests:
         ClientCredentials("http://login.example.com/", "i", "s")
         assert "sent to http://login.example.com/ unencrypted" in caplog.text
 
-    async def test_no_secret_is_told(self, provider: IdentityProvider) -> None:
+    async def test_no_secret_is_reported(self, provider: IdentityProvider) -> None:
         with everything_logged() as logged:
             provider.answers = [(500, {})] * 3 + [(401, {"error": "invalid_client"})]
             ask = tokens(provider)
@@ -227,7 +228,7 @@ class TestAssertions:
         ("algorithm", "passphrase"), [("RS256", None), ("ES256", None), ("RS256", "opens it")]
     )
     async def test_signed_here(
-        self, provider: IdentityProvider, tmp_path: Path, algorithm: str, passphrase: str | None
+        self, provider: IdentityProvider, tmp_path: Path, algorithm: Any, passphrase: str | None
     ) -> None:
         path = tmp_path / "key.pem"
         provider.assertion_key = write_key(path, algorithm, passphrase)
@@ -260,7 +261,7 @@ class TestAssertions:
         with pytest.raises(TokenRequestError, match=r"assertion='.*': No such file"):
             await ask()
         path.write_text("not a token\n")
-        with pytest.raises(TokenRequestError, match="has no JSON Web Token"):
+        with pytest.raises(TokenRequestError, match="contains no JSON Web Token"):
             await ask()
         signed = Assertion(private_key_file=key, issuer=provider.client_id, audience=ISSUER)
         path.write_text(signed.signed(time.time()) + "\n")
@@ -356,7 +357,9 @@ class TestClients:
         assert seen[0] == {"logicalCluster": "lkc-1"}
         assert provider.requests[0]["scope"] == "kafka"
 
-    async def test_javas_login_module_beside_the_settings(self, provider: IdentityProvider) -> None:
+    async def test_javas_login_module_in_addition_to_the_settings(
+        self, provider: IdentityProvider
+    ) -> None:
         # Java wants a module in any case; since 4.1 the id and the secret are settings.
         module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
         for options, extensions in (("", {}), (' extension_a="b"', {"a": "b"})):
@@ -477,7 +480,7 @@ class TestSettings:
         with pytest.raises(ConfigError, match="without SASL"):
             ClientConfig(**client() | {"security_protocol": "SSL", "sasl_mechanism": None})
 
-    def test_a_provider_beside_the_settings(self) -> None:
+    def test_a_provider_in_addition_to_the_settings(self) -> None:
         async def ask() -> Any: ...
 
         with pytest.raises(ConfigError, match="are both set"):

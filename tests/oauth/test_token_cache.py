@@ -1,4 +1,4 @@
-"""When a token is renewed, and what callers get if that fails."""
+"""A token is renewed in time, and callers get an error only if no valid one is left."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_token_that_can_not_be_renewed_is_used_until_it_expires(
     source.fails = True
     source.now += 86
     assert await source.get() == "token-1"
-    assert "the token is not renewed yet; it is valid for 14 s: refused 2" in caplog.text
+    assert "renewing the token failed; it is valid for another 14 s: refused 2" in caplog.text
     assert await source.get() == "token-1"
     assert source.asked == 2  # not at each login
     source.now += 4

@@ -26,7 +26,7 @@ from aioprod import (
     ShareConsumer,
     UnsupportedVersionError,
 )
-from aioprod.cluster import telemetry
+from aioprod.cluster import telemetry_push
 from aioprod.cluster.telemetry import LAST_PUSH_MS
 from aioprod.cluster.telemetry_plan import PERSISTENT
 from aioprod.error_codes import ErrorCode
@@ -77,7 +77,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.message
         for record in caplog.records
-        if record.name == "aioprod.cluster.telemetry" and record.levelno >= logging.INFO
+        if record.name == "aioprod.cluster.telemetry_push" and record.levelno >= logging.INFO
     ]
 
 
@@ -123,7 +123,7 @@ async def test_a_setting_of_java_turns_it_off() -> None:
 
 
 async def test_a_broker_that_begins_to_ask_is_noticed() -> None:
-    """Brokers announce the APIs after an upgrade: the next connection tells."""
+    """Brokers announce the APIs after an upgrade: the next connection shows."""
     async with EmbeddedCluster(nodes=2, client_metrics=True) as broker:
         broker._store.telemetry.is_announced = False
         async with Producer(broker.bootstrap_servers) as producer:
@@ -352,12 +352,14 @@ async def test_topics_that_are_not_used_any_more_are_forgotten(broker: EmbeddedC
             await producer.send(f"topic-{number}", b"v")
         await producer.flush()
         await asyncio.sleep(2 * interval_s)
-        known = producer._core.runtime.telemetry._ledger._known
+        push = producer._core.runtime.telemetry._push
+        assert push is not None
+        known = push._ledger._known
         assert len(known) > 400
         await asyncio.sleep(IDLE_S + 2 * interval_s)
         await producer.send_and_wait("another", b"v")
         await asyncio.sleep(2 * interval_s)
-        assert len(producer._core.runtime.telemetry._ledger._known) < 50
+        assert len(push._ledger._known) < 50
 
 
 # -- trouble -----------------------------------------------------------------------------------
@@ -404,7 +406,7 @@ async def test_a_push_without_an_answer_is_repeated_from_the_same_start(
     assert total(later, SENT) == 0
 
 
-async def test_a_problem_that_persists_is_said_once(
+async def test_a_problem_that_persists_is_logged_once(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -437,7 +439,7 @@ async def test_an_error_that_would_come_again_ends_the_pushes(
                 await producer.client_instance_id()
     assert rule.used == 1
     (said,) = messages(caplog)
-    assert "not pushed to brokers any more" in said and code.name in said
+    assert "no longer pushed to brokers" in said and code.name in said
 
 
 async def test_another_broker_gets_the_metrics(caplog: pytest.LogCaptureFixture) -> None:
@@ -555,7 +557,7 @@ async def test_close_without_time_sends_no_last_push(broker: EmbeddedCluster) ->
     assert broker.request_count(PUSH) == 0
 
 
-async def test_close_waits_for_the_push_under_way_so_that_nothing_counts_twice(
+async def test_close_waits_for_the_push_in_flight_so_that_nothing_counts_twice(
     broker: EmbeddedCluster,
 ) -> None:
     async with Producer(broker.bootstrap_servers) as producer:
@@ -571,7 +573,7 @@ async def test_a_push_that_is_encoded_when_the_client_closes_is_not_its_last(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Brokers refuse all pushes after the last one."""
-    monkeypatch.setattr(telemetry, "_PORTION", 1)
+    monkeypatch.setattr(telemetry_push, "_PORTION", 1)
     producer = Producer(broker.bootstrap_servers)
     await producer.start()
     await producer.client_instance_id()
@@ -590,12 +592,13 @@ async def test_a_push_that_is_encoded_when_the_client_closes_is_not_its_last(
 
 
 async def test_a_clock_that_is_set_back_gives_no_negative_time(
-    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedCluster,
 ) -> None:
-    async with Producer(broker.bootstrap_servers) as producer:
-        await producer.client_instance_id()
-        monkeypatch.setattr("time.time_ns", lambda: 5)
-        await asyncio.sleep(2 * INTERVAL_S)
+    with pytest.MonkeyPatch.context() as patch:
+        async with Producer(broker.bootstrap_servers) as producer:
+            await producer.client_instance_id()
+            patch.setattr("time.time_ns", lambda: 5)
+            await asyncio.sleep(2 * INTERVAL_S)
     assert {
         (metric.start_ns, metric.time_ns)
         for push in broker.metrics_pushes

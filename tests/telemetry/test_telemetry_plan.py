@@ -1,4 +1,4 @@
-"""What follows from each answer to a request about metrics (KIP-714)."""
+"""Each response to a request about metrics (KIP-714) leads to the right next step."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_first_known_codec_is_used(accepted: list[int], chosen: Codec) -> No
 
 
 @pytest.mark.parametrize(
-    ("told_ms", "used_s"),
+    ("reported_ms", "used_s"),
     [
         (0, DEFAULT_INTERVAL_MS / 1000),
         (-1, DEFAULT_INTERVAL_MS / 1000),
@@ -101,9 +101,9 @@ def test_the_first_known_codec_is_used(accepted: list[int], chosen: Codec) -> No
         (2**31 - 1, 3_600),
     ],
 )
-def test_the_interval_is_bounded(told_ms: int, used_s: float) -> None:
+def test_the_interval_is_bounded(reported_ms: int, used_s: float) -> None:
     made = plan(subscribed=False)
-    made.subscribed(reply(push_interval_ms=told_ms, telemetry_max_bytes=-1))
+    made.subscribed(reply(push_interval_ms=reported_ms, telemetry_max_bytes=-1))
     assert made.subscription is not None
     assert made.subscription.interval_s == used_s
     assert made.subscription.max_bytes == 1 << 20
@@ -142,7 +142,7 @@ def test_a_push_that_was_too_early_or_too_large_waits_for_the_interval(code: Err
     assert (made.step, made.pause_s, made.elsewhere) == (Step.SUBSCRIBE, 1.0, False)
 
 
-def test_a_throttled_question_is_asked_again_after_the_interval() -> None:
+def test_a_throttled_request_is_sent_again_after_the_interval() -> None:
     made = plan(subscribed=False)
     made.subscribed(reply(error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED))
     assert (made.step, made.pause_s) == (Step.SUBSCRIBE, DEFAULT_INTERVAL_MS / 1000)
@@ -193,7 +193,7 @@ def test_a_lost_connection_repeats_the_step() -> None:
         assert 0.08 <= made.pause_s <= 0.12
 
 
-def test_brokers_without_a_receiver_are_asked_again_after_minutes() -> None:
+def test_brokers_without_a_receiver_get_another_request_after_minutes() -> None:
     made = plan()
     made.failed(UnsupportedVersionError("none"))
     assert (made.step, made.pause_s) == (Step.PUSH, DEFAULT_INTERVAL_MS / 1000)

@@ -7,9 +7,9 @@ import base64
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 
@@ -17,6 +17,7 @@ from aioprod import Admin, Consumer, Producer, ShareConsumer, UnsupportedVersion
 from aioprod.admin import ConfigResource, NewTopic
 from aioprod.cluster.client import ClusterClient
 from aioprod.error_codes import ErrorCode
+from aioprod.protocol.message import Message
 from aioprod.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
 )
@@ -34,6 +35,7 @@ from tests.waiting import LIMIT_S, until
 pytestmark = pytest.mark.kafka
 
 PLUGIN = Path(__file__).with_name("MetricsToFiles.java")
+MessageT = TypeVar("MessageT", bound=Message)
 INTERVAL_MS = 200
 CONVERSATION_MS = 1_200
 PRODUCER, CONSUMER = "org.apache.kafka.producer.", "org.apache.kafka.consumer."
@@ -109,7 +111,7 @@ async def subscription(
         "match": f"client_id={client_id}",
     }
     (await admin.incremental_alter_configs({resource: wanted})).check()
-    # The broker learns of it from the controller; a client that asks before is told to ask again
+    # The broker learns of it from the controller; a client that asks before must ask again
     # after five minutes.
     async with ClusterClient(admin.config.bootstrap_servers, client_id=client_id) as client:
         async with asyncio.timeout(LIMIT_S):
@@ -152,7 +154,7 @@ async def test_the_counts_are_those_of_the_traffic(receiver: Receiver, admin: Ad
                 if got == 1_000:
                     break
         await receiver.wait_for_pushes(read, 2)
-        figures = producer.metrics()
+        measured = producer.metrics()
     for client_id in (sent, read):
         pushes = receiver.pushes(client_id)
         assert {each.instance_id for each in pushes} == {ids[client_id]}
@@ -162,7 +164,7 @@ async def test_the_counts_are_those_of_the_traffic(receiver: Receiver, admin: Ad
     assert of_producer[PRODUCER + "record.send.total", frozenset()] == 1_203
     assert of_producer[PRODUCER + "topic.record.send.total", of_topic] == 1_203
     requests = of_producer[PRODUCER + "request.total", frozenset()]
-    assert requests == figures["request-total"] > 0
+    assert requests == measured["request-total"] > 0
     by_node = frozenset({("node_id", "node-1")})
     assert of_producer[PRODUCER + "node.request.total", by_node] == requests
     of_consumer = sums(each.push for each in receiver.pushes(read))
@@ -217,7 +219,7 @@ async def test_a_changed_subscription_is_followed(receiver: Receiver, admin: Adm
     assert f"{PRODUCER}record.send.total" not in receiver.last_names(client_id)
 
 
-async def test_an_admin_client_pushes_too_if_it_is_told_to(
+async def test_an_admin_client_pushes_too_if_it_is_asked_to(
     receiver: Receiver, admin: Admin
 ) -> None:
     client_id = f"admin-{uuid.uuid4().hex[:8]}"
@@ -260,9 +262,7 @@ async def test_names_kinds_and_labels_are_those_of_java(receiver: Receiver, admi
 
 
 @pytest.mark.parametrize("receiver", ["4.4.0"], indirect=True)
-async def test_those_of_a_share_consumer_are_also_those_of_java(
-    receiver: Receiver, admin: Admin
-) -> None:
+async def test_a_share_consumer_has_the_metrics_of_java(receiver: Receiver, admin: Admin) -> None:
     topic = f"shared-{uuid.uuid4().hex[:8]}"
     (await admin.create_topics([NewTopic(topic, 1)])).check()
     ours, java = f"ours-{topic}", f"java-{topic}"
@@ -362,15 +362,23 @@ async def test_the_embedded_broker_answers_as_the_real_one(
     }
 
 
+def replace(message: MessageT, **changes: object) -> MessageT:
+    """Return a copy of a message with other values."""
+    changed = copy(message)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return changed
+
+
 async def _conversation(servers: str) -> list[object]:
     """Return what a broker answers to good and bad requests of one client."""
     seen: list[object] = []
     pause = CONVERSATION_MS / 1000 + 0.1
     async with RawClient(servers) as client:
-        told = await client.call(GetTelemetrySubscriptionsRequest(), 0)
-        own, asked = told.client_instance_id, told.subscription_id
-        assert own.int and not told.error_code
-        seen.append(replace(told, client_instance_id=ZERO_UUID, subscription_id=0))
+        reported = await client.call(GetTelemetrySubscriptionsRequest(), 0)
+        own, asked = reported.client_instance_id, reported.subscription_id
+        assert own.int and not reported.error_code
+        seen.append(replace(reported, client_instance_id=ZERO_UUID, subscription_id=0))
         good = PushTelemetryRequest(own, asked)
 
         async def push(request: PushTelemetryRequest) -> None:
@@ -386,7 +394,7 @@ async def _conversation(servers: str) -> list[object]:
         await push(good)  # too early
         for wrong in (
             replace(good, compression_type=9),
-            replace(good, metrics=bytes(told.telemetry_max_bytes + 1)),
+            replace(good, metrics=bytes(reported.telemetry_max_bytes + 1)),
             replace(good, compression_type=1, metrics=b"not gzip"),
             good,
         ):

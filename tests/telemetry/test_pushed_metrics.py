@@ -1,4 +1,4 @@
-"""Which metrics a subscription selects, and how much of each sum a push reports."""
+"""A subscription selects metrics, and a push reports the right part of each sum."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ REQUIRED_OF_CONSUMERS = {
 
 
 def counted(
-    ledger: Ledger, *figures: MetricValue, delta: bool = True
+    ledger: Ledger, *measured: MetricValue, delta: bool = True
 ) -> list[tuple[float, int | None]]:
-    return [ledger.count(figure, delta=delta) for figure in figures]
+    return [ledger.count(measurement, delta=delta) for measurement in measured]
 
 
 @pytest.mark.parametrize(
@@ -113,31 +113,31 @@ def consumer() -> ObservedConsumer:
 
 
 def test_a_producer_has_what_the_kip_requires() -> None:
-    figures = {each.name.removeprefix(f"{ROOT}producer."): each for each in of_producer(ALL)}
-    assert figures.keys() >= REQUIRED_OF_PRODUCERS
-    assert figures["record.queue.time.avg"].value == 500
-    assert figures["node.request.latency.max"][1:] == (250.0, (("node_id", "node-7"),))
-    assert figures["topic.record.send.total"][1:] == (3.0, (("topic", "orders"),))
-    assert not any("acknowledged" in name for name in figures)
+    measured = {each.name.removeprefix(f"{ROOT}producer."): each for each in of_producer(ALL)}
+    assert measured.keys() >= REQUIRED_OF_PRODUCERS
+    assert measured["record.queue.time.avg"].value == 500
+    assert measured["node.request.latency.max"][1:] == (250.0, (("node_id", "node-7"),))
+    assert measured["topic.record.send.total"][1:] == (3.0, (("topic", "orders"),))
+    assert not any("acknowledged" in name for name in measured)
 
 
 def test_a_consumer_has_what_the_kip_requires() -> None:
-    figures = {
+    measured = {
         (each.name.removeprefix(f"{ROOT}consumer."), each.labels): each.value
         for each in consumer_telemetry(consumer(), ALL)
     }
-    assert {name for name, _ in figures} >= REQUIRED_OF_CONSUMERS
-    assert figures["poll.idle.ratio.avg", ()] == 0.5
-    assert figures["connection.creation.total", ()] == 1
-    assert figures["connection.creation.rate", ()] > 0
-    assert figures["coordinator.assigned.partitions", ()] == 1
+    assert {name for name, _ in measured} >= REQUIRED_OF_CONSUMERS
+    assert measured["poll.idle.ratio.avg", ()] == 0.5
+    assert measured["connection.creation.total", ()] == 1
+    assert measured["connection.creation.rate", ()] > 0
+    assert measured["coordinator.assigned.partitions", ()] == 1
     by_node = (("node_id", "node-7"),)
-    assert figures["node.request.latency.avg", by_node] == 250
-    assert figures["node.response.total", by_node] == 1
+    assert measured["node.request.latency.avg", by_node] == 250
+    assert measured["node.response.total", by_node] == 1
     by_topic = (("topic", "orders"),)
-    assert figures["fetch.manager.records.consumed.total", by_topic] == 3
-    assert figures["fetch.manager.records.lag", (*by_topic, ("partition", "0"))] == 4
-    assert not any("paused" in name for name, _ in figures)
+    assert measured["fetch.manager.records.consumed.total", by_topic] == 3
+    assert measured["fetch.manager.records.lag", (*by_topic, ("partition", "0"))] == 4
+    assert not any("paused" in name for name, _ in measured)
 
 
 def test_a_share_consumer_has_those_of_javas() -> None:
@@ -156,18 +156,18 @@ def test_a_share_consumer_has_those_of_javas() -> None:
         lambda: {TopicPartition("orders", 0): {"records-buffered": 4.0}},
         lambda: metrics.snapshot_by_node(5.0),
     )
-    figures = {
+    measured = {
         (each.name.removeprefix(f"{ROOT}consumer."), each.labels): each.value
         for each in share_consumer_telemetry(observed, ALL)
     }
-    assert figures["share.fetch.manager.acknowledgements.send.total", ()] == 3
-    assert figures["share.fetch.manager.records.per.request.max", ()] == 3
-    assert figures["share.last.poll.seconds.ago", ()] == 4
-    assert figures["share.coordinator.rebalance.total", ()] == 0
-    assert figures["connection.creation.total", ()] == 0
-    assert figures["node.request.latency.max", (("node_id", "node-7"),)] == 250
-    assert not any("accept" in name or "buffered" in name for name, _ in figures)
-    assert {labels for _, labels in figures} == {(), (("node_id", "node-7"),)}
+    assert measured["share.fetch.manager.acknowledgements.send.total", ()] == 3
+    assert measured["share.fetch.manager.records.per.request.max", ()] == 3
+    assert measured["share.last.poll.seconds.ago", ()] == 4
+    assert measured["share.coordinator.rebalance.total", ()] == 0
+    assert measured["connection.creation.total", ()] == 0
+    assert measured["node.request.latency.max", (("node_id", "node-7"),)] == 250
+    assert not any("accept" in name or "buffered" in name for name, _ in measured)
+    assert {labels for _, labels in measured} == {(), (("node_id", "node-7"),)}
     wanted = Selection((f"{ROOT}producer.",))
     assert list(share_consumer_telemetry(observed, wanted)) == []
 
@@ -245,8 +245,8 @@ class TestLedger:
     def test_the_number_of_sums_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(telemetry, "MAX_KNOWN", 2)
         ledger = Ledger(BEGAN)
-        figures = [SENT._replace(labels=(("topic", topic),)) for topic in "abc"]
-        for number, figure in enumerate(figures):
-            ledger.acknowledged([figure], 2_000 + number)
+        measured = [SENT._replace(labels=(("topic", topic),)) for topic in "abc"]
+        for number, measurement in enumerate(measured):
+            ledger.acknowledged([measurement], 2_000 + number)
         ledger.trim()
-        assert counted(ledger, *figures) == [(10, BEGAN), (0, 2_001), (0, 2_002)]
+        assert counted(ledger, *measured) == [(10, BEGAN), (0, 2_001), (0, 2_002)]
