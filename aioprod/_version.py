@@ -1,11 +1,3 @@
-"""Looks up the version of the installed package when ``aioprod.__version__`` is read."""
+"""The version, which pyproject.toml takes from here."""
 
-from __future__ import annotations
-
-from importlib import metadata
-
-try:
-    __version__ = metadata.version("aioprod")
-except metadata.PackageNotFoundError:
-    # The zip file for Spark's executors has the modules without the package's metadata.
-    __version__ = "0+unknown"
+__version__ = "0.1.0"

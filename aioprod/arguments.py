@@ -15,7 +15,8 @@ from aioprod.foreign_text import shown
 from aioprod.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 _MAX_OFFSET = 2**63 - 1
-_ADDRESS = re.compile(r"(?:[\w.+-]+://)?[^/]*:\d*")
+_PULSAR_TOPIC = re.compile(r"(non-)?persistent://[^/]+/[^/]+/[^/]+")  # Kafka's protocol on Pulsar
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,33 +24,69 @@ V = TypeVar("V")
 
 def check_topics(given: object) -> list[str]:
     """Return the names of topics as a list, also for a single name. ConfigError: if invalid."""
+    if isinstance(given, bytes | Mapping | re.Pattern):
+        given = [given]
     names = (
         [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else None
     )
     if names is None:
         raise ConfigError(f"topics={shown(given)}: must be a list of names")
     for name in names:
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"topic {shown(name)}: must be a name")
-        if (hint := _hint(name)) is not None:
-            raise ConfigError(f"topic {shown(name)}: {hint}")
+        if (fault := topic_fault(name)) is not None:
+            raise ConfigError(f"topic {shown_topic(name)}: {fault}")
     return names
 
 
-def _hint(name: str) -> str | None:
-    """Return what was meant by a name that no topic can have; None if it may be one."""
+def check_listed_topics(given: tuple[object, ...]) -> list[str]:
+    """Return the names of topics that were given as several arguments, or as one list.
+
+    Raises:
+        ConfigError: if one is invalid.
+    """
+    if len(given) == 1 and isinstance(given[0], Mapping):  # not shown, as it may contain a password
+        raise ConfigError(
+            f"topics of type {type(given[0]).__name__}: must be names; pass settings by name, or "
+            "to Consumer.from_config"
+        )
+    one_list = len(given) == 1 and isinstance(given[0], list | tuple | set | frozenset)
+    return check_topics(given[0] if one_list else given)
+
+
+def topic_fault(name: object) -> str | None:
+    """Return why no topic can have this name, and what was probably meant; None if one can."""
+    if isinstance(name, re.Pattern) or (isinstance(name, str) and name.startswith("^")):
+        return "a pattern is not a name; only Consumer.subscribe(pattern=...) takes one"
+    if not isinstance(name, str):
+        return f"must be a name of type str, not {type(name).__name__}"
+    if _PULSAR_TOPIC.fullmatch(name):
+        return None
+    if ":" in name:
+        return (
+            f"must not have ':'; did you mean bootstrap_servers={shown(name)}? "
+            "Pass addresses of brokers by that name"
+        )
     if "," in name:
         return "must be one name; give several topics as several arguments or as a list"
-    if _ADDRESS.fullmatch(name):
-        return (
-            "must be a name, not the address of a broker; "
-            f"pass it by name: bootstrap_servers={shown(name)}"
-        )
+    if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):
+        return "must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and not '.' or '..'"
     return None
 
 
+def shown_topic(name: object) -> str:
+    """Return what was given as a topic, for an error; only the type if it is a collection, which
+    may contain a value or a password.
+    """
+    is_collection = isinstance(name, Collection) and not isinstance(name, str)
+    return f"<{type(name).__name__}>" if is_collection else shown(name)
+
+
+def named_topic(given: object) -> str:
+    """Return the name of a topic for the result of a call, even if it is invalid."""
+    return given if isinstance(given, str) else shown_topic(given)
+
+
 def check_names(what: str, given: object) -> list[str]:
-    """Check several names. ConfigError: if invalid, also if it is one name."""
+    """Check several names. ConfigError: if invalid, even if it is one name."""
     return check_items(what, given, str, "names")
 
 
@@ -66,13 +103,13 @@ def check_choices(what: str, given: object, allowed: Collection[str]) -> list[st
 
 
 def check_items(what: str, given: object, kind: type[V], plural: str) -> list[V]:
-    """Check several items. ConfigError: if invalid, also if it is one item.
+    """Check several items. ConfigError: if invalid, even if it is one item.
 
     Args:
         what: the name of the argument.
         given: the items.
         kind: their type.
-        plural: what they are, for the error.
+        plural: their noun in the plural, for the error.
     """
     if isinstance(given, str | bytes | kind) or not isinstance(given, Iterable):
         raise ConfigError(f"{what}={shown(given)}: must be a list of {plural}")
@@ -97,20 +134,35 @@ def check_pattern(given: object) -> re.Pattern[str] | SubscriptionPattern:
         raise ConfigError(f"pattern={shown(given)}: {error}") from None
 
 
-def check_partition(given: object) -> TopicPartition:
-    """Check a partition, which may be a plain pair. ConfigError: if invalid."""
+def check_partition(given: object, what: str = "") -> TopicPartition:
+    """Check a partition, which may be a plain pair, of the argument ``what``.
+
+    Raises:
+        ConfigError: if it is invalid.
+    """
     if isinstance(given, tuple) and len(given) == 2:
         topic, number = given
         if isinstance(topic, str) and topic and _is_whole(number) and 0 <= number <= MAX_INT:
             return TopicPartition(topic, number)
     raise ConfigError(
-        f"partition {shown(given)}: must be a TopicPartition: the name of a topic, and a whole "
-        "number of at least 0"
+        f"{what}{': ' if what else ''}partition {shown(given)}: must be a TopicPartition: the name "
+        "of a topic, and a whole number of at least 0"
     )
 
 
 def check_partitions(given: object) -> list[TopicPartition]:
-    """Check partitions, which may be plain pairs. ConfigError: if invalid."""
+    """Check partitions, which may be plain pairs, one list among arguments, or a single partition.
+
+    Raises:
+        ConfigError: if one is invalid.
+    """
+    match given:
+        case ([*listed],) | (set() | frozenset() as listed,) if all(
+            isinstance(each, tuple) for each in listed
+        ):
+            given = listed
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
+        given = [given]
     if not isinstance(given, Iterable):
         raise ConfigError(f"partitions={shown(given)}: must be a list of TopicPartition")
     return [check_partition(each) for each in given]
@@ -127,7 +179,7 @@ def check_node_ids(what: str, given: object) -> list[int]:
 def check_by_partition(what: str, given: Mapping[TopicPartition, V]) -> dict[TopicPartition, V]:
     """Check a mapping from partitions. ConfigError: if invalid."""
     return {
-        check_partition(tp): value
+        check_partition(tp, what): value
         for tp, value in check_mapping(what, given, "TopicPartition").items()
     }
 

@@ -13,7 +13,7 @@ class ErrorCode(IntEnum):
     """An error code in a response; ``NONE`` (0) is success.
 
     Attributes:
-        description: what happened, and what to do if the client can't handle it.
+        description: the cause, and the cure if the client can't handle it.
         retriable: whether the same request may succeed later.
         refresh_metadata: whether the metadata of the client is old; such codes are retriable.
     """
@@ -291,7 +291,7 @@ class ErrorCode(IntEnum):
     OFFSET_MOVED_TO_TIERED_STORAGE = 109, "the offset is in tiered storage"
     FENCED_MEMBER_EPOCH = (
         110,
-        "the member epoch is fenced; give up all partitions and join again",
+        "the member epoch is fenced; release all partitions and join again",
     )
     UNRELEASED_INSTANCE_ID = (
         111,

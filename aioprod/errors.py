@@ -89,7 +89,7 @@ __all__ = [
 ]
 
 
-_Error = TypeVar("_Error", bound="KafkaError")
+_Error = TypeVar("_Error", bound=Exception)
 _MAX_TEXT = 4_000
 
 
@@ -105,11 +105,12 @@ class KafkaError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception would call the class with the text only, but some have more parameters.
-        return _unpickled, (type(self), self.args), self.__dict__
+        return restored, (type(self), self.args), self.__dict__
 
 
-def _unpickled(kind: type[_Error], arguments: tuple[Any, ...]) -> _Error:
-    error = kind.__new__(kind)
+def restored(kind: type[_Error], arguments: tuple[Any, ...]) -> _Error:
+    """Return an error with these ``args``, without a call of its constructor."""
+    error = kind.__new__(kind, *arguments)
     error.args = arguments
     return error
 
@@ -120,7 +121,7 @@ def copy_of(error: _Error) -> _Error:
     One failure may end many calls. Each gets its own error: raising the same object in several
     tasks would mix their tracebacks, and keep the variables of all these calls alive.
     """
-    copy = _unpickled(type(error), error.args)
+    copy = restored(type(error), error.args)
     copy.__dict__.update(error.__dict__)
     if "__notes__" in copy.__dict__:
         copy.__dict__["__notes__"] = list(copy.__dict__["__notes__"])
@@ -241,9 +242,9 @@ class DeserializationError(KafkaError, ValueError):
     (KIP-334, KIP-1036).
 
     Attributes:
-        topic_partition, offset, timestamp: of the record.
+        topic_partition, offset, timestamp: partition, offset and timestamp of the record.
         key, value: the bytes that are stored.
-        headers: of the record.
+        headers: headers of the record.
     """
 
     def __init__(
@@ -320,7 +321,7 @@ class TopicRecreatedError(InvalidOffsetError):
     Attributes:
         offset: the position in the deleted topic; -1 if none was known yet.
         former_topic_id: the id of the deleted topic.
-        topic_id: the id of the present topic.
+        topic_id: the id of the current topic.
     """
 
     def __init__(
@@ -358,10 +359,12 @@ class BrokerError(KafkaError):
             operation is not authorized.
     """
 
+    args: tuple[Any, ...]
+
     def __init__(self, code: ErrorCode, context: str = "") -> None:
         self.code = code
         self._context = context
-        self.is_explained = False
+        self.is_explained: bool = False
         super().__init__(self._text(code.description))
 
     def explain(self, reason: str) -> None:

@@ -1,20 +1,16 @@
-"""What errors, logs and terminals show of others: names and texts of brokers, records and services,
-and arguments, which may be records.
+"""Makes foreign text safe for errors, logs and terminals: names and texts from brokers, records and
+services, and arguments, which may be records.
 
-It may be hostile. Escape sequences change a terminal, line breaks forge lines of a log, megabytes
-hide all else, and a server may repeat the password that it was sent.
+Such text may be hostile: escape sequences change a terminal, line breaks forge log lines, megabytes
+hide everything else, and a server may repeat the password that it received.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from itertools import islice
-from urllib.parse import quote, quote_plus
 
 #: The longest text of a server in an error.
 MAX_REASON = 500
@@ -24,6 +20,7 @@ _MOST_PARTS = 10
 _MOST_BITS = 1024
 _BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")")}
 _LONG_SECRET = 6
+_TIMEDELTA = ("datetime", "timedelta")  # by name: few programs need that module
 
 
 def escaped(text: str) -> str:
@@ -51,16 +48,21 @@ def shown(given: object, depth: int = 2) -> str:
         return f"class {given.__name__}"
     if isinstance(given, int) and given.bit_length() > _MOST_BITS:
         return f"a number of {given.bit_length()} bits"  # Python does not convert it to text
-    if given is None or isinstance(given, int | float | timedelta):
+    is_time = (type(given).__module__, type(given).__name__) == _TIMEDELTA
+    if given is None or is_time or isinstance(given, int | float):
         return bounded(repr(given), _MOST_OF_NAME)
     if not depth or not isinstance(given, tuple | list | set | frozenset | dict):
-        return f"<{type(given).__name__}>"
+        hint = "; int() converts it" if hasattr(type(given), "__index__") else ""  # NumPy's
+        return f"<{type(given).__name__}{hint}>"
     names: tuple[str, ...] = vars(type(given)).get("_fields", ())  # of a NamedTuple
     if "value" in names or "key" in names:  # a record
         return f"<{type(given).__name__}>"
     parts = [shown(part, depth - 1) for part in islice(given, _MOST_PARTS)]
     if isinstance(given, dict):
-        values = (shown(part, depth - 1) for part in given.values())
+        # Settings and records as dictionaries have passwords and values.
+        values = (
+            "<str>" if isinstance(part, str) else shown(part, depth - 1) for part in given.values()
+        )
         parts = [f"{part}: {value}" for part, value in zip(parts, values, strict=False)]
     if len(given) > _MOST_PARTS:
         parts.append(f"... ({len(given):,} items)")
@@ -69,6 +71,13 @@ def shown(given: object, depth: int = 2) -> str:
         parts = [f"{name}={part}" for name, part in zip(names, parts, strict=False)]
         before, after = f"{type(given).__name__}(", ")"
     return f"{before}{', '.join(parts)}{after}"
+
+
+def nearest(given: str, known: Iterable[str], similarity: float = 0.6) -> str:
+    """Return the known name that is most similar to a misspelled one, or ""."""
+    import difflib  # for errors only
+
+    return next(iter(difflib.get_close_matches(given, known, 1, similarity)), "")
 
 
 def fault_of(error: BaseException) -> str:
@@ -108,8 +117,8 @@ def reason_of(said: object, secrets: Iterable[str] = (), limit: int = MAX_REASON
 
     Args:
         said: the server's text; anything else counts as none.
-        secrets: what must not be in it, as :func:`secret_forms` returns.
-        limit: the most characters.
+        secrets: texts that must not be in it, as :func:`aioprod.secret_forms.secret_forms` returns.
+        limit: the maximum number of characters.
     """
     if not isinstance(said, str):
         return ""
@@ -125,33 +134,3 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
         else:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", _HIDDEN, text)
     return text
-
-
-def secret_forms(*secrets: str | None) -> tuple[str, ...]:
-    """Return secrets as a server may repeat them: plain, and encoded for a URL, for JSON and in
-    Base64.
-    """
-    forms = set()
-    for secret in filter(None, secrets):
-        data = secret.encode("utf-8", "surrogatepass")
-        forms |= {
-            secret,
-            quote(data, safe=""),
-            quote_plus(data),
-            json.dumps(secret)[1:-1],
-            base64.b64encode(data).decode(),
-            base64.urlsafe_b64encode(data).decode().rstrip("="),
-        }
-    return tuple(forms)
-
-
-def encode_json(value: object, indent: int | None = None) -> str:
-    """Encode a value as JSON that a terminal can show: characters that are not printable are
-    escaped, which changes nothing for a reader of JSON.
-    """
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    if text.replace("\n", "").isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
-    )

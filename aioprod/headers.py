@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aioprod.errors import SerializationError
@@ -10,7 +10,7 @@ from aioprod.header_names import encode_name
 from aioprod.types import Header, Headers
 
 
-def check_headers(headers: Headers) -> tuple[Header, ...]:
+def check_headers(headers: Headers | Mapping[str, bytes | None]) -> tuple[Header, ...]:
     """Check the headers of a record, and copy them.
 
     Raises:
@@ -18,15 +18,15 @@ def check_headers(headers: Headers) -> tuple[Header, ...]:
     """
     if not headers:
         return ()
-    try:
+    given: list[Any] | None = None
+    if isinstance(headers, Mapping):
+        given = list(headers.items())
+    elif isinstance(headers, Iterable) and not isinstance(headers, str | bytes | bytearray):
         given = list(headers)
-    except TypeError:
+    if given is None:
         raise SerializationError(
-            f"headers of type {_type_name(headers)}: must be a list of (name, value) pairs"
-        ) from None
-    if isinstance(headers, str | bytes | bytearray | Mapping):
-        raise SerializationError(
-            f"headers of type {_type_name(headers)}: must be a list of (name, value) pairs"
+            f"headers of type {_type_name(headers)}: must be a list of (name, value) pairs, or a "
+            "mapping from names to values"
         )
     return tuple(_checked_header(header) for header in given)
 
@@ -54,6 +54,7 @@ def _checked_header(header: Any) -> Header:
     if not (value is None or isinstance(value, bytes | bytearray | memoryview)):
         raise SerializationError(
             f"header {name!r}: its value must be bytes or None, not {_type_name(value)}"
+            + ("; encode the text: value.encode()" if isinstance(value, str) else "")
         )
     return name, None if value is None else bytes(value)
 

@@ -117,7 +117,7 @@ class InterceptorChain(Plugins[ProducerInterceptor]):
 
     def __init__(self, interceptors: Iterable[ProducerInterceptor] = ()) -> None:
         super().__init__(ProducerInterceptor, interceptors)
-        self.wants_records = self.wants("on_delivery")
+        self.wants_records: bool = self.wants("on_delivery")
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record of the last interceptor. If one fails, the next gets its record."""

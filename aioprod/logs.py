@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
+from logging import Logger as Logger
 
 from aioprod.errors import KafkaError
 from aioprod.foreign_text import MAX_REASON, bounded, escaped, text_of
@@ -57,7 +58,7 @@ class LastingProblem:
 
     def __init__(self, after_s: float = 5.0, every_s: float = math.inf) -> None:
         self.since: float | None = None
-        self.is_logged = False
+        self.is_logged: bool = False
         self._after_s = after_s
         self._every_s = every_s
         self._next = 0.0

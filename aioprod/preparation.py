@@ -1,10 +1,15 @@
-"""Serializers that have to wait: how the client learns of it, and what it awaits."""
+"""Serializers that have to wait: how the client learns of it, and what it awaits. The error of a
+record whose deserializer has failed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from aioprod.errors import DeserializationError
+from aioprod.foreign_text import fault_of
+from aioprod.types import ConsumerRecord, TopicPartition
 from aioprod.user_code import ENDS_PROGRAM, is_cancelled
 
 __all__ = ["NotPrepared"]
@@ -34,7 +39,7 @@ class NotPrepared(Exception):
     def __init__(self, prepare: Callable[[], Awaitable[object]]) -> None:
         super().__init__("the serializer must be prepared first")
         self._prepare = prepare
-        self.is_done = False
+        self.is_done: bool = False
         self.error: BaseException | None = None
         self.describe: Callable[[BaseException], BaseException] | None = None
 
@@ -69,3 +74,30 @@ class NotPrepared(Exception):
                 raise
             return False
         return True
+
+
+def unreadable(
+    setting: str,
+    deserializer: object,
+    remedy: str,
+    record: ConsumerRecord,
+    error: BaseException,
+) -> DeserializationError:
+    """Return the error of a record whose ``setting``, such as key_deserializer, has failed with
+    ``error``. A ``remedy`` ends the message; ``{}`` in it is the next offset.
+    """
+    what = setting.removesuffix("_deserializer")
+    name = getattr(deserializer, "__qualname__", type(deserializer).__name__)
+    failure = DeserializationError(
+        f"{setting}: {name} can't read the {what} of the record at offset {record.offset} of "
+        f"{record.topic}-{record.partition}: {type(error).__name__}: {fault_of(error)}"
+        + (f"; {remedy.format(record.offset + 1)}" if remedy else ""),
+        topic_partition=TopicPartition(record.topic, record.partition),
+        offset=record.offset,
+        timestamp=record.timestamp,
+        key=record.key,
+        value=record.value,
+        headers=record.headers,
+    )
+    failure.__cause__ = error
+    return failure

@@ -1,4 +1,4 @@
-"""What public classes have in common: they show the package that users import them from, and
+"""The common parts of public classes: they show the package that users import them from, and
 clients cannot be copied.
 """
 
@@ -47,5 +47,5 @@ class Uncopyable:
         """
         raise TypeError(
             f"{type(self).__name__}: cannot be copied or pickled, as it belongs to its event loop "
-            "and has connections; make one in each event loop and process"
+            "and has connections; create one in each event loop and process"
         )

@@ -1,11 +1,12 @@
 """Values of the public API."""
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: NamedTuple and `set_module` would compile each
+# annotation of a field, which takes milliseconds of each import.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 __all__ = [
     "AcknowledgeType",
@@ -22,8 +23,24 @@ __all__ = [
     "TopicPartition",
 ]
 
-Header = tuple[str, bytes | None]
-Headers = Sequence[Header]
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # A class without type arguments, such as ``ConsumerRecord``, is one of Any.
+    K_co = TypeVar("K_co", covariant=True, default=Any)
+    V_co = TypeVar("V_co", covariant=True, default=Any)
+    K_contra = TypeVar("K_contra", contravariant=True, default=Any)
+    V_contra = TypeVar("V_contra", contravariant=True, default=Any)
+else:  # typing has defaults from Python 3.13 on
+    from typing import TypeVar
+
+    K_co = TypeVar("K_co", covariant=True)
+    V_co = TypeVar("V_co", covariant=True)
+    K_contra = TypeVar("K_contra", contravariant=True)
+    V_contra = TypeVar("V_contra", contravariant=True)
+
+Header: TypeAlias = tuple[str, bytes | None]
+Headers: TypeAlias = Sequence[Header]
 
 
 class TopicPartition(NamedTuple):
@@ -55,8 +72,9 @@ class RecordMetadata(NamedTuple):
     serialized_value_size: int = -1
 
 
-class ProducerRecord(NamedTuple):
-    """A record as it was passed to ``send``.
+class ProducerRecord(NamedTuple, Generic[K_co, V_co]):
+    """A record as it was passed to ``send``: ``ProducerRecord[K, V]`` has a key and a value of
+    these types.
 
     Attributes:
         topic: the topic.
@@ -69,8 +87,8 @@ class ProducerRecord(NamedTuple):
     """
 
     topic: str
-    value: Any = None
-    key: Any = None
+    value: V_co = None  # type: ignore[assignment]  # then V is None
+    key: K_co = None  # type: ignore[assignment]
     partition: int | None = None
     timestamp_ms: int | None = None
     headers: Headers = ()
@@ -116,8 +134,8 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int = -1
 
 
-class ConsumerRecord(NamedTuple):
-    """A record that a consumer returns.
+class ConsumerRecord(NamedTuple, Generic[K_co, V_co]):
+    """A record that a consumer returns: that of a ``Consumer[K, V]`` is a ``ConsumerRecord[K, V]``.
 
     Attributes:
         topic: the topic.
@@ -136,15 +154,15 @@ class ConsumerRecord(NamedTuple):
     offset: int
     timestamp: int
     timestamp_type: int
-    key: Any
-    value: Any
+    key: K_co
+    value: V_co
     headers: tuple[Header, ...]
     leader_epoch: int = -1
 
 
 class AcknowledgeType(IntEnum):
-    """How a member of a share group acknowledges a record (KIP-932). The numbers are those of the
-    protocol.
+    """The way in which a member of a share group acknowledges a record (KIP-932). The numbers are
+    those of the protocol.
     """
 
     ACCEPT = 1
@@ -157,8 +175,9 @@ class AcknowledgeType(IntEnum):
     """The record is still being processed: its lock begins again (KIP-1222, Kafka 4.2)."""
 
 
-class ShareRecord(NamedTuple):
-    """A record that a share consumer returns (KIP-932).
+class ShareRecord(NamedTuple, Generic[K_co, V_co]):
+    """A record that a share consumer returns (KIP-932): that of a ``ShareConsumer[K, V]`` is a
+    ``ShareRecord[K, V]``.
 
     Attributes:
         topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch: as
@@ -171,8 +190,8 @@ class ShareRecord(NamedTuple):
     offset: int
     timestamp: int
     timestamp_type: int
-    key: Any
-    value: Any
+    key: K_co
+    value: V_co
     headers: tuple[Header, ...]
     leader_epoch: int
     delivery_count: int
@@ -183,8 +202,8 @@ class PreparedTransaction(NamedTuple):
     (named as in KIP-939).
 
     Attributes:
-        transactional_id: of its producer; a newer producer with this id aborts it.
-        producer_id, epoch: of its producer.
+        transactional_id: transactional id of its producer; a newer producer with this id aborts it.
+        producer_id, epoch: id and epoch of its producer.
         v2: whether it uses transaction protocol 2 (KIP-890), which has another version of the
             request that ends it.
     """
@@ -222,7 +241,7 @@ class OAuthToken:
     on_refused: Callable[[], object] | None = field(default=None, repr=False, compare=False)
 
 
-TokenProvider = Callable[[], Awaitable[OAuthToken]]
+TokenProvider: TypeAlias = Callable[[], Awaitable[OAuthToken]]
 """An async function without arguments. Clients call it for each new connection, and before a
 session expires.
 

@@ -14,9 +14,9 @@ from typing import Any, Final, Generic, NoReturn, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from aioprod.errors import KafkaError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class Plugins(Generic[PluginT]):
 
     def change(self, method: str, value: T, kind: type[T], what: str) -> T:
         """Pass a value through a method of all plug-ins that override it: each gets the result of
-        the one before. If one fails, the next gets its value.
+        the previous one. If one fails, the next gets its value.
 
         Args:
             kind: the class of valid results.

@@ -1,5 +1,5 @@
-"""What all clients have in common and may be given by mistake: limits of calls, sources of time and
-random numbers, settings.
+"""Wrong arguments that all clients share are refused: limits of calls, sources of time and random
+numbers, settings.
 """
 
 from __future__ import annotations

@@ -95,7 +95,6 @@ def test_a_number_has_limits(setting: str, low: int | None, high: int | None) ->
         ("enable_idempotence", "true"),
         ("enable_idempotence", 1),
         ("compression_type", "ZSTD"),
-        ("compression_type", None),
         ("client_dns_lookup", "default"),
         ("client_id", 5),
         ("metadata_recovery_strategy", "other"),

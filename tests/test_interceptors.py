@@ -92,7 +92,7 @@ def test_an_empty_chain_is_false_and_changes_nothing() -> None:
     chain.close()
 
 
-def test_each_sees_what_the_one_before_returned() -> None:
+def test_each_sees_what_the_previous_one_returned() -> None:
     chain = InterceptorChain([Suffix("1"), Suffix("2")])
     assert chain
     assert chain.on_send(RECORD) == RECORD._replace(value="v12")
@@ -105,7 +105,7 @@ def test_the_next_sees_the_last_good_record(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.parametrize("result", [None, ("flights", "v"), "record"])
-def test_a_result_that_is_no_record_counts_as_a_failure(
+def test_a_result_that_is_not_a_record_counts_as_a_failure(
     result: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Wrong(ProducerInterceptor):

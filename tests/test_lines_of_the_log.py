@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import aioprod
 from aioprod import (
     Admin,
     Consumer,
@@ -16,6 +21,7 @@ from aioprod import (
     MetadataTimeoutError,
     Producer,
     ShareConsumer,
+    SubscriptionPattern,
     TopicPartition,
 )
 from aioprod.logs import LastingProblem, listed
@@ -91,6 +97,71 @@ async def test_a_partition_without_a_leader(caplog: pytest.LogCaptureFixture) ->
     (line,) = lines(caplog, logging.WARNING, "still waiting")
     assert "me: still waiting after" in line
     assert "t-1: LEADER_NOT_AVAILABLE" in line
+
+
+IN_A_GROUP: list[dict[str, Any]] = [
+    {"group_id": "g", "group_protocol": "classic"},
+    {"group_id": "g", "group_protocol": "consumer"},
+]
+
+
+@pytest.mark.parametrize("settings", [{}, *IN_A_GROUP], ids=["alone", "classic", "consumer"])
+async def test_a_pattern_that_no_topic_matches(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "aioprod")
+    async with EmbeddedCluster() as broker:
+        broker.create_topic("invoices")
+        async with Consumer(
+            bootstrap_servers=broker.bootstrap_servers, client_id="me", **settings
+        ) as consumer:
+            consumer.subscribe(pattern="order-.*")
+            await consumer.getmany(timeout_ms=60_000)
+            (line,) = lines(caplog, logging.WARNING, "still waiting")
+            assert line.startswith("me: still waiting after 5 s: no topic matches the pattern ")
+            assert "'order-.*'; create one, or check the pattern" in line
+            broker.create_topic("order-1")
+            await consumer.getmany(timeout_ms=400_000)
+    assert "me: partitions assigned: order-1-0" in lines(caplog, logging.INFO, "assigned")
+    assert len(lines(caplog, logging.WARNING, "")) == 1
+
+
+async def test_a_pattern_of_the_broker_that_no_topic_matches(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with EmbeddedCluster() as broker:
+        async with Consumer(
+            bootstrap_servers=broker.bootstrap_servers, client_id="me", **IN_A_GROUP[1]
+        ) as consumer:
+            consumer.subscribe(pattern=SubscriptionPattern("order-.*"))
+            await consumer.getmany(timeout_ms=60_000)
+    (line,) = lines(caplog, logging.WARNING, "me: still waiting after ")
+    assert "group 'g' assigned no partitions" in line and "'order-.*'" in line
+
+
+@pytest.mark.parametrize("settings", IN_A_GROUP, ids=["classic", "consumer"])
+async def test_a_member_in_reserve(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It has no problem, and an only member never gets such a line."""
+    caplog.set_level(logging.INFO, "aioprod")
+    async with EmbeddedCluster() as broker:
+        broker.create_topic("t")
+        servers = broker.bootstrap_servers
+        first = Consumer("t", bootstrap_servers=servers, client_id="first", **settings)
+        second = Consumer("t", bootstrap_servers=servers, client_id="second", **settings)
+        async with second:
+            async with first:
+                await first.getmany(timeout_ms=20_000)
+                assert lines(caplog, logging.INFO, "still waiting") == []
+                both = [first.getmany(timeout_ms=20_000), second.getmany(timeout_ms=20_000)]
+                await asyncio.gather(*both)
+                (line,) = lines(caplog, logging.INFO, "still waiting")
+                assert line.split(": ", 1)[1].startswith("still waiting after 5 s: group 'g' ")
+                assert "assigned no partitions to this member; its topics have 1 part" in line
+                (reading,) = {"first", "second"} - {line.partition(":")[0]}
+            await second.getmany(timeout_ms=60_000)
+    assert f"{reading}: partitions assigned: t-0" in lines(caplog, logging.INFO, "assigned")
+    assert "second: partitions assigned: t-0" in lines(caplog, logging.INFO, "assigned")
+    assert lines(caplog, logging.WARNING, "") == []
 
 
 @pytest.mark.parametrize("kind", ["consumer", "producer"])
@@ -173,6 +244,47 @@ async def test_each_line_has_the_id_of_the_client(caplog: pytest.LogCaptureFixtu
         assert f"{each}: positions reset: t-0 from offset 99 to 0 (earliest)" in said
     assert "s-1: partitions assigned: t-0, t-1" in said
     assert "s-1: partitions revoked: t-0, t-1" in said
+
+
+ROOMS = ("net", "cluster", "producer", "consumer")
+#: Errors of the application's code, bugs, what concerns all clients of a program, and reading
+#: without a client.
+WITHOUT_A_CLIENT = {
+    "cluster/loop_binding.py",
+    "consumer/group/assignors/calls.py",
+    "consumer/partition_reader.py",
+    "consumer/scheduler.py",
+    "consumer/share/broker.py",
+    "consumer/share/outcomes.py",
+    "net/authentication.py",
+    "net/versions.py",
+    "producer/batch.py",
+    "producer/compressor.py",
+    "producer/partition_choice.py",
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_call_of_the_log_begins_with_the_id_of_the_client(room: str) -> None:
+    """A program has several clients, and a line must say which of them it is about."""
+    package = Path(aioprod.__file__).parent
+    calls, faults = 0, []
+    for path in sorted((package / room).rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Name("log"), attr="info" | "warning" | "error" | "log"
+                    ),
+                    args=[*arguments],
+                ) if name not in WITHOUT_A_CLIENT:
+                    calls += 1
+                    shown = " ".join(ast.unparse(each) for each in arguments[:3])
+                    if not re.search(r"client_id|\bwho\b|\bself\._name\b", shown):
+                        faults.append(f"{name}:{node.lineno}: {shown}")
+    assert calls >= 3
+    assert not faults, "\n".join(faults)
 
 
 def test_when_a_problem_that_lasts_is_logged() -> None:

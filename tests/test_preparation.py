@@ -184,7 +184,7 @@ async def test_all_records_are_read_in_order(stored: EmbeddedCluster, most: int)
     assert deserializer.waits == ["a", "b", "c"]
 
 
-async def test_records_that_are_held_back_are_read_in_smaller_portions(
+async def test_records_that_are_kept_back_are_read_in_smaller_portions(
     stored: EmbeddedCluster,
 ) -> None:
     async with reading(stored, value_deserializer=Slow(a_second)) as consumer:
@@ -278,7 +278,7 @@ async def test_a_deserializer_that_is_never_prepared_fails(stored: EmbeddedClust
 
 
 class Own(BaseException):
-    """An error that is no Exception."""
+    """An error that is not an Exception."""
 
 
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, Own, TimeoutError])

@@ -76,7 +76,7 @@ FIND_ID = ("DESCRIBE", "transactional id", "WRITE, which includes it,")
 KNOW_TOPIC = ("DESCRIBE", "topic", "READ or WRITE, which include it,")
 Call = Callable[[Admin], Awaitable[Any]]
 # The calls of Admin, what their errors name, and the operations that are refused one after the
-# other, each after the one before was granted.
+# other, each after the previous one was granted.
 ADMIN: dict[str, tuple[Call, str, list[tuple[str, ...]]]] = {
     "create_acls": (
         lambda a: a.create_acls([ACL]),

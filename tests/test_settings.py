@@ -16,7 +16,8 @@ import sys
 from collections import Counter
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -28,11 +29,11 @@ from aioprod import (
     ConfigError,
     Consumer,
     ConsumerConfig,
+    Producer,
     ProducerConfig,
     ShareConsumerConfig,
 )
 from aioprod._tools import generate_config
-from aioprod.config import keywords
 from aioprod.config.admin import ADMIN
 from aioprod.config.consumer import CONSUMER
 from aioprod.config.kafka_properties import SettingsTable
@@ -46,12 +47,13 @@ from aioprod.testing.java import find_java
 ROOT = Path(aioprod.__file__).parent.parent
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
 TABLES: dict[str, SettingsTable] = {"producer": PRODUCER, "consumer": CONSUMER, "admin": ADMIN}
+CLIENTS: dict[str, type] = {"producer": Producer, "consumer": Consumer, "admin": Admin}
 JAVA_CLASSES = {
     "producer": "org.apache.kafka.clients.producer.ProducerConfig",
     "consumer": "org.apache.kafka.clients.consumer.ConsumerConfig",
     "admin": "org.apache.kafka.clients.admin.AdminClientConfig",
 }
-# Settings with another default than Java's; the page tells Java's.
+# Settings with another default than Java's; the page shows Java's.
 OTHER_DEFAULTS = {
     "bootstrap.servers",
     "client.id",
@@ -107,7 +109,7 @@ def test_defaults_are_those_of_java(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_DEFAULTS - {"client.id"}))
-def test_the_page_tells_of_another_default_in_java(name: str) -> None:
+def test_the_page_shows_another_default_in_java(name: str) -> None:
     (meaning,) = [row[3] for row in rows(PAGE) if row[0] == name]
     assert "Java has no default" in meaning or "The default of Java is" in meaning
 
@@ -153,7 +155,7 @@ def test_help_begins_with_the_settings(kind: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["consumer", "CONSUMER", "Consumer"])
-def test_the_group_protocol_in_any_case_as_in_java(given: str) -> None:
+def test_the_group_protocol_in_any_case_as_in_java(given: Any) -> None:
     assert ConsumerConfig(group_protocol=given).group_protocol == "consumer"
 
 
@@ -169,8 +171,10 @@ def test_fields_keywords_and_help_have_each_setting(kind: str) -> None:
     table = TABLES[kind]
     by_name = {field.name: field for field in fields(table.kind)}
     assert by_name.keys() == table.settings.keys()
-    typed = getattr(keywords, f"{kind.capitalize()}Settings")
-    assert typed.__optional_keys__ | {"bootstrap_servers"} == table.settings.keys()
+    typed = getattr(aioprod.config, f"{kind.capitalize()}Settings")
+    parameters = {name for name in table.settings if "serializer" in name} | {"bootstrap_servers"}
+    assert typed.__optional_keys__ | parameters == table.settings.keys()
+    assert parameters <= inspect.signature(CLIENTS[kind]).parameters.keys()
     assert not typed.__required_keys__
     shown = pydoc.plain(pydoc.render_doc(table.kind))
     for name, setting in table.settings.items():
@@ -179,6 +183,31 @@ def test_fields_keywords_and_help_have_each_setting(kind: str) -> None:
         assert default == setting.default and field.repr is not setting.hidden
         assert f" {name}: {setting.meaning.split()[0].replace('`', '``')}" in shown
         assert setting.kafka_name is None or f"Kafka: ``{setting.dotted_name}``" in shown
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_setting_that_is_one_of_several_values_has_them_as_its_type(kind: str) -> None:
+    hints = get_type_hints(TABLES[kind].kind)
+    literals = 0
+    for name, setting in TABLES[kind].settings.items():
+        values = [value for part in parts_of(hints[name]) for value in values_of(part)]
+        if not values:
+            assert not setting.values.startswith("`"), f"{name} has fixed values; use Literal"
+            continue
+        literals += 1
+        for value in values:
+            setting.check(name, value)
+        with pytest.raises(ConfigError, match=name):
+            setting.check(name, "unheard-of")
+    assert literals >= 6
+
+
+def parts_of(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def values_of(part: Any) -> tuple[Any, ...]:
+    return get_args(part) if get_origin(part) is Literal else ()
 
 
 def test_the_page_has_each_setting_with_its_default() -> None:
@@ -280,7 +309,7 @@ def test_a_new_setting_is_one_edit(tmp_path: Path) -> None:
     assert ("new.limit", "7", "at least 1", "Limits something.") in rows(
         (tmp_path / "docs" / "configuration.md").read_text()
     )
-    assert "    new_limit: int\n" in (tmp_path / "aioprod/config/keywords.py").read_text()
+    assert "    new_limit: int\n" in (tmp_path / "aioprod/config/keywords/producer.py").read_text()
 
 
 # -- from_config of consumers and admin clients ----------------------------------------------------

@@ -1,43 +1,48 @@
-"""Parses the addresses of bootstrap servers, as people have them: with names of protocols or
-listeners before them, IPv6 addresses, and blanks.
+"""Parses the addresses of bootstrap servers. They may begin with the name of a protocol or
+listener, contain IPv6 addresses, and be surrounded by spaces.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from aioprod.errors import ConfigError
-from aioprod.foreign_text import bounded
+from aioprod.foreign_text import bounded, shown
 
 _MOST_SHOWN = 300
+_DEFAULT_PORT = 9092
 _SCHEME = re.compile(r"([A-Za-z0-9_.%+-]+)://")
-# What a protocol before an address says of connections: TLS, and a login.
+# Protocols that use TLS, and those that use SASL.
 _TLS = frozenset(("ssl", "sasl_ssl", "kafka+ssl"))
 _LOGIN = frozenset(("sasl_plaintext", "sasl_ssl"))
 _NO_BROKER = {
-    "http": "is an address of HTTP, such as that of a schema registry",
-    "https": "is an address of HTTP, such as that of a schema registry",
-    "zookeeper": "is an address of ZooKeeper",
-    "zk": "is an address of ZooKeeper",
+    "http": "is an HTTP address, such as that of a schema registry",
+    "https": "is an HTTP address, such as that of a schema registry",
+    "zookeeper": "is a ZooKeeper address",
+    "zk": "is a ZooKeeper address",
 }
 _UNUSUAL = re.compile(r"""[\s"'`;<>(){}\\?#=]""")
 
 
 def list_servers(servers: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the single addresses of a text separated by commas, or of a list of such texts.
+    """Return the addresses in a string, separated by commas, or in a list of such strings.
 
     Raises:
         ConfigError: if there is none, or it is not text.
     """
+    if isinstance(servers, Mapping):  # not shown, as it may contain a password
+        raise ConfigError(
+            "bootstrap_servers: must be 'host:port,host:port' or a list of these, not "
+            f"{type(servers).__name__}; pass settings by name, or as from_config(settings)"
+        )
     if isinstance(servers, bytes) or not isinstance(servers, Iterable):
         raise ConfigError(
-            f"bootstrap_servers={servers!r}: must be 'host:port,host:port' or a list of these"
+            f"bootstrap_servers={shown(servers)}: must be 'host:port,host:port' or a list of these"
         )
     listed = (servers,) if isinstance(servers, str) else tuple(servers)
     if not all(isinstance(address, str) for address in listed):
-        raise ConfigError(f"bootstrap_servers={servers!r}: each must be a string 'host:port'")
+        raise ConfigError(f"bootstrap_servers={shown(servers)}: each must be a string 'host:port'")
     single = (address.strip() for each in listed for address in each.split(","))
     addresses = tuple(filter(None, single))
     if not addresses:
@@ -49,18 +54,19 @@ def parse_servers(servers: str | Iterable[str]) -> tuple[str, ...]:
     """Parse ``"a:9092,b:9092"`` or a list of addresses, and return them as ``host:port``.
 
     Raises:
-        ConfigError: if there is no address, or one is not ``host:port``, which may follow the name
-            of a protocol or listener (``PLAINTEXT://host:port``).
+        ConfigError: if there is no address, or one is not ``host:port`` or ``host``, which may
+            follow the name of a protocol or listener (``PLAINTEXT://host:port``). The port is 9092
+            by default.
     """
     return tuple(map(_plain, list_servers(servers)))
 
 
 def check_protocols(addresses: Iterable[str], security_protocol: str) -> None:
-    """Check that no address names a protocol that is safer than the one that the client uses. Like
-    Java, ignore the names of listeners, and of protocols that are less safe.
+    """Check that no address names a more secure protocol than the client uses. As in Java, names of
+    listeners and of less secure protocols are ignored.
 
     Raises:
-        ConfigError: if an address names TLS or SASL, and the client uses none.
+        ConfigError: if an address names TLS or SASL, and the client does not use it.
     """
     for address in addresses:
         found = _SCHEME.match(address)
@@ -93,14 +99,14 @@ def _plain(address: str) -> str:
         raise _error(address, f"{reason}: give host:port of Kafka brokers")
     else:
         rest = address[found.end() :].removesuffix("/")
-    host, port = _host_and_port(rest, address)
+    host, port = _host_and_port(rest, address, _DEFAULT_PORT)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _host_and_port(text: str, address: str) -> tuple[str, int]:
-    if "@" in text:  # not shown: it may have a password
+def _host_and_port(text: str, address: str, default: int | None = None) -> tuple[str, int]:
+    if "@" in text:  # not shown, as it may contain a password
         raise ConfigError(
-            "bootstrap_servers: must not have a user name or password; "
+            "bootstrap_servers: must not contain a user name or password; "
             "set sasl_username and sasl_password"
         )
     _check_characters(text, address)
@@ -117,8 +123,10 @@ def _host_and_port(text: str, address: str) -> tuple[str, int]:
             address,
             "must be host:port; write an IPv6 address in brackets, such as [::1]:9092",
         )
-    if not colon:
-        raise _error(address, f"must be host:port, such as {text}:9092")
+    if not colon and default is not None and text and not text.isdecimal():
+        host, port = host if text.startswith("[") else text, str(default)
+    elif not colon:
+        raise _error(address, f"must be host:port, such as {_example(text)}")
     if not host or not (port.isascii() and port.isdecimal()) or not 1 <= int(port[:6]) <= 65_535:
         raise _error(address, "must be host:port with a port from 1 to 65535")
     return host, int(port)
@@ -129,18 +137,24 @@ def _check_characters(text: str, address: str) -> None:
     if unusual is not None and (unusual[0] == ";" or unusual[0].isspace()):
         raise _error(
             address,
-            "must have no blanks inside; separate addresses by commas, as in a:9092,b:9092",
+            "must not contain spaces; separate addresses by commas, as in a:9092,b:9092",
         )
     if unusual is not None or not text.isprintable():
-        raise _error(address, "is not the name or address of a host and a port")
+        raise _error(address, "must be a host name or address, and a port")
 
 
 def _is_ipv6(text: str) -> bool:
+    import ipaddress  # few addresses need it, and it takes time to import
+
     try:
         ipaddress.IPv6Address(text)
     except ValueError:
         return False
     return True
+
+
+def _example(text: str) -> str:
+    return f"localhost:{text}" if text.isdecimal() else f"{text}:{_DEFAULT_PORT}"
 
 
 def _error(address: str, reason: str) -> ConfigError:

@@ -1,4 +1,4 @@
-"""The codecs of single topics (``topic_compression``)."""
+"""The setting ``topic_compression``: codecs by topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TopicCompression = Mapping[str, str | tuple[str, int]]
 
 
 class _FixedMapping(Mapping[str, str | tuple[str, int]]):
-    """A mapping that can't be changed, but copied, pickled and hashed, unlike MappingProxyType."""
+    """An immutable mapping. Unlike MappingProxyType, it can be copied, pickled and hashed."""
 
     __slots__ = ("_items",)
 
@@ -37,7 +37,9 @@ class _FixedMapping(Mapping[str, str | tuple[str, int]]):
 
 
 def check_topic_compression(name: str, value: Any) -> TopicCompression:
-    """Check the codecs of single topics, and keep them in a mapping that can't be changed."""
+    """Check the codecs of topics, and return them as an immutable mapping."""
+    if value is None:
+        value = {}
     if not isinstance(value, Mapping):
         raise ConfigError(f"{name}={value!r}: must map topics to a codec or (codec, level)")
     checked: dict[str, str | tuple[str, int]] = {}

@@ -1,8 +1,9 @@
-"""Parses ``sasl.jaas.config``, the setting of Java's clients for logins."""
+"""Parses ``sasl.jaas.config``, the credentials setting of Java's clients."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from aioprod.errors import ConfigError
@@ -24,7 +25,7 @@ _KERBEROS_EXAMPLE = (
     'principal="...";'
 )
 _KERBEROS_MODULE = "Krb5LoginModule"
-# Options of Java's own work: the Kerberos library needs none of them.
+# Options for Java's implementation, which the Kerberos library does not need.
 _KERBEROS_IGNORED = (
     "clearPass",
     "debug",
@@ -52,7 +53,8 @@ class Login(NamedTuple):
 
 class OAuthLogin(NamedTuple):
     """The options of a login with client credentials (KIP-768). Id, secret and scope are None if
-    they come from other settings (KIP-1139). The authorities are those of the token endpoint.
+    other settings contain them (KIP-1139). The authorities are those for the TLS certificate of the
+    token endpoint.
     """
 
     client_id: str | None
@@ -63,7 +65,7 @@ class OAuthLogin(NamedTuple):
 
 
 class KerberosLogin(NamedTuple):
-    """The keys or the ticket of a login with Kerberos."""
+    """The location of the keys or the ticket for a login with Kerberos."""
 
     principal: str | None = None
     keytab: str | None = None
@@ -71,19 +73,37 @@ class KerberosLogin(NamedTuple):
     service_name: str | None = None
 
 
+#: The mechanism that a login is for; a ``Login`` is for several.
+MECHANISM_OF_LOGIN: Mapping[type, str] = {OAuthLogin: "OAUTHBEARER", KerberosLogin: "GSSAPI"}
+
+
+def settings_of(login: Login | OAuthLogin | KerberosLogin) -> dict[str, str | bool]:
+    """Return the settings that a login sets."""
+    if isinstance(login, Login):
+        named: dict[str, str | bool] = {
+            "sasl_username": login.username,
+            "sasl_password": login.password,
+        }
+        return {**named, "sasl_delegation_token": True} if login.is_token else named
+    if isinstance(login, KerberosLogin):
+        given = login._asdict().items()
+        return {f"sasl_kerberos_{name}": value for name, value in given if value is not None}
+    return {}
+
+
 def parse_jaas(text: str) -> Login | OAuthLogin | KerberosLogin:
     """Parse a login module for PLAIN, SCRAM, OAUTHBEARER or GSSAPI. The class may be that of a
     repackaged Kafka client (``kafkashaded.org.apache...``).
 
     Raises:
-        ConfigError: if the text is not such a module, or an option is missing. The error
-            does not contain the text, as it may have a password.
+        ConfigError: if the text is not such a module, or an option is missing. The error does not
+            contain the text, which may contain a password.
     """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[1].lower() not in _FLAGS or tokens[-1] != ";":
         raise _error(f"must be like {_EXAMPLE}")
     module = tokens[0].rpartition(".")[2]
-    if not module.endswith("LoginModule"):  # not shown: it may be a password
+    if not module.endswith("LoginModule"):  # not shown, as it may be a password
         raise _error(f"must be like {_EXAMPLE}")
     if module not in (*_MODULES, _OAUTH_MODULE, _KERBEROS_MODULE):
         raise _error(
@@ -130,7 +150,7 @@ def _oauth_login(options: dict[str, str]) -> OAuthLogin:
 def _kerberos_login(options: dict[str, str]) -> KerberosLogin:
     from_keytab, from_cache = _is_true(options, "useKeyTab"), _is_true(options, "useTicketCache")
     if from_keytab == from_cache:
-        how = "both true" if from_keytab else "both false: no password is asked for"
+        how = "both true" if from_keytab else "both false, but passwords are not supported"
         raise _error(
             f"useKeyTab and useTicketCache are {how}; set one of them, like {_KERBEROS_EXAMPLE}"
         )
@@ -146,7 +166,7 @@ def _kerberos_login(options: dict[str, str]) -> KerberosLogin:
     keytab, ticket_cache = given.pop("keyTab", None), given.pop("ticketCache", None)
     login = KerberosLogin(
         given.pop("principal", None),
-        keytab if from_keytab else None,  # as in Java, each is ignored without its switch
+        keytab if from_keytab else None,  # as in Java, each is ignored unless its option is true
         ticket_cache if from_cache else None,
         given.pop("serviceName", None),
     )

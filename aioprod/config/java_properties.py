@@ -1,4 +1,4 @@
-"""Properties files of Java, as ``java.util.Properties`` reads them: Kafka's tools do so."""
+"""Parses Java properties files in the format of ``java.util.Properties``, as Kafka's tools do."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _LINE_END = re.compile("\r\n|\r|\n")
-# A name: characters but blanks and separators, and escapes of any character.
+# A name: escapes of any character, and characters except blanks and separators.
 _NAME = re.compile(r"(?:[^\\ \t\f=:]|\\.)*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*([=:]?)[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 class PropertiesError(ValueError):
-    """A line is invalid. The text does not show it: it may have a password.
+    """A line is invalid. The error text does not contain the line, as it may contain a password.
 
     Attributes:
-        line: its number.
+        line: number of the line.
     """
 
     def __init__(self, line: int, fault: str) -> None:
@@ -31,9 +31,10 @@ class Property(NamedTuple):
     """A property of a file.
 
     Attributes:
-        line: the number of its first line.
-        name, value: without escapes.
-        separator: ``=``, ``:``, or an empty text if only blanks, or nothing, are between.
+        line: number of its first line.
+        name, value: the unescaped name and value.
+        separator: ``=``, ``:``, or an empty string if there are only blanks or nothing between
+            them.
     """
 
     line: int
@@ -43,11 +44,11 @@ class Property(NamedTuple):
 
 
 def decode_properties(data: bytes) -> str:
-    """Return the text of a file: UTF-8 if it is valid, else ISO 8859-1, which is what Java takes
-    all files for. So names and passwords in UTF-8 need no escapes here.
+    """Decode a file as UTF-8 if it is valid, else as ISO 8859-1, which Java uses for all files. So
+    names and passwords in UTF-8 need no escapes here.
 
     Raises:
-        PropertiesError: if it is UTF-16, as Windows' PowerShell writes files.
+        PropertiesError: if it is UTF-16, which PowerShell writes on Windows.
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise PropertiesError(1, "the file is UTF-16; save it as UTF-8")
@@ -58,14 +59,15 @@ def decode_properties(data: bytes) -> str:
 
 
 def parse_properties(text: str) -> Iterator[Property]:
-    """Return the properties of a text in their order; of several with one name, the last counts.
+    """Yield the properties in a text in their order. If a name occurs several times, the last
+    counts.
 
     Raises:
         PropertiesError: if an escape is invalid.
     """
     for number, line in _logical_lines(text):
         found = _NAME.match(line)
-        assert found is not None  # it also matches nothing
+        assert found is not None  # it also matches an empty string
         separator = _SEPARATOR.match(line, found.end())
         assert separator is not None
         yield Property(
@@ -77,8 +79,8 @@ def parse_properties(text: str) -> Iterator[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Return lines with those that continue them, and the number of the first. A backslash at the
-    end of a line, if it is not escaped itself, continues it; blanks begin no line.
+    """Yield the logical lines, each with the number of its first line. An unescaped backslash at
+    the end of a line continues it on the next line, whose leading blanks are removed.
     """
     lines = iter(enumerate(_LINE_END.split(text), 1))
     for number, line in lines:
@@ -87,7 +89,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             continue
         while _continues(line):
             line = line[:-1]
-            if not line:  # as in Java, the next line is a new one, and may be a comment
+            if not line:  # as in Java, the next line begins a new one, and may be a comment
                 break
             line += next(lines, (0, ""))[1].lstrip(_BLANK)
         if line:
@@ -102,7 +104,7 @@ def _unescaped(text: str, number: int) -> str:
     if "\\" not in text:
         return text
     try:
-        # An escape is a UTF-16 unit: two of them may be one character.
+        # An escape is a UTF-16 code unit: two of them may be one character.
         units = _ESCAPE.sub(lambda found: _character(found[1]), text)
         return units.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:

@@ -1,8 +1,7 @@
-"""Reads settings under Kafka's names, with values of a Java properties file."""
+"""Converts settings with Kafka's names and values, as in a Java properties file."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,19 +9,20 @@ from functools import cached_property
 from typing import Any
 
 from aioprod.config.client import ClientConfig
+from aioprod.config.msk_iam import with_tokens
 from aioprod.config.plugins import PluginLoader, import_object
 from aioprod.config.setting import Setting, Source
 from aioprod.errors import ConfigError
-from aioprod.foreign_text import shown
+from aioprod.foreign_text import nearest, shown
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class SettingsTable:
     """All settings of a kind of client.
 
     Attributes:
-        kind: the class of its configuration.
-        client: the kind of client in words, for errors.
+        kind: the class of the client's configuration.
+        client: the name of the kind of client, for errors.
         settings: the settings by Python name.
         unsupported: settings of the Java client that aioprod does not support, and why.
     """
@@ -42,7 +42,7 @@ class SettingsTable:
         return self._renamed
 
     def python_name(self, given: str) -> str:
-        """Return the Python name of a setting that is written with dots or underscores."""
+        """Return the Python name of a setting, given with dots or underscores."""
         return self._renamed.get(given.replace("_", "."), given.replace(".", "_"))
 
     def knows(self, given: str) -> bool:
@@ -58,26 +58,23 @@ def client_arguments(
     settings: Mapping[str, Any],
     new_client_id: Callable[[Mapping[str, Any]], str],
 ) -> Iterator[dict[str, Any]]:
-    """Convert settings under Kafka's names to keyword arguments of a client.
+    """Convert settings with Kafka's names to keyword arguments of a client.
 
-    Plug-ins that are given as classes or import paths are created and configured. They are closed
-    if the body of the ``with`` statement raises.
+    Plug-ins that are classes or import paths are instantiated and configured. They are closed if
+    the body of the ``with`` statement raises an exception.
 
     Args:
         table: the settings of the client.
-        settings: such as ``{"bootstrap.servers": "...", "linger.ms": "5"}``. Names may have dots
-            or underscores, values may be text.
-        new_client_id: returns a client id for the other arguments, if ``client.id`` is not set.
+        settings: settings such as ``{"bootstrap.servers": "...", "linger.ms": "5"}``. Names may
+            contain dots or underscores, values may be strings.
+        new_client_id: returns the client id for the other arguments if ``client.id`` is not set.
 
     Raises:
         ConfigError: if a name or value is invalid or not supported.
     """
     loader = PluginLoader()
     try:
-        arguments = {
-            name: _value(loader, table.settings[name], value)
-            for name, value in _by_python_name(table, settings).items()
-        }
+        arguments = _parsed(table, settings, loader)
         if "client_id" not in arguments:
             arguments["client_id"] = new_client_id(arguments)
         config = table.kind(**arguments)
@@ -94,13 +91,31 @@ def client_arguments(
         raise
 
 
+def python_settings(table: SettingsTable, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert settings with Kafka's names, without plug-ins, to keyword arguments.
+
+    Raises:
+        ConfigError: if a name is invalid or not supported, or a value has the wrong type.
+    """
+    return _parsed(table, settings, PluginLoader())
+
+
+def _parsed(
+    table: SettingsTable, settings: Mapping[str, Any], loader: PluginLoader
+) -> dict[str, Any]:
+    return {
+        name: _value(loader, table.settings[name], value)
+        for name, value in _by_python_name(table, settings).items()
+    }
+
+
 def _by_python_name(table: SettingsTable, settings: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(settings, Mapping):  # not shown: it may contain a password
+    if not isinstance(settings, Mapping):  # not shown, as it may contain a password
         raise ConfigError(
             f"settings of type {type(settings).__name__}: must be a mapping from names to values"
         )
     by_name: dict[str, Any] = {}
-    for given, value in settings.items():
+    for given, value in with_tokens(settings).items():
         if not isinstance(given, str):
             raise ConfigError(f"the name of a setting is {shown(given)}: must be a string")
         name = table.python_name(given)
@@ -119,10 +134,15 @@ def _unknown(table: SettingsTable, given: str) -> ConfigError:
             f"setting {given!r} of the Java {table.client} is not supported: "
             f"{table.unsupported[dotted]}"
         )
-    near = difflib.get_close_matches(dotted, table.dotted_names, 1)
+    from aioprod.config.other_clients import reason_of_absence, renamed  # for errors only
+
+    ours = renamed(given, table.settings)
+    if not ours and (reason := reason_of_absence(given)):
+        return ConfigError(f"unknown setting {given!r}: {reason}")
+    near = table.settings[ours].dotted_name if ours else nearest(dotted, table.dotted_names)
     if not near:
         return ConfigError(f"unknown setting {given!r}; docs/configuration.md lists all")
-    suggestion = near[0] if "." in given else near[0].replace(".", "_")
+    suggestion = near if "." in given else ours or near.replace(".", "_")
     return ConfigError(f"unknown setting {given!r}: did you mean {suggestion!r}?")
 
 

@@ -14,7 +14,7 @@ KERBEROS = tuple(
 
 
 def check_kerberos(config: object) -> None:
-    """Check what the settings must not be together, and that the library is installed.
+    """Check that the settings do not contradict each other, and that the library is installed.
 
     Raises:
         ConfigError: if a setting is invalid, or the library is missing.
@@ -34,7 +34,7 @@ def check_kerberos(config: object) -> None:
         raise ConfigError(f"{' and '.join(both)} are both set: set one of them")
     try:
         import_module("gssapi")
-    except Exception as error:  # without the system's library an OSError, or one of gssapi's own
+    except Exception as error:  # without the system's library: OSError, or an exception of gssapi
         reason = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
         raise ConfigError(
             "sasl_mechanism='GSSAPI' needs gssapi and the system's Kerberos library"

@@ -1,16 +1,18 @@
-"""Makes the token provider of a client that is configured by text."""
+"""Creates the token provider of a client from the settings ``sasl.oauthbearer.*``."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from aioprod.config.jaas import OAuthLogin
 from aioprod.config.plugins import import_object
 from aioprod.config.settings.security import SECURITY
 from aioprod.errors import ConfigError
 from aioprod.types import TokenProvider
+
+if TYPE_CHECKING:
+    from aioprod.config.jaas import OAuthLogin
 
 URL = "sasl_oauthbearer_token_endpoint_url"
 _ID = "sasl_oauthbearer_client_credentials_client_id"
@@ -20,7 +22,7 @@ _FILE = "sasl_oauthbearer_assertion_file"
 _URLENCODE = "sasl_oauthbearer_header_urlencode"
 _ASSERTION = "sasl_oauthbearer_assertion_"
 _KEY = f"{_ASSERTION}private_key_file"
-# Settings of assertions that are signed here, and the arguments of `aioprod.oauth.Assertion`.
+# Settings for assertions that the client signs, with the arguments of `aioprod.oauth.Assertion`.
 _SIGNED = {
     _KEY: "private_key_file",
     f"{_ASSERTION}private_key_passphrase": "private_key_passphrase",
@@ -32,7 +34,7 @@ _SIGNED = {
     f"{_ASSERTION}claim_nbf_seconds": "not_before_s",
     f"{_ASSERTION}claim_jti_include": "with_id",
 }
-#: The settings, and their values when they are not set.
+#: The settings, with their default values.
 OAUTHBEARER: Mapping[str, Any] = {
     name: SECURITY[name].default
     for name in (URL, _ID, _SECRET, _SCOPE, _URLENCODE, _FILE, *_SIGNED)
@@ -50,10 +52,10 @@ def given_settings(config: object) -> dict[str, Any]:
 
 
 def token_provider(config: object, login: OAuthLogin | None) -> TokenProvider | None:
-    """Make the provider; return None if none of the settings is set.
+    """Create the provider. Return None if none of the settings is set.
 
     Args:
-        login: id, secret and scope from ``sasl.jaas.config``.
+        login: id, secret and scope from ``sasl.jaas.config``, if given.
 
     Raises:
         ConfigError: if a setting is missing or invalid, or aiohttp is not installed.
@@ -94,7 +96,7 @@ def token_provider(config: object, login: OAuthLogin | None) -> TokenProvider | 
 
 
 def _way(given: Mapping[str, Any]) -> str:
-    """Return the setting that says how tokens are requested."""
+    """Return the setting that determines how tokens are requested."""
     way, *others = [name for name in (_FILE, _KEY, _ID, _SECRET) if name in given] or [_ID]
     if others and (way, others) != (_ID, [_SECRET]):
         raise ConfigError(f"{way} and {others[0]} are both set: set one of them")
@@ -120,7 +122,7 @@ def _tls_context(authorities: str | None) -> ssl.SSLContext | None:
 
 
 def _import(name: str) -> Any:
-    # By its path: the provider stands above the configuration, as plug-ins do.
+    # By its path: the provider's package is above the configuration, as plug-ins are.
     try:
         return import_object(URL, f"aioprod.oauth.{name}", is_secret=True)
     except ConfigError as error:

@@ -1,8 +1,9 @@
-"""Where a consumer starts to read a partition without a valid position (``auto.offset.reset``)."""
-
-from __future__ import annotations
+"""The position at which a consumer starts to read a partition without a valid one
+(``auto.offset.reset``).
+"""
 
 import re
+from datetime import timedelta
 from typing import NamedTuple
 
 from aioprod.errors import ConfigError
@@ -29,15 +30,17 @@ class OffsetReset(NamedTuple):
     duration_ms: int = 0
 
     @classmethod
-    def parse(cls, text: object) -> OffsetReset:
-        """Parse ``earliest``, ``latest``, ``none``, or ``by_duration:`` with an ISO 8601 duration
-        such as ``P1DT6H``.
+    def parse(cls, given: object) -> "OffsetReset":
+        """Parse ``earliest``, ``latest``, ``none``, ``by_duration:`` with an ISO 8601 duration
+        such as ``P1DT6H``, or a timedelta of at least 0.
 
         Raises:
-            ConfigError: if ``text`` is invalid.
+            ConfigError: if ``given`` is invalid.
         """
-        if isinstance(text, str):
-            strategy, colon, duration = text.strip().lower().partition(":")
+        if isinstance(given, timedelta) and given >= timedelta():
+            return cls(BY_DURATION, round(given / timedelta(milliseconds=1)))
+        if isinstance(given, str):
+            strategy, colon, duration = given.strip().lower().partition(":")
             if not colon and strategy in (EARLIEST, LATEST, NONE):
                 return cls(strategy)
             match = _DURATION.fullmatch(duration)
@@ -47,8 +50,8 @@ class OffsetReset(NamedTuple):
                     strategy, round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
                 )
         raise ConfigError(
-            f"auto_offset_reset={text!r}: must be earliest, latest, none, or by_duration: "
-            "with an ISO 8601 duration, such as by_duration:P1DT6H"
+            f"auto_offset_reset={given!r}: must be earliest, latest, none, a timedelta of at least "
+            "0, or by_duration: with an ISO 8601 duration, such as by_duration:P1DT6H"
         )
 
 

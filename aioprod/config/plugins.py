@@ -6,15 +6,16 @@ import importlib.util
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from aioprod.config.java_serializers import JAVA_CLASSES
 from aioprod.errors import ConfigError
 from aioprod.foreign_text import repr_of
-from aioprod.logs import get_logger
-from aioprod.serialization import JAVA_CLASSES
+from aioprod.logs import Logger, get_logger
+from aioprod.one_argument import OfData
 from aioprod.user_code import ENDS_PROGRAM, surface
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 
-# Java's other classes with an equivalent, and its import path.
+# Further Java classes with an equivalent, and its import path.
 _JAVA_CLASSES = {
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": (
         "aioprod.producer.partitioner.RoundRobinPartitioner"
@@ -23,8 +24,8 @@ _JAVA_CLASSES = {
 
 
 class PluginLoader:
-    """Creates plug-ins, and remembers them to configure them, or to close them if the client can't
-    be created.
+    """Creates plug-ins, in order to configure them later, or to close them if the client can't be
+    created.
     """
 
     def __init__(self) -> None:
@@ -35,10 +36,11 @@ class PluginLoader:
 
         Args:
             setting: the name of the setting.
-            given: an object, a class without arguments, or the import path of either.
+            given: an object, a class that can be called without arguments, or the import path of
+                either.
 
         Raises:
-            ConfigError: if importing or creating it fails.
+            ConfigError: if importing or instantiating it fails.
         """
         if isinstance(given, str):
             given = import_object(setting, given.strip()) if given.strip() else None
@@ -56,7 +58,7 @@ class PluginLoader:
         return plugin
 
     def load_all(self, setting: str, given: Any) -> Any:
-        """Return the objects for a list, or for import paths that are separated by commas."""
+        """Return the objects for a list, or for import paths separated by commas."""
         if isinstance(given, str):
             given = [path for path in given.split(",") if path.strip()]
         if isinstance(given, type):
@@ -66,7 +68,7 @@ class PluginLoader:
         return [self.load(setting, item) for item in given]
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Call ``configure`` of each created object that has it.
+        """Call ``configure`` of each created object that has this method.
 
         Raises:
             ConfigError: if one fails.
@@ -93,12 +95,12 @@ class PluginLoader:
 
 
 def import_object(setting: str, path: str, *, is_secret: bool = False) -> Any:
-    """Import ``package.module.Name``; names of Java's classes return the equivalent here.
+    """Import ``package.module.Name``. For the name of a Java class, return the equivalent.
 
     Args:
         setting: the name of the setting, for the error.
         path: the import path.
-        is_secret: whether the text may be a secret, such as a token, and must not be in the error.
+        is_secret: True if the text may be a secret, such as a token, and must not be in the error.
 
     Raises:
         ConfigError: if the module or name does not exist, or the import fails.
@@ -132,22 +134,24 @@ def _is_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError as error:
-        # The module may exist, and import one that does not.
+        # The module may exist, but import one that does not.
         return error.name is None or not f"{name}.".startswith(f"{error.name}.")
     except ENDS_PROGRAM:
         raise
     except BaseException:
-        return True  # the import raises the reason
+        return True  # importing it raises the reason
 
 
 def close_plugins(plugins: Iterable[object]) -> None:
-    """Call ``close`` of each plug-in that has it, once, and log errors.
+    """Call ``close`` of each plug-in that has this method, once, and log errors.
 
-    KeyboardInterrupt and SystemExit are then raised by the event loop, or here if none runs.
+    KeyboardInterrupt and SystemExit are raised afterwards by the event loop, or here if no loop is
+    running.
     """
     closed: set[int] = set()
     errors: list[BaseException] = []
     for plugin in plugins:
+        plugin = plugin.function if isinstance(plugin, OfData) else plugin
         method = getattr(plugin, "close", None)
         if not callable(method) or id(plugin) in closed:
             continue

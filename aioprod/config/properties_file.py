@@ -1,4 +1,4 @@
-"""Files of settings, as Kafka's tools read them for ``--command-config``."""
+"""Reads files of settings, as Kafka's tools do for ``--command-config``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from aioprod.config.java_properties import (
 )
 from aioprod.config.redaction import is_secret
 from aioprod.errors import ConfigError
-from aioprod.logs import get_logger
+from aioprod.logs import Logger, get_logger
 
 _NAME = re.compile(r"[a-z0-9]+([._][a-z0-9]+)*")
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 def read_settings(path: Path, option: str) -> dict[str, str]:
@@ -33,28 +33,45 @@ def read_settings(path: Path, option: str) -> dict[str, str]:
     Raises:
         ConfigError: if the file can't be read, or a line is not a setting.
     """
+    return {found.name: found.value for found in read_properties(path, option)}
+
+
+def read_properties(
+    path: Path, option: str, heading: re.Pattern[str] | None = None
+) -> list[Property]:
+    """Yield the properties in a file, in the format of :func:`read_settings`.
+
+    Args:
+        path: the path of the file.
+        option: the option that names the file, for errors.
+        heading: pattern of headings, which are lines without a value.
+
+    Raises:
+        ConfigError: if the file can't be read, or a line is invalid.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"can't read {option} {path}: {error.strerror}") from None
-    settings = {}
+    found: list[Property] = []
     try:
-        for found in parse_properties(decode_properties(data)):
-            if not _may_be_name(found):  # not shown: it may be a password
-                raise PropertiesError(found.line, "it is not NAME=VALUE")
-            settings[found.name] = found.value
+        for each in parse_properties(decode_properties(data)):
+            is_heading = heading is not None and heading.fullmatch(each.name) and not each.value
+            if not (is_heading or _may_be_name(each)):  # not shown, as it may be a password
+                raise PropertiesError(each.line, "it is not NAME=VALUE")
+            found.append(each)
     except PropertiesError as error:
         fault = f"line {error.line} of {option} {path}: {error}"
     else:
-        return settings
+        return found
     finally:
         del data
     raise ConfigError(fault)
 
 
 def _may_be_name(found: Property) -> bool:
-    """Return whether the beginning of a line is the name of a setting. A line without ``=`` may be
-    a password, or the rest of a value whose line has no backslash at its end.
+    """Return whether the beginning of a line may be the name of a setting. A line without ``=`` may
+    be a password, or the continuation of a line without a backslash at its end.
     """
     if found.separator == "=" or not found.name:
         return bool(found.name)
@@ -67,7 +84,7 @@ def warn_of_secrets(names: Iterable[str], option: str, better: str) -> None:
     Args:
         names: the names of the settings.
         option: the option that contains them.
-        better: the option that names a file.
+        better: the option that names a file instead.
     """
     found = sorted(filter(is_secret, names))
     if found:

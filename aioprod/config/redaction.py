@@ -1,6 +1,7 @@
-"""Keeps secrets out of tracebacks, as some tools record the local variables of each frame.
+"""Keeps secrets out of tracebacks: some tools record the local variables of each frame.
 
-The arguments of a call with settings contain passwords, and so do those of the calls below it.
+The arguments of a function that gets settings contain passwords, as do those of the functions that
+it calls.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from aioprod.errors import ConfigError
 
@@ -20,7 +21,7 @@ _SECRET = re.compile(r"password|passphrase|secret|jaas\.config|keystore\.key$")
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the value of a setting, of aioprod or Java, is a secret.
+    """Return whether the value of a setting of aioprod or the Java client is a secret.
 
     Args:
         name: the name, with dots or underscores.
@@ -36,8 +37,8 @@ def hide_arguments(call: Callable[P, R]) -> Callable[P, R]:
         try:
             return call(*args, **kwargs)
         except ConfigError as error:
-            # The context has frames with arguments, and a UnicodeError contains the text. A cause
-            # was set on purpose.
+            # The context has frames with arguments, and a UnicodeError contains the text. The cause
+            # is kept, as it was set on purpose.
             error.__context__ = None
             fault = error.with_traceback(None)
         finally:
@@ -53,18 +54,19 @@ def hide_arguments(call: Callable[P, R]) -> Callable[P, R]:
 class HidesArguments(type):
     """Metaclass that applies ``hide_arguments`` to the generated constructor of a dataclass."""
 
-    __call__ = hide_arguments(type.__call__)
+    if not TYPE_CHECKING:  # else type checkers use its signature for that of the classes
+        __call__ = hide_arguments(type.__call__)
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """For ``help()`` and editors, which would show the parameters of ``__call__``."""
+        """The constructor's signature; ``help()`` and editors would show that of ``__call__``."""
         constructor: Any = type.__getattribute__(cls, "__init__")
         _self, *parameters = inspect.signature(constructor).parameters.values()
         return inspect.Signature(parameters)
 
 
 class SecretSettings(dict[str, Any]):
-    """Settings whose repr has their names only, for functions that keep them while they wait."""
+    """Settings whose repr only shows their names, for functions that suspend with them."""
 
     def __repr__(self) -> str:
         return f"<settings {', '.join(self)}>"

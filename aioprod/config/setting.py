@@ -1,26 +1,32 @@
-"""One declaration for each setting.
+"""The declaration of a setting.
 
-The modules of ``aioprod.config.settings`` declare the settings. From a declaration come its check,
-its value from text (``from_config``), and, by ``python -m aioprod._tools.generate_config``, the
-dataclass field, the typed keyword argument, the text that ``help()`` shows, and the row in
-docs/configuration.md.
+The modules of ``aioprod.config.settings`` declare the settings. A declaration contains the check of
+the value, and how text is converted (``from_config``). ``python -m aioprod._tools.generate_config``
+generates from it the dataclass field, the typed keyword argument, the text that ``help()`` shows,
+and the row in docs/configuration.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from aioprod.config.checks import MAX_INT, Check, accept, check_secret_text, in_range, one_of
+from aioprod.config.checks import (
+    MAX_INT,
+    Check,
+    accept,
+    check_secret_text,
+    in_range,
+    one_of,
+    or_none,
+)
 from aioprod.errors import ConfigError
 
 MAX_LONG = 2**63 - 1
 
 
 class Source(Enum):
-    """How ``from_config`` makes the value of a setting."""
+    """A value that ``from_config`` accepts for a setting."""
 
     VALUE = "the value, or its text"
     PLUGIN = "an object, its class, or the import path of either"
@@ -29,24 +35,24 @@ class Source(Enum):
     FUNCTION = "a function or its import path, which may be secret"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """The declaration of a setting.
 
     Attributes:
         name: the name in Python.
         type: the annotation of its field.
         default: the default value.
-        meaning: what the setting does, in one or two sentences, as Markdown.
-        check: checks a value and returns the one to keep.
-        values: the allowed values in words.
-        unit: the unit of its number.
-        kafka_name: Kafka's name if it is not ``name`` with dots; None if Kafka has no such setting.
-        since: the first Kafka version that has it, and its KIP.
-        hidden: whether its value is left out of reprs and withheld from plug-ins.
-        source: how ``from_config`` makes its value.
-        java_classes: names for Java's classes, if ``source`` is NAMES_OR_PLUGINS.
-        shown_default: the default that a client uses if it is not ``default``.
+        meaning: description of the setting in one or two sentences, as Markdown.
+        check: checks a value, and returns the value to use.
+        values: description of the allowed values.
+        unit: the unit of the number.
+        kafka_name: Kafka's name if that is not ``name`` with dots; None if Kafka has no such
+            setting.
+        since: the first Kafka version with this setting, and its KIP.
+        hidden: True if the value is left out of reprs and not passed to plug-ins.
+        source: the values that ``from_config`` accepts.
+        java_classes: the names that replace Java's classes, if ``source`` is NAMES_OR_PLUGINS.
+        shown_default: the effective default, if it is not ``default``.
     """
 
     name: str
@@ -60,7 +66,7 @@ class Setting:
     since: str = ""
     hidden: bool = False
     source: Source = Source.VALUE
-    java_classes: Mapping[str, str] = field(default_factory=dict)
+    java_classes: Mapping[str, str] = MappingProxyType({})
     shown_default: str | None = None
 
     @property
@@ -69,7 +75,7 @@ class Setting:
         return self.kafka_name or self.name.replace("_", ".")
 
     def parse(self, text: str) -> Any:
-        """Convert the text of a properties file.
+        """Convert a text from a properties file.
 
         Raises:
             ConfigError: if the text does not have the type of the setting.
@@ -84,17 +90,17 @@ Section = Mapping[str, Setting]
 
 
 def section(*settings: Setting) -> Section:
-    """Put settings under one heading."""
+    """Return the settings of one heading."""
     return {setting.name: setting for setting in settings}
 
 
 def all_settings(sections: Iterable[Section]) -> dict[str, Setting]:
-    """Merge sections; a later one overrides a setting of an earlier one."""
+    """Merge sections. Settings of later sections override those of earlier ones."""
     return {name: setting for each in sections for name, setting in each.items()}
 
 
 def apply_checks(config: object, settings: Iterable[Setting]) -> None:
-    """Check the settings of a frozen dataclass and store the values to keep.
+    """Check the settings of a frozen dataclass, and store the values to use.
 
     Raises:
         ConfigError: if a value is invalid.
@@ -107,6 +113,28 @@ def apply_checks(config: object, settings: Iterable[Setting]) -> None:
             object.__setattr__(config, name, kept)
 
 
+def check_growth(config: object, name: str, largest: str) -> None:
+    """Check the setting ``largest``, the limit up to which ``name`` grows; None is allowed.
+
+    Raises:
+        ConfigError: if it is below the value of ``name``.
+    """
+    limit, size = getattr(config, largest), getattr(config, name)
+    if limit is not None and limit < size:
+        raise ConfigError(f"{largest}={limit}: must be at least {name}={size}")
+
+
+def grown_limit(config: Any, name: str, largest: str, by_default: int) -> int:
+    """Return the limit up to which ``name`` grows: the setting ``largest``, or ``by_default`` if
+    that is None. If ``name`` itself is not the default, it is the limit, as in the Java client.
+    """
+    limit: int | None = getattr(config, largest)
+    if limit is not None:
+        return limit
+    size: int = getattr(config, name)
+    return by_default if size == config.__dataclass_fields__[name].default else size
+
+
 def milliseconds(
     name: str,
     default: float,
@@ -117,7 +145,7 @@ def milliseconds(
     kafka_name: str | None = "",
     since: str = "",
 ) -> Setting:
-    """Declare a time in milliseconds, which may have a fraction."""
+    """Declare a time in milliseconds, which may be fractional."""
     return Setting(
         name,
         type,
@@ -159,7 +187,7 @@ def number(
 def switch(
     name: str, default: bool, meaning: str, *, kafka_name: str | None = "", since: str = ""
 ) -> Setting:
-    """Declare a setting that is True or False."""
+    """Declare a boolean."""
     return Setting(
         name,
         "bool",
@@ -186,10 +214,10 @@ def choice(
     check = one_of(names, change_case)
     return Setting(
         name,
-        "str" if default is not None else "str | None",
+        literal(*names) if default is not None else f"{literal(*names)} | None",
         default,
         meaning,
-        check if default is not None else _or_none(check),
+        check if default is not None else or_none(check),
         ", ".join(f"`{each}`" for each in names),
         kafka_name=kafka_name,
         since=since,
@@ -197,7 +225,7 @@ def choice(
 
 
 def secret(name: str, meaning: str, *, kafka_name: str | None = "", since: str = "") -> Setting:
-    """Declare text that must not be shown."""
+    """Declare a secret string."""
     return Setting(
         name,
         "str | None",
@@ -211,7 +239,7 @@ def secret(name: str, meaning: str, *, kafka_name: str | None = "", since: str =
 
 
 def text(name: str, meaning: str, *, kafka_name: str | None = "", since: str = "") -> Setting:
-    """Declare text that may be shown, or is not set."""
+    """Declare a string, which is None if it is not set."""
     return Setting(
         name,
         "str | None",
@@ -223,8 +251,10 @@ def text(name: str, meaning: str, *, kafka_name: str | None = "", since: str = "
     )
 
 
-def _or_none(check: Check) -> Check:
-    return lambda name, value: None if value is None else check(name, value)
+def literal(*values: str | int) -> str:
+    """Return the annotation of a setting with one of several values."""
+    shown = (f'"{value}"' if isinstance(value, str) else str(value) for value in values)
+    return f"Literal[{', '.join(shown)}]"
 
 
 def _range(low: int, high: int) -> str:
@@ -245,7 +275,7 @@ def _switch(text: str) -> bool:
     return text.lower() == "true"
 
 
-# How text becomes a value, by the annotation of a setting.
+# Conversions of text, by the annotation of a setting.
 _CONVERTERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bool": ("true or false", _switch),
     "int": ("a whole number", int),

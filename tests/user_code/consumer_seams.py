@@ -71,7 +71,7 @@ async def reading(
 
 
 async def read(consumer: Consumer, count: int = 2 * STORED) -> list[ConsumerRecord]:
-    return [await consumer.getone(timeout_ms=5_000) for _ in range(count)]
+    return [await consumer.getone(timeout_ms=60_000) for _ in range(count)]
 
 
 def expect(records: Sequence[ConsumerRecord | ShareRecord], **missing: Collection[int]) -> None:
@@ -85,7 +85,7 @@ def expect(records: Sequence[ConsumerRecord | ShareRecord], **missing: Collectio
 # -- what turns bytes into objects -----------------------------------------------------------------
 
 
-async def deserializer(setting: str, several: bool, run: Run) -> None:
+async def deserializer(setting: str, several: bool, run: Run, *, of_data: bool = False) -> None:
     """The record at offset 2 of partition 0 can't be read."""
 
     def deserialize(topic: str, headers: object, data: Any) -> Any:
@@ -99,8 +99,9 @@ async def deserializer(setting: str, several: bool, run: Run) -> None:
                     data = b"bad" if (partition, n) == (0, 2) else b"%d" % n
                     await producer.send("t", data, data, partition=partition)
         records: list[ConsumerRecord] = []
-        async with reading(broker, **{setting: deserialize}) as consumer:
-            while len(records) < STORED + 2 or not run.told:
+        given = partial(deserialize, "t", ()) if of_data else deserialize
+        async with reading(broker, **{setting: given}) as consumer:
+            while len(records) < STORED + 2 or not run.reported:
                 if several:
                     records += await run.note(consumer.getmany(timeout_ms=1_000)) or ()  # type: ignore[arg-type]
                 elif (record := await run.note(consumer.getone(timeout_ms=1_000))) is not None:
@@ -115,7 +116,7 @@ async def deserializer(setting: str, several: bool, run: Run) -> None:
 
 
 class Spy(ConsumerInterceptor):
-    """Hears everything."""
+    """Sees everything."""
 
     def __init__(self) -> None:
         self.consumed = 0
@@ -258,9 +259,11 @@ async def lost_without_group(way: str, run: Run) -> None:
 
 async def skip_unknown(run: Run, consumer: Consumer) -> Sequence[ConsumerRecord]:
     """Records, but not the broker's word that the deleted topic is unknown."""
-    before = len(run.told)
+    before = len(run.reported)
     records = await run.note(consumer.getmany(timeout_ms=50))
-    run.told[before:] = [error for error in run.told[before:] if not isinstance(error, BrokerError)]
+    run.reported[before:] = [
+        error for error in run.reported[before:] if not isinstance(error, BrokerError)
+    ]
     return records or ()  # type: ignore[return-value]
 
 
@@ -379,6 +382,14 @@ CONSUMER_SEAMS = [
         )
         for setting in ("key_deserializer", "value_deserializer")
         for name, several in (("getone", False), ("getmany", True))
+    ),
+    *(
+        Seam(
+            setting,
+            caused(DeserializationError, may_surface=False),
+            partial(deserializer, setting, False, of_data=True),
+        )
+        for setting in ("key_deserializer", "value_deserializer")
     ),
     *INTERCEPTORS,
     *(

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import enum
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import types
@@ -16,7 +17,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 import aioprod
 import aioprod.integrations
 import aioprod.processing
-import aioprod.spark
 from aioprod.config.admin import AdminConfig
 from aioprod.config.client import ClientConfig
 from aioprod.config.consumer import ConsumerConfig
@@ -29,12 +29,17 @@ CONFIGS = (ProducerConfig, ConsumerConfig, ShareConsumerConfig, AdminConfig)
 
 
 def public_classes() -> Iterator[type]:
-    """The public classes of the clients, of processors, of Spark and of the integrations."""
+    """The public classes of the clients, of processors, of the integrations, and, where PySpark is
+    installed, of Spark.
+    """
     integrations = [
         importlib.import_module(f"aioprod.integrations.{module.name}")
         for module in pkgutil.iter_modules(aioprod.integrations.__path__)
     ]
-    for home in (aioprod, aioprod.processing, aioprod.spark, *integrations):
+    homes = [aioprod, aioprod.processing, *integrations]
+    if importlib.util.find_spec("pyspark"):
+        homes.append(importlib.import_module("aioprod.spark"))
+    for home in homes:
         for name in getattr(home, "__all__", None) or [
             name for name in vars(home) if name[0] != "_"
         ]:
@@ -45,6 +50,7 @@ def public_classes() -> Iterator[type]:
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     """The types of a function's parameters."""
+    function = inspect.unwrap(function)
     # Python 3.11 can't evaluate array[int].
     namespace = {**vars(importlib.import_module(function.__module__)), "array": list}
     while True:
@@ -69,7 +75,9 @@ def leaves(hint: Any) -> Iterator[Any]:
 
 
 def is_implemented_by_users(kind: Any, ours: frozenset[str]) -> bool:
-    """Whether users implement a class of this package; data are not such, nor ``ours``."""
+    """Return whether users implement a class of this package: neither a class of data nor
+    ``ours``.
+    """
     if (
         not inspect.isclass(kind)
         or not kind.__module__.startswith("aioprod")
@@ -116,12 +124,13 @@ def seams_of_settings(of_any: Mapping[str, type], ours: frozenset[str]) -> set[s
     """The seams that settings lead to.
 
     Args:
-        of_any: what a setting holds whose type leaves that open.
+        of_any: the types of settings whose annotation leaves them open.
     """
     found = set()
     for config in CONFIGS:
-        for name, hint in get_type_hints(config).items():
-            for leaf in leaves(hint):
+        hints = get_type_hints(config)
+        for name in config.__dataclass_fields__:
+            for leaf in leaves(hints[name]):
                 kind = of_any[name] if leaf is Any else leaf
                 if kind is Callable:
                     found.add(name)

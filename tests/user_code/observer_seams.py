@@ -45,9 +45,11 @@ def methods_of(base: type) -> list[str]:
     return [name for name in vars(base) if not name.startswith("_")]
 
 
-def spy_of(base: type, heard: list[str]) -> Any:
+def spy_of(base: type, received: list[str]) -> Any:
     """An observer that notes the names of its methods that are called."""
-    methods = {name: lambda _, *event, name=name: heard.append(name) for name in methods_of(base)}
+    methods = {
+        name: lambda _, *event, name=name: received.append(name) for name in methods_of(base)
+    }
     return type("Spy", (base,), methods)()
 
 
@@ -58,23 +60,23 @@ async def of_consumer(method: str, run: Run) -> None:
     """It reads, commits, stalls for a while, reads on, reads its topic that was created again, and
     leaves its group.
     """
-    heard: list[str] = []
-    plugins = [faulty(ConsumerObserver, method, run), spy_of(ConsumerObserver, heard)]
+    received: list[str] = []
+    plugins = [faulty(ConsumerObserver, method, run), spy_of(ConsumerObserver, received)]
     async with cluster() as broker:
         settings = {**GROUP, "stall_timeout_ms": 50, "observers": plugins}
         async with consumer_of(broker, **settings) as consumer:
             consumer.subscribe(["t"], listener=RebalanceListener())
-            first = await consumer.getmany(1, timeout_ms=5_000)
+            first = await consumer.getmany(1, timeout_ms=60_000)
             consumer.pause(ZERO)
-            await until(lambda: "on_stall" in heard)
+            await until(lambda: "on_stall" in received)
             consumer.resume(ZERO)
             expect([*first, *await read(consumer, 2 * STORED - 1)])
             await consumer.commit()
             broker.delete_topic("t")
             broker.create_topic("t", 2)
-            while "on_topic_recreated" not in heard:
+            while "on_topic_recreated" not in received:
                 await consumer.getmany(1, timeout_ms=10)
-    assert set(heard) == set(methods_of(ConsumerObserver))
+    assert set(received) == set(methods_of(ConsumerObserver))
 
 
 # -- share consumers ------------------------------------------------------------------------------
@@ -82,8 +84,8 @@ async def of_consumer(method: str, run: Run) -> None:
 
 async def of_share_consumer(method: str, run: Run) -> None:
     """It reads, stalls for a while, reads on and leaves its group; each record is accepted."""
-    heard: list[str] = []
-    plugins = [faulty(ShareConsumerObserver, method, run), spy_of(ShareConsumerObserver, heard)]
+    received: list[str] = []
+    plugins = [faulty(ShareConsumerObserver, method, run), spy_of(ShareConsumerObserver, received)]
     async with cluster() as broker:
         servers = broker.bootstrap_servers
         async with Admin(servers) as admin:
@@ -97,25 +99,25 @@ async def of_share_consumer(method: str, run: Run) -> None:
             "observers": plugins,
         }
         async with ShareConsumer(servers, **settings) as consumer:
-            found = await consumer.getmany(1, timeout_ms=5_000)
-            await until(lambda: "on_stall" in heard)
+            found = await consumer.getmany(1, timeout_ms=60_000)
+            await until(lambda: "on_stall" in received)
             while len(found) < 2 * STORED:
-                found += await consumer.getmany(timeout_ms=5_000)
+                found += await consumer.getmany(timeout_ms=60_000)
             expect(found)
             assert set((await consumer.commit()).values()) == {None}
-    assert set(heard) == set(methods_of(ShareConsumerObserver))
+    assert set(received) == set(methods_of(ShareConsumerObserver))
 
 
 # -- admin clients --------------------------------------------------------------------------------
 
 
 async def of_admin(method: str, run: Run) -> None:
-    heard: list[str] = []
-    plugins = [faulty(AdminObserver, method, run), spy_of(AdminObserver, heard)]
+    received: list[str] = []
+    plugins = [faulty(AdminObserver, method, run), spy_of(AdminObserver, received)]
     async with cluster() as broker:
         async with Admin(broker.bootstrap_servers, observers=plugins) as admin:
             assert "t" in await admin.list_topics()
-    assert set(heard) == set(methods_of(AdminObserver))
+    assert set(received) == set(methods_of(AdminObserver))
 
 
 BATCHES = (BatchProcessor, ShareBatchProcessor)
@@ -156,14 +158,14 @@ async def share_all(broker: EmbeddedCluster) -> None:
 
 
 def is_done(broker: EmbeddedCluster, processor: Any) -> bool:
-    """Whether each record is accepted, or before the committed position."""
+    """Return whether each record is accepted, or before the committed position."""
     if type(processor) in SHARING:
         return bool(processor.metrics()["records-accepted-total"] == 2 * STORED)
     return sum(broker.committed_offsets("g").values()) == 2 * STORED
 
 
 async def of_processor(kind: Any, method: str, run: Run) -> None:
-    heard: list[str] = []
+    received: list[str] = []
     handled: list[tuple[int, int]] = []
 
     async def handle(record: Any) -> None:
@@ -171,7 +173,7 @@ async def of_processor(kind: Any, method: str, run: Run) -> None:
         if record.offset == 2:
             raise ValueError("a record at fault")
 
-    plugins = [faulty(ProcessorObserver, method, run), spy_of(ProcessorObserver, heard)]
+    plugins = [faulty(ProcessorObserver, method, run), spy_of(ProcessorObserver, received)]
     async with stored() as broker:
         if kind is ShareProcessor:
             await share_all(broker)
@@ -180,7 +182,7 @@ async def of_processor(kind: Any, method: str, run: Run) -> None:
         assert len(broker.records("dead")) == 2
     assert sorted(handled) == [(p, n) for p in (0, 1) for n in range(STORED)]
     (of_others,) = (others for each, _, others in PROCESSORS if each is kind)
-    assert set(heard) == set(methods_of(ProcessorObserver)) - {of_others}
+    assert set(received) == set(methods_of(ProcessorObserver)) - {of_others}
 
 
 async def around_a_handler(step: str, run: Run) -> None:
@@ -219,7 +221,7 @@ async def around_a_handler(step: str, run: Run) -> None:
 
 
 async def handler(kind: Any, run: Run) -> None:
-    """The handler fails with one record; a program that is to end takes no further ones."""
+    """The handler fails with one record; a program that is about to end accepts no further ones."""
 
     async def handle(given: Any) -> None:
         record = given[0] if kind in BATCHES else given
@@ -242,7 +244,7 @@ async def handler(kind: Any, run: Run) -> None:
 
 def failed_record(run: Run) -> None:
     """It is a failure of the record, or ends the program and so the processor."""
-    assert run.told == run.ends
+    assert run.reported == run.ends
     assert run.surfaced == run.ends
 
 

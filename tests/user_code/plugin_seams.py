@@ -89,7 +89,7 @@ async def next_token(run: Run) -> None:
         async with sending(broker, **settings) as producer:
             await expect_six(broker, await send_six(producer))
             run.armed, before = True, tokens
-            while tokens < before + 2:  # it is asked again, and sending goes on meanwhile
+            while tokens < before + 2:  # it is called again, and sending goes on meanwhile
                 await expect_next(producer)
             await expect_next(producer)
             assert len(broker.records("t")) >= 8

@@ -78,12 +78,12 @@ async def expect_next(producer: Producer) -> None:
 async def callback(run: Run) -> None:
     async with cluster() as broker, sending(broker) as producer:
         deliveries = await send_six(producer)
-        heard: list[Delivery] = []
+        received: list[Delivery] = []
         deliveries[0].add_done_callback(run.fail)
         for delivery in deliveries:
-            delivery.add_done_callback(heard.append)
+            delivery.add_done_callback(received.append)
         await expect_six(broker, deliveries)
-        assert len(heard) == len(deliveries)
+        assert len(received) == len(deliveries)
         await expect_next(producer)
 
 
@@ -120,14 +120,14 @@ async def callback_at_close(run: Run) -> None:
 async def callback_expired(run: Run) -> None:
     limits = {"delivery_timeout_ms": 60, "request_timeout_ms": 50, "linger_ms": 0}
     async with cluster() as broker, sending(broker, **limits) as producer:
-        held = broker.on_every(ApiKey.PRODUCE, hold())
+        kept_back = broker.on_every(ApiKey.PRODUCE, hold())
         deliveries = await send_six(producer)
         deliveries[0].add_done_callback(run.fail)
         for delivery in deliveries:
             await asyncio.wait([asyncio.ensure_future(outcome(delivery))])
             assert isinstance(delivery.exception(), DeliveryTimeoutError)
-        held.cancel()
-        held.release()
+        kept_back.cancel()
+        kept_back.release()
         # The bystander is the task that sends.
         while isinstance(await outcome(await producer.send("t", b"next")), KafkaError):
             pass
@@ -141,20 +141,20 @@ async def compared(run: Run) -> None:
             return bool(run.fail())
 
         def __call__(self, delivery: Delivery) -> None:
-            heard.append(delivery)
+            received.append(delivery)
 
     async def remove() -> int:
         return deliveries[0].remove_done_callback(print)
 
     async with cluster() as broker, sending(broker, linger_ms=1_000) as producer:
         deliveries = await send_six(producer)
-        heard: list[Delivery] = []
-        deliveries[0].add_done_callback(heard.append)
+        received: list[Delivery] = []
+        deliveries[0].add_done_callback(received.append)
         deliveries[0].add_done_callback(Compared())
         await run.note(remove())
         await producer.flush()
         await expect_six(broker, deliveries)
-        assert heard == [deliveries[0], deliveries[0]]
+        assert received == [deliveries[0], deliveries[0]]
         await expect_next(producer)
 
 
@@ -184,26 +184,26 @@ def faulty(base: type, method: str, run: Run) -> Any:
 
 
 class Spy(ProducerInterceptor):
-    """Hears everything."""
+    """Sees everything."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        self.heard.append("on_send")
+        self.received.append("on_send")
         return record
 
     def on_acknowledgement(self, *_: object) -> None:
-        self.heard.append("on_acknowledgement")
+        self.received.append("on_acknowledgement")
 
     def on_send_error(self, *_: object) -> None:
-        self.heard.append("on_send_error")
+        self.received.append("on_send_error")
 
     def on_delivery(self, *_: object) -> None:
-        self.heard.append("on_delivery")
+        self.received.append("on_delivery")
 
     def close(self) -> None:
-        self.heard.append("close")
+        self.received.append("close")
 
 
 async def interceptor(method: str, run: Run) -> None:
@@ -215,8 +215,8 @@ async def interceptor(method: str, run: Run) -> None:
             await expect_six(broker, deliveries)
             await expect_next(producer)
     for name in ("on_send", "on_acknowledgement", "on_delivery"):
-        assert spy.heard.count(name) == 7
-    assert spy.heard.count("close") == 1
+        assert spy.received.count(name) == 7
+    assert spy.received.count("close") == 1
 
 
 async def interceptor_of_refused(run: Run) -> None:
@@ -231,13 +231,13 @@ async def interceptor_of_refused(run: Run) -> None:
                 pass
             await expect_six(broker, deliveries)
             await expect_next(producer)
-    assert spy.heard.count("on_send_error") == 1
+    assert spy.received.count("on_send_error") == 1
 
 
 async def observer(method: str, run: Run) -> None:
-    heard: list[str] = []
+    received: list[str] = []
     methods = {
-        name: lambda _, *event, name=name: heard.append(name)
+        name: lambda _, *event, name=name: received.append(name)
         for name in (
             "on_start",
             "on_batch_sent",
@@ -253,8 +253,8 @@ async def observer(method: str, run: Run) -> None:
         async with sending(broker, observers=plugins) as producer:
             await expect_six(broker, await send_six(producer))
             await expect_next(producer)
-    assert set(heard) == set(methods)
-    assert heard.count("on_batch_done") == 4
+    assert set(received) == set(methods)
+    assert received.count("on_batch_done") == 4
 
 
 REPORTS = [
@@ -280,11 +280,12 @@ REPORTS = [
 # -- what turns a record into bytes, and finds its partition ---------------------------------------
 
 
-async def serializer(setting: str, run: Run) -> None:
+async def serializer(setting: str, run: Run, *, of_data: bool = False) -> None:
     def serialize(topic: str, headers: object, data: Any) -> Any:
         return run.fail() if data == b"bad" else data
 
-    async with cluster() as broker, sending(broker, **{setting: serialize}) as producer:
+    given = partial(serialize, "t", ()) if of_data else serialize
+    async with cluster() as broker, sending(broker, **{setting: given}) as producer:
         deliveries = await send_six(producer)
         bad = {setting.removesuffix("_serializer"): b"bad"}
         await run.note(producer.send("t", **{"value": b"v", **bad}, partition=0))  # type: ignore[arg-type]
@@ -383,6 +384,10 @@ TRANSFORMS = [
         caused(SerializationError),
         partial(serializer, "value_serializer"),
         "value",
+    ),
+    *(
+        Seam(setting, caused(SerializationError), partial(serializer, setting, of_data=True))
+        for setting in ("key_serializer", "value_serializer")
     ),
     Seam("JsonSerializer(default)", caused(SerializationError), json_default),
     Seam("Partitioner.partition", passed(KafkaError), partitioner),

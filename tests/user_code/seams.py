@@ -1,4 +1,4 @@
-"""What a row of the table of seams is, the rules that it is checked by, and how it is run.
+"""Rows of the table of places that call users' code: their rules, and how they run.
 
 A seam is a place at which a client calls users' code. Its row runs such code, which raises one kind
 of error, with bystanders: other records, partitions, calls and clients, whose outcomes it checks.
@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-LIMIT_S = 10.0
+# Far more than it takes: the machine may be busy, and the process be stopped for seconds.
+LIMIT_S = 60.0
 ENDS_PROGRAM = (KeyboardInterrupt, SystemExit)
 
 
 class OwnError(BaseException):
-    """An error of users' code that is no Exception, as some libraries have them."""
+    """An error of users' code that is not an Exception, as some libraries have them."""
 
 
 KINDS: dict[str, Callable[[], BaseException]] = {
@@ -35,10 +36,10 @@ class Run:
     """One run of a row.
 
     Attributes:
-        error: what the users' code raises.
+        error: raised by the users' code.
         raised: how often it did.
         armed: whether it does now.
-        told: errors that calls of the application raised.
+        reported: errors that calls of the application raised.
         surfaced: errors that the event loop raised.
         logged: errors in the log.
     """
@@ -46,7 +47,7 @@ class Run:
     error: BaseException
     raised: int = 0
     armed: bool = True
-    told: list[BaseException] = field(default_factory=list)
+    reported: list[BaseException] = field(default_factory=list)
     surfaced: list[BaseException] = field(default_factory=list)
     logged: list[BaseException] = field(default_factory=list)
 
@@ -57,23 +58,23 @@ class Run:
             raise self.error
 
     async def note(self, call: Awaitable[object]) -> object:
-        """What a call returns; what it raises is noted."""
+        """Return the result of a call, or note its error."""
         try:
             return await call
         except BaseException as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise  # the time limit
-            self.told.append(error)
+            self.reported.append(error)
             return None
 
     @property
     def ends(self) -> list[BaseException]:
-        """What the event loop is to raise."""
+        """Return the errors that the event loop must raise."""
         return [self.error] if isinstance(self.error, ENDS_PROGRAM) else []
 
     def caused(self, error: BaseException | None) -> bool:
-        """Whether the users' error is this one, or among its causes."""
+        """Return whether the users' error is this one, or among its causes."""
         while error is not None and error is not self.error:
             error = error.__cause__
         return error is not None
@@ -84,20 +85,20 @@ Rule = Callable[[Run], None]
 
 def logged(run: Run) -> None:
     """No call raises it, the log has it, and the event loop raises what ends a program."""
-    assert run.told == []
+    assert run.reported == []
     assert run.error in run.logged
     assert run.surfaced == run.ends
 
 
 def absorbed(run: Run) -> None:
-    """As ``logged``, but it is tried again, and the log has only the client's own words."""
-    assert run.told == []
+    """Like ``logged``, but the call is retried, and the log has only the client's own words."""
+    assert run.reported == []
     assert run.surfaced == run.ends
 
 
 def logged_in_thread(run: Run) -> None:
-    """As ``logged``, in a thread without an event loop."""
-    assert (run.told, run.surfaced) == ([], [])
+    """Like ``logged``, in a thread without an event loop."""
+    assert (run.reported, run.surfaced) == ([], [])
     assert run.error in run.logged
 
 
@@ -109,9 +110,9 @@ def caused(wrapper: type[BaseException], *, may_surface: bool = False) -> Rule:
     """
 
     def check(run: Run) -> None:
-        assert run.told and all(map(run.caused, run.told)), run.told
+        assert run.reported and all(map(run.caused, run.reported)), run.reported
         expected = type(run.error) if run.ends else wrapper
-        assert {type(error) for error in run.told} == {expected}
+        assert {type(error) for error in run.reported} == {expected}
         assert not run.surfaced or (may_surface and set(run.surfaced) == set(run.ends))
 
     return check
@@ -121,11 +122,11 @@ def passed(cancelled: type[BaseException]) -> Rule:
     """The call for which it was made raises it as it is; CancelledError is the cause of another."""
 
     def check(run: Run) -> None:
-        assert len(run.told) == 1 and run.caused(run.told[0]), run.told
+        assert len(run.reported) == 1 and run.caused(run.reported[0]), run.reported
         if isinstance(run.error, asyncio.CancelledError):
-            assert type(run.told[0]) is cancelled
+            assert type(run.reported[0]) is cancelled
         else:
-            assert run.told[0] is run.error
+            assert run.reported[0] is run.error
         assert run.surfaced == []
 
     return check
@@ -133,7 +134,7 @@ def passed(cancelled: type[BaseException]) -> Rule:
 
 def unchanged(run: Run) -> None:
     """The synchronous call for which it was made raises it as it is."""
-    assert run.told == [run.error] and run.surfaced == []
+    assert run.reported == [run.error] and run.surfaced == []
 
 
 def provided(wrapper: type[BaseException], *, plain: bool = False) -> Rule:
@@ -144,9 +145,9 @@ def provided(wrapper: type[BaseException], *, plain: bool = False) -> Rule:
     """
 
     def check(run: Run) -> None:
-        assert run.told and all(map(run.caused, run.told)), run.told
+        assert run.reported and all(map(run.caused, run.reported)), run.reported
         expected = type(run.error) if plain and isinstance(run.error, Exception) else wrapper
-        assert {type(error) for error in run.told} == {expected}
+        assert {type(error) for error in run.reported} == {expected}
         assert run.surfaced == run.ends
 
     return check
@@ -158,8 +159,8 @@ class Seam:
 
     Attributes:
         name: ``Class.method``, or ``Class(parameter)`` for a function that is given.
-        way: which of several ways leads to it.
-        rule: what becomes of an error.
+        way: one of several ways that lead to it.
+        rule: checks the effect of an error.
         scenario: has it called, and checks the bystanders.
     """
 

@@ -7,16 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from aioprod.spark import ProgressListener, QueryProgress
 from tests.user_code.seams import Run, Seam, logged_in_thread
 
 
 async def progress(run: Run) -> None:
-    heard: list[Any] = []
+    from aioprod.spark import ProgressListener, QueryProgress  # needs PySpark
+
+    received: list[Any] = []
 
     def on_progress(report: QueryProgress) -> None:
-        heard.append(report)
-        if len(heard) == 1:
+        received.append(report)
+        if len(received) == 1:
             run.fail()
 
     listener = ProgressListener(on_progress)
@@ -24,8 +25,8 @@ async def progress(run: Run) -> None:
         for number in range(2):
             report = SimpleNamespace(query="q", number=number, run_id="1")
             await asyncio.to_thread(listener.onQueryProgress, SimpleNamespace(progress=report))  # type: ignore[arg-type]
-    assert [report.number for report in heard] == [0, 1]
-    assert listener.newest["q"] is heard[1]
+    assert [report.number for report in received] == [0, 1]
+    assert listener.newest["q"] is received[1]
 
 
 SPARK_SEAMS = [Seam("ProgressListener(on_progress)", logged_in_thread, progress)]

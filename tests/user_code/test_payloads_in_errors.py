@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
@@ -29,6 +30,7 @@ from aioprod import (
 )
 from aioprod.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aioprod.foreign_text import shown
+from aioprod.processing import Processor, ShareProcessor
 from aioprod.serialization import serialize
 from aioprod.testing import EmbeddedCluster
 
@@ -42,6 +44,8 @@ GIVEN: dict[str, Any] = {
     "records by name": {"t": RECORD},
     "records by partition": {TopicPartition("t", 0): RECORD},
     "names by record": {ProducerRecord("t", PAYLOAD): 0},
+    "a record as a dictionary": {"topic": "t", "value": SECRET},
+    "settings": {"bootstrap.servers": "a:9092", "sasl.password": SECRET},
     "bytes": PAYLOAD,
     "a list of bytes": [PAYLOAD],
     "a buffer": bytearray(PAYLOAD),
@@ -90,6 +94,46 @@ async def outcome(call: Any, at: int, given: Any) -> str:
     except Exception as error:
         return " ".join(chain(error))
     return repr(result) if hasattr(result, "errors") else ""
+
+
+async def processed(record: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *CLIENTS[:-1],  # an AIOKafkaConsumer checks its topics when it starts, as aiokafka's does
+        lambda *given, **named: Processor(processed, *given, group_id="g", **named),
+        lambda *given, **named: ShareProcessor(
+            processed, *given, group_id="g", reject_failed=True, **named
+        ),
+    ],
+)
+async def test_no_constructor_shows_a_dictionary_of_settings(make: Any) -> None:
+    settings = {"bootstrap.servers": "a:9092", "sasl.password": SECRET, "password": SECRET}
+    named = {"client_id": settings}
+    for given in ((settings,), ([settings],), ("t", settings)):
+        with pytest.raises((ConfigError, TypeError, ValueError)) as caught:
+            make(*given)
+        assert SECRET not in " ".join(chain(caught.value))
+    with pytest.raises((ConfigError, TypeError, ValueError)) as caught:
+        make(**named)
+    assert SECRET not in " ".join(chain(caught.value))
+
+
+async def test_no_delivery_shows_what_was_given_as_the_topic(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with EmbeddedCluster() as broker, Producer(broker.bootstrap_servers) as producer:
+        wrong: list[Any] = [{"topic": "t", "value": SECRET}, ("t", SECRET), ["t", SECRET], {SECRET}]
+        for topic in (*wrong, ("t", PAYLOAD), RECORD):
+            delivery = await producer.send(ProducerRecord(topic, b"x"))
+            several = await producer.send_many(topic, [b"x"])
+            with pytest.raises(InvalidTopicError, match="must be a name of type str") as caught:
+                await delivery
+            text = " ".join((*chain(caught.value), repr(delivery), repr(several)))
+            assert SECRET not in text, text
+    assert SECRET not in caplog.text
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
@@ -150,6 +194,7 @@ async def test_send_takes_a_record() -> None:
         (TopicPartition("t", 0), "TopicPartition(topic='t', partition=0)"),
         ([1, "a", b"b"], "[1, 'a', <bytes>]"),
         ({"a": {"b": 1}}, "{'a': {'b': 1}}"),
+        ({"a": "secret"}, "{'a': <str>}"),
         ({"a": {"b": [1]}}, "{'a': {'b': <list>}}"),
         ((), "()"),
         (list(range(20)), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... (20 items)]"),
@@ -161,12 +206,19 @@ def test_what_an_error_shows_of_an_argument(given: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost:9092", "PLAINTEXT://a:9092", "[::1]:9092", "a:"])
-def test_the_address_of_a_broker_is_no_topic(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"pass it by name: bootstrap_servers='"):
+def test_the_address_of_a_broker_is_not_a_topic(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean bootstrap_servers='.*'\?"):
         Consumer(address)
     Consumer("persistent://tenant/namespace/topic")  # a name for Kafka on Pulsar
     with pytest.raises(ConfigError, match="give several topics as several arguments"):
         Consumer("a,b")
+
+
+@pytest.mark.parametrize("pattern", ["^orders-.*", re.compile("orders-.*")])
+async def test_a_pattern_in_place_of_a_topic_names_the_argument(pattern: Any) -> None:
+    for make in (Consumer, lambda given: Consumer().subscribe(given)):
+        with pytest.raises(ConfigError, match=r"only Consumer\.subscribe\(pattern=\.\.\.\)"):
+            make(pattern)
 
 
 class Strict(pydantic.BaseModel):

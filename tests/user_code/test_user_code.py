@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from aioprod import Assignor, ConsumerInterceptor, ConsumerRecord, Producer, RebalanceListener
 from aioprod.config.client import ClientConfig
+from aioprod.config.consumer import CustomAssignor
 from aioprod.errors import DeserializationError
 from aioprod.net.authentication import new_mechanism
 from aioprod.testing import EmbeddedCluster
 from aioprod.types import OAuthToken
+from tests.selection import by_default_each
 from tests.user_code.consumer_seams import (
     CONSUMER_SEAMS,
     GROUP,
@@ -22,19 +26,24 @@ from tests.user_code.consumer_seams import (
     read,
     reading,
 )
-from tests.user_code.discovery import optional_attributes, seams_of_parameters, seams_of_settings
+from tests.user_code.discovery import (
+    methods_of,
+    optional_attributes,
+    seams_of_parameters,
+    seams_of_settings,
+)
 from tests.user_code.observer_seams import OBSERVER_SEAMS
 from tests.user_code.plugin_seams import OAUTH, PLUGIN_SEAMS, SECURITY, good_token
 from tests.user_code.producer_seams import PRODUCER_SEAMS, QUICK
 from tests.user_code.seams import ENDS_PROGRAM, KINDS, Seam, run_seam
 from tests.user_code.spark_seams import SPARK_SEAMS
 
-SEAMS = [*PRODUCER_SEAMS, *PLUGIN_SEAMS, *CONSUMER_SEAMS, *OBSERVER_SEAMS, *SPARK_SEAMS]
+SEAMS = [*PRODUCER_SEAMS, *PLUGIN_SEAMS, *CONSUMER_SEAMS, *OBSERVER_SEAMS]
 # Classes of ours that are parameters. An OpenTelemetryObserver is a ProducerObserver, and so on.
 OURS = frozenset(
     {
         "QuerySigns",
-        *("Delivery", "ProducerBatch"),
+        *("Delivery", "OutboxRelay", "ProducerBatch"),
         *("OpenTelemetryObserver", "OpenTelemetryConsumerObserver"),
     }
 )
@@ -45,20 +54,52 @@ HOOKS = {
     "close": "plugin.close",
     "on_new_batch": "Partitioner.on_new_batch",
 }
-DATA = {"partition", "state", "num_rows", "strerror", "throttle_time_ms"}
+DATA = {
+    *("partition", "state", "num_rows", "strerror", "throttle_time_ms"),
+    *("connection_invalidated", "orig", "sqlstate"),  # errors of databases
+}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seam", SEAMS, ids=str)
+def kinds_at(place: int) -> Iterator[tuple[str, list[pytest.MarkDecorator]]]:
+    """Yield the kinds of errors at a seam: by default an Exception, and at each second seam one of
+    the others.
+    """
+    usual, *others = KINDS
+    yield usual, []
+    for number, kind in enumerate(others):
+        yield kind, by_default_each(2 * len(others), place + number)
+
+
+@pytest.mark.parametrize(
+    ("seam", "kind"),
+    [
+        pytest.param(
+            seam,
+            kind,
+            id=f"{seam}-{kind}",
+            marks=[*marks, *([pytest.mark.all_packages] if seam in SPARK_SEAMS else [])],
+        )
+        for place, seam in enumerate([*SEAMS, *SPARK_SEAMS])
+        for kind, marks in kinds_at(place)
+    ],
+)
 def test_an_error_of_user_code_stays_its_own(seam: Seam, kind: str) -> None:
     run_seam(seam, KINDS[kind]())
 
 
+@pytest.mark.all_packages
 def test_every_seam_has_a_row() -> None:
     found = seams_of_parameters(OURS) | seams_of_settings(OF_ANY, OURS) | set(HOOKS.values())
     found = {name.replace("CustomPartitioner", "Partitioner") for name in found}
+    # The parameter of a class is the setting of that name.
+    found = {re.sub(r"^\w+\((\w+_(?:de)?serializer)\)$", r"\1", name) for name in found}
+    # The base class has the optional methods, too.
+    found = found - set(methods_of(CustomAssignor)) | set(methods_of(Assignor))
     # A class or an import path may be given: creating and importing it is user code, too.
-    assert {seam.name for seam in SEAMS} == found | {"plugin()", "import of a plugin"}
+    assert {seam.name for seam in (*SEAMS, *SPARK_SEAMS)} == found | {
+        "plugin()",
+        "import of a plugin",
+    }
 
 
 def test_optional_methods_of_plugins_are_known() -> None:
@@ -95,17 +136,17 @@ async def test_a_cancelled_start_cancels_the_token_provider() -> None:
 
 @pytest.mark.parametrize("settings", [GROUP, {}], ids=["group", "no group"])
 async def test_a_cancelled_call_cancels_its_listener(settings: dict[str, Any]) -> None:
-    told = asyncio.Event()
+    reported = asyncio.Event()
 
     class Slow(RebalanceListener):
         async def on_partitions_assigned(self, partitions: object) -> None:
-            told.set()
+            reported.set()
             await asyncio.Event().wait()
 
     async with cluster() as broker, consumer_of(broker, **settings) as consumer:
         consumer.subscribe(["t"], listener=Slow())
         call = asyncio.create_task(consumer.getone(timeout_ms=5_000))
-        await told.wait()
+        await reported.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -142,7 +183,7 @@ async def test_an_interceptor_that_leaves_records_out_hides_none_that_cant_be_re
             assert [record.offset for record in await read(consumer, 1)] == [1]
             for _ in range(2):
                 with pytest.raises(DeserializationError) as raised:
-                    await consumer.getone(timeout_ms=5_000)
+                    await consumer.getone(timeout_ms=60_000)
                 assert raised.value.offset == 2
             consumer.seek(ZERO, 3)
             assert [record.offset for record in await read(consumer, 1)] == [3]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from aioprod.config.checks import list_of
 from aioprod.config.setting import Section, Setting, Source, milliseconds, section
@@ -13,7 +12,7 @@ from aioprod.metrics import AdminObserver
 
 #: The settings that only admin clients have, or with another default.
 ADMIN_ONLY: Section = section(
-    replace(CONNECTIONS["connections_max_idle_ms"], default=300_000),
+    CONNECTIONS["connections_max_idle_ms"]._replace(default=300_000),
     milliseconds(
         "default_api_timeout_ms",
         60_000,
@@ -21,7 +20,7 @@ ADMIN_ONLY: Section = section(
         "Timeout of calls without their own `timeout_ms`, including retries.",
         since="2.5, KIP-533",
     ),
-    replace(METRICS_PUSH, default=False),
+    METRICS_PUSH._replace(default=False),
     Setting(
         "observers",
         "Sequence[AdminObserver]",

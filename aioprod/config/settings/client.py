@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aioprod.config.addresses import parse_servers
@@ -10,6 +11,8 @@ from aioprod.config.setting import Setting, choice, milliseconds, number, sectio
 
 DNS_LOOKUPS = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 RECOVERY_STRATEGIES = ("rebootstrap", "none")
+#: The names of isolation levels, and their numbers in requests.
+ISOLATION_LEVELS: Mapping[str, int] = {"read_uncommitted": 0, "read_committed": 1}
 
 
 def _check_servers(name: str, value: Any) -> Any:
@@ -148,9 +151,9 @@ CONNECTIONS = section(
     switch(
         "metadata_cluster_check_enable",
         True,
-        "Send brokers (from Kafka 4.4 on) the cluster and node that a connection is meant for. One "
-        "that leads to another is refused, and the client connects to `bootstrap_servers` again. "
-        "Ignored with `metadata_recovery_strategy=none`.",
+        "Send brokers (Kafka 4.4 or newer) the cluster and node that a connection is meant for. "
+        "One that leads to another is refused, and the client connects to `bootstrap_servers` "
+        "again. Ignored with `metadata_recovery_strategy=none`.",
         since="4.4, KIP-1242",
     ),
 )

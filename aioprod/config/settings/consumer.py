@@ -5,29 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aioprod.config.checks import check_callable, check_name, check_string, list_of
-from aioprod.config.offset_reset import LATEST, check_offset_reset
+from aioprod.config.checks import (
+    MAX_INT,
+    check_name,
+    check_serializer,
+    check_string,
+    in_range,
+    list_of,
+    or_none,
+)
+from aioprod.config.offset_reset import EARLIEST, LATEST, NONE, check_offset_reset
 from aioprod.config.setting import (
     MAX_LONG,
     Section,
     Setting,
     Source,
     choice,
+    literal,
     milliseconds,
     number,
     section,
     switch,
 )
-from aioprod.config.settings.client import CONNECTIONS, METRICS
+from aioprod.config.settings.client import CONNECTIONS, ISOLATION_LEVELS, METRICS
 from aioprod.config.settings.security import SECURITY
 from aioprod.errors import ConfigError
 from aioprod.interceptors import ConsumerInterceptor
 from aioprod.metrics import ConsumerObserver
 
-#: The names of isolation levels, and their numbers in requests.
-ISOLATION_LEVELS: Mapping[str, int] = {"read_uncommitted": 0, "read_committed": 1}
+#: The names of the built-in assignors.
+ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 _JAVA = "org.apache.kafka.clients.consumer."
+
+
+def _check_rack(name: str, value: Any) -> Any:
+    return check_string(name, "" if value is None else value)
 
 
 def _check_assignors(name: str, value: Any) -> tuple[Any, ...]:
@@ -72,7 +85,7 @@ GROUP = section(
     ),
     Setting(
         "partition_assignment_strategy",
-        "Sequence[Any]",
+        f"Sequence[{literal(*ASSIGNORS)} | CustomAssignor]",
         ("range", "cooperative-sticky"),
         "Assignors, in order of preference: `range`, `roundrobin`, `sticky`, "
         "`cooperative-sticky`, or `Assignor` objects. For `group_protocol=classic`.",
@@ -122,12 +135,12 @@ OFFSETS = section(
     milliseconds("auto_commit_interval_ms", 5_000, 0, "Time between automatic commits."),
     Setting(
         "auto_offset_reset",
-        "str",
+        f"{literal(EARLIEST, LATEST, NONE)} | timedelta",
         LATEST,
-        "Where to start without a valid offset: `earliest`, `latest`, `none` (raise an error), or "
-        "`by_duration:PT1H` (Kafka 4.0, KIP-1106).",
+        "Starting point without a valid offset: `earliest`, `latest`, `none` (raise an error), or "
+        "`timedelta(hours=1)` ago; as text `by_duration:PT1H` (Kafka 4.0, KIP-1106).",
         check_offset_reset,
-        "`earliest`, `latest`, `none`, `by_duration:` with an ISO 8601 duration",
+        "`earliest`, `latest`, `none`, a `timedelta`, `by_duration:` with an ISO duration",
     ),
 )
 
@@ -162,6 +175,17 @@ FETCHING = section(
         "returned.",
         unit="bytes",
     ),
+    Setting(
+        "largest_partition_fetch_bytes",
+        "int | None",
+        None,
+        "Size to which `max_partition_fetch_bytes` grows while responses are full, if the request "
+        "then asks for no more in all. None: 4 MiB, or `max_partition_fetch_bytes` if that is set.",
+        or_none(in_range(1, MAX_INT)),
+        "1 to 2147483647, or None",
+        "bytes",
+        kafka_name=None,
+    ),
     number(
         "max_buffered_bytes",
         67_108_864,
@@ -177,7 +201,7 @@ FETCHING = section(
         60_000,
         0,
         "Time after which a partition that has records but is not read counts as stalled. The "
-        "reason is logged, and reported in `state` and in the metrics. 0: never.",
+        "reason is logged, and is in `state` and the metrics. 0: never.",
         kafka_name=None,
     ),
     choice(
@@ -193,7 +217,7 @@ FETCHING = section(
         "str",
         "",
         "Rack of this consumer. Brokers may then name a closer replica to read from.",
-        check_string,
+        _check_rack,
         since="2.4, KIP-392",
     ),
     switch(
@@ -219,18 +243,20 @@ FETCHING = section(
 RECORDS = section(
     Setting(
         "key_deserializer",
-        "Deserializer | None",
+        "AnyDeserializer | None",
         None,
-        "Converts keys from bytes. Without it, keys are bytes. Java has no default.",
-        check_callable,
+        "Called with `(topic, headers, data)` or `(data)`, returns the key. Without it, keys "
+        "are bytes. Java has no default.",
+        check_serializer,
         source=Source.PLUGIN,
     ),
     Setting(
         "value_deserializer",
-        "Deserializer | None",
+        "AnyDeserializer | None",
         None,
-        "Converts values from bytes. Without it, values are bytes. Java has no default.",
-        check_callable,
+        "Called with `(topic, headers, data)` or `(data)`, returns the value. Without it, values "
+        "are bytes. Java has no default.",
+        check_serializer,
         source=Source.PLUGIN,
     ),
     Setting(

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from aioprod.codecs import CODECS, Codec, Levels
-from aioprod.config.checks import MAX_INT, check_callable, check_name, in_range, list_of
+from aioprod.config.checks import (
+    MAX_INT,
+    check_name,
+    check_serializer,
+    in_range,
+    list_of,
+    one_of,
+    or_none,
+)
 from aioprod.config.compression import check_topic_compression
 from aioprod.config.setting import (
     MAX_LONG,
     Section,
     Setting,
     Source,
-    choice,
+    literal,
     milliseconds,
     number,
     section,
@@ -26,6 +34,9 @@ from aioprod.foreign_text import shown
 from aioprod.interceptors import ProducerInterceptor
 from aioprod.metrics import ProducerObserver
 
+_CODEC = literal(*CODECS)
+_TOPIC_COMPRESSION = f"Mapping[str, {_CODEC} | tuple[{_CODEC}, int]]"
+
 
 def _check_acks(name: str, value: Any) -> int:
     acks = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(str(value))
@@ -34,8 +45,8 @@ def _check_acks(name: str, value: Any) -> int:
     return acks
 
 
-def _check_largest_batch_size(name: str, value: Any) -> int | None:
-    return None if value is None else cast("int", in_range(0, MAX_INT)(name, value))
+def _check_codec(name: str, value: Any) -> Any:
+    return one_of(tuple(CODECS))(name, "none" if value is None else value)
 
 
 def _check_partitioner(name: str, value: Any) -> Any:
@@ -68,7 +79,7 @@ def _level(codec: Codec, levels: Levels) -> Setting:
 SENDING = section(
     Setting(
         "acks",
-        "int | str",
+        literal("all", -1, 0, 1),
         "all",
         "Acknowledgments that a record needs: `all` in-sync replicas, the leader (`1`), or none "
         "(`0`: offsets are unknown, and lost records are not noticed).",
@@ -141,10 +152,10 @@ BATCHES = section(
         "largest_batch_size",
         "int | None",
         None,
-        "Size up to which a batch grows past `batch_size` while it can't be sent, because "
+        "Size to which a batch grows past `batch_size` while "
         "`max_in_flight_requests_per_connection` requests to the broker wait for a response. "
-        "None: `max_request_size` if `batch_size` has its default value, otherwise `batch_size`.",
-        _check_largest_batch_size,
+        "None: `max_request_size`, or `batch_size` if that is set.",
+        or_none(in_range(0, MAX_INT)),
         "0 to 2147483647, or None",
         "bytes",
         kafka_name=None,
@@ -158,7 +169,14 @@ BATCHES = section(
         high=MAX_LONG,
         unit="bytes",
     ),
-    choice("compression_type", "none", CODECS, "Compression codec of batches."),
+    Setting(
+        "compression_type",
+        f"{_CODEC} | None",
+        "none",
+        "Compression codec of batches.",
+        _check_codec,
+        ", ".join(f"`{each}`" for each in CODECS),
+    ),
     Setting(
         "compression_level",
         "int | None",
@@ -171,7 +189,7 @@ BATCHES = section(
     *(_level(codec, codec.levels) for codec in Codec if codec.levels),
     Setting(
         "topic_compression",
-        "TopicCompression",
+        _TOPIC_COMPRESSION,
         {},
         "Codec, or (codec, level), for single topics, such as "
         '`{"logs": ("zstd", 9), "clicks": "lz4"}`.',
@@ -183,18 +201,20 @@ BATCHES = section(
 RECORDS = section(
     Setting(
         "key_serializer",
-        "Serializer | None",
+        "AnySerializer | None",
         None,
-        "Converts keys to bytes. Without it, keys must be bytes. Java has no default.",
-        check_callable,
+        "Called with `(topic, headers, key)` or `(key)`, returns bytes. Without it, keys must be "
+        "bytes. Java has no default.",
+        check_serializer,
         source=Source.PLUGIN,
     ),
     Setting(
         "value_serializer",
-        "Serializer | None",
+        "AnySerializer | None",
         None,
-        "Converts values to bytes. Without it, values must be bytes. Java has no default.",
-        check_callable,
+        "Called with `(topic, headers, value)` or `(value)`, returns bytes. Without it, values "
+        "must be bytes. Java has no default.",
+        check_serializer,
         source=Source.PLUGIN,
     ),
     Setting(

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Any
 
-from aioprod.config.checks import check_secret_text
-from aioprod.config.setting import Setting, Source, choice, number, secret, section, switch, text
+from aioprod.config.checks import check_secret_text, one_of, or_none
+from aioprod.config.msk_iam import CURE, MECHANISM
+from aioprod.config.setting import (
+    Setting,
+    Source,
+    choice,
+    literal,
+    number,
+    secret,
+    section,
+    switch,
+    text,
+)
 from aioprod.errors import ConfigError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -15,11 +26,18 @@ PASSWORD_MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
 ASSERTION_ALGORITHMS = ("RS256", "ES256")
 SASL_MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER", "GSSAPI")
 
+_known_mechanism = or_none(one_of(SASL_MECHANISMS, str.upper))
 _PEM_BEGIN = "-----BEGIN "
 
 
+def _check_mechanism(name: str, value: Any) -> Any:
+    if isinstance(value, str) and value.strip().upper() == MECHANISM:
+        raise ConfigError(f"{name}={value!r}: {CURE}")
+    return _known_mechanism(name, value)
+
+
 def _check_path(name: str, value: Any) -> Any:
-    if value is not None and not isinstance(value, str | Path):
+    if value is not None and not isinstance(value, str | os.PathLike):
         raise ConfigError(f"{name}: must be a path, not {type(value).__name__}")
     return value
 
@@ -74,7 +92,7 @@ SECURITY = section(
     ),
     Setting(
         "ssl_truststore_location",
-        "str | Path | None",
+        "str | os.PathLike[str] | None",
         None,
         "PEM file with the certificates to trust. Without it, the certificates that the system "
         "trusts.",
@@ -83,7 +101,7 @@ SECURITY = section(
     ),
     Setting(
         "ssl_keystore_location",
-        "str | Path | None",
+        "str | os.PathLike[str] | None",
         None,
         "PEM file with the private key and certificate chain of the client, for mutual TLS.",
         _check_file,
@@ -95,7 +113,7 @@ SECURITY = section(
     ),
     Setting(
         "ssl_endpoint_identification_algorithm",
-        "str",
+        literal("https", ""),
         "https",
         'Whether the certificate of a broker must name its host; `""` skips this check.',
         _check_identification,
@@ -108,7 +126,7 @@ SECURITY = section(
         "SASL mechanism, required if `security_protocol` is `SASL_PLAINTEXT` or `SASL_SSL`. "
         "The default of Java is `GSSAPI`.",
         change_case=str.upper,
-    ),
+    )._replace(check=_check_mechanism),
     Setting(
         "sasl_username",
         "str | None",
@@ -161,7 +179,7 @@ SECURITY = section(
     ),
     Setting(
         "sasl_kerberos_keytab",
-        "str | Path | None",
+        "str | os.PathLike[str] | None",
         None,
         "File with the client's keys, with which it requests tickets. Without it, a ticket that "
         "`kinit` has requested is used.",
@@ -170,7 +188,7 @@ SECURITY = section(
     ),
     Setting(
         "sasl_kerberos_ticket_cache",
-        "str | Path | None",
+        "str | os.PathLike[str] | None",
         None,
         "Cache of tickets that `kinit` has written. Without it, that of the environment "
         "(`KRB5CCNAME`).",
@@ -231,7 +249,7 @@ SECURITY = section(
         "sasl_oauthbearer_assertion_algorithm",
         "RS256",
         ASSERTION_ALGORITHMS,
-        "How assertions are signed.",
+        "Signature algorithm of assertions.",
         since="4.1, KIP-1139",
     ),
     text(
@@ -253,7 +271,7 @@ SECURITY = section(
         "sasl_oauthbearer_assertion_claim_exp_seconds",
         300,
         0,
-        "How long an assertion is valid.",
+        "Validity of an assertion.",
         high=86_400,
         unit="s",
         since="4.1, KIP-1139",
@@ -262,7 +280,7 @@ SECURITY = section(
         "sasl_oauthbearer_assertion_claim_nbf_seconds",
         60,
         0,
-        "How long before it was made an assertion is valid, as clocks differ.",
+        "Time by which an assertion is valid before it was made, as clocks differ.",
         high=3_600,
         unit="s",
         since="4.1, KIP-1139",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from aioprod.config.checks import check_name, list_of
 from aioprod.config.setting import Section, Setting, Source, choice, number, section
@@ -49,8 +48,7 @@ SHARE_GROUP = section(
         unit="ms",
         kafka_name=None,
     ),
-    replace(
-        GROUP["max_poll_records"],
+    GROUP["max_poll_records"]._replace(
         meaning="Number of records to acquire from a broker at a time, and largest number that "
         "`getmany` returns, unless the call sets `max_records`.",
     ),
@@ -74,11 +72,10 @@ SHARE_FETCHING = section(
 )
 
 SHARE_OBSERVERS = section(
-    replace(
-        FETCHING["stall_timeout_ms"],
-        meaning="Time after which a partition counts as stalled if it is not read although the "
-        "application polls, or if its acknowledgements fail; likewise a group that can't be "
-        "joined. The reason is logged, and reported in `state` and in the metrics. 0: never.",
+    FETCHING["stall_timeout_ms"]._replace(
+        meaning="Time after which a partition counts as stalled that is not read although the "
+        "application polls, or whose acknowledgements fail; also a group that can't be joined. "
+        "The reason is logged, and is in `state` and the metrics. 0: never.",
     ),
     Setting(
         "observers",
